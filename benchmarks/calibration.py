@@ -412,6 +412,8 @@ CHECKS: dict[int, tuple[str, str, Callable[[Each], Result]]] = {
     20: ("two models by contributions", "median ≥ .6, each ≤ 1.15 ×", counts.two_models),
     21: ("few cells at 1e-4", "≤ 1.3 ×", counts.far_out),
     22: ("means of few values", "≤ 1.15 ×", counts.few_values),
+    23: ("changes of losses", ".7–1.15 × at .01, .5–1.5 × at .001", counts.changes_of_losses),
+    24: ("margins by contributions", "≤ 1.15 ×", counts.margins_of_contributions),
 }
 
 

@@ -1,4 +1,4 @@
-"""Designs that measure the tests of F-beta, MCC and the like, and of means of few values."""
+"""Designs that measure the tests of F-beta, MCC and the like, of means of few values, and of changes of losses."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ from benchmarks.calibration_designs import Each, Result, in_turn
 from slicebeam.metrics.measures.mean import subset_p
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance.subset_law import Population
+from slicebeam.metrics.significance.random_subset import Population
 from tests.metrics.significance.test_delta_method import LAWS, METRICS, paired_rates
 from tests.metrics.significance.test_few_cells import NAMES, SPACE, TOTALS, p_of, tables
+from tests.metrics.significance.test_margins import FALLS, rates_of_a_fall
+from tests.metrics.significance.test_student_law import LAWS as CHANGES
+from tests.metrics.significance.test_student_law import rates
 
 # Chances of 0, 1, 2 …
 COLUMNS = (
@@ -71,3 +74,37 @@ def few_values(
             p = subset_p(np.full(total.size, n), total.astype(float), population, tail)
             rates.append(float(chance[total][p <= 0.01].sum() / 0.01))
     return Result(f"{min(rates):.2f} to {max(rates):.2f}", max(rates) <= 1.15)
+
+
+def _changed(job: tuple[str, int, float], draws: int) -> list[float]:
+    name, n, level = job
+    return rates(CHANGES[name], n, draws, level)
+
+
+def changes_of_losses(each: Each = in_turn, draws: int = 100_000) -> Result:
+    """Rates over nominal at .01 and 10⁻³ of worse, better and both, of values with the mean 0; two values have fewer."""
+    words, passed = [], True
+    for level, least, most in ((0.01, 0.7, 1.15), (0.001, 0.5, 1.5)):
+        jobs = list(product(CHANGES, (25, 50, 100), (level,)))
+        found = np.array(each(partial(_changed, draws=draws), jobs))
+        many = found[[name != "two values" for name, *_ in jobs]]
+        passed &= bool(found.max() <= most and many.min() >= least)
+        words.append(
+            f"{level:g}: {many.min():.2f} to {many.max():.2f}, two values to {found.max():.2f}"
+        )
+    return Result("; ".join(words), passed)
+
+
+def _fallen(job: tuple[str, tuple[float, ...], int], draws: int) -> list[float]:
+    return rates_of_a_fall(*job, draws)
+
+
+def margins_of_contributions(each: Each = in_turn, draws: int = 40_000) -> Result:
+    """Rates over nominal at .05 and .01 where precision, F2, balanced accuracy or MCC fell by the margin."""
+    jobs = list(product(METRICS, FALLS, (200, 400, 1000)))
+    found = np.array(each(partial(_fallen, draws=draws), jobs)).max(axis=0)
+    # Two standard errors of the largest.
+    passed = (
+        found[0] <= 1.15 + 2 * (20 / draws) ** 0.5 and found[1] <= 1.15 + 2 * (100 / draws) ** 0.5
+    )
+    return Result(f".05: to {found[0]:.2f}, .01: to {found[1]:.2f}", bool(passed))

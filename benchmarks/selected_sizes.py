@@ -32,7 +32,7 @@ from slicebeam.metrics.findings.model import fit
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.pipelines.api import search
 from slicebeam.pipelines.changelist.findings import Finding
-from slicebeam.transforms.discovery.one_thread import one_thread
+from slicebeam.transforms.discovery.embeddings import one_thread
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.predicates import Singleton
 
@@ -188,8 +188,7 @@ def difference(kind: Any, inside: np.ndarray, target: np.ndarray) -> tuple[float
         covariance = of_patterns(after, sums, layout, is_in, -acts.outside[was])
     size = weight[is_in].sum()
     value, expected = total[is_in].sum() / size, float(merged[2] @ model.expected) / size
-    variance = covariance.value - 2 * covariance.both + covariance.expected
-    return value - expected, float(np.sqrt(max(variance, 0.0)))
+    return value - expected, covariance.error
 
 
 def row(name: str, some: list[Measured]) -> tuple[str, float, float]:

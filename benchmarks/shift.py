@@ -25,8 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.randomness import uniform as unit
-from slicebeam.metrics.shift.allocation import batch_size, smallest_budget
-from slicebeam.metrics.shift.allocator import Allocator
+from slicebeam.metrics.shift.allocation import Allocator, batch_size, smallest_budget, static_order
 from slicebeam.metrics.shift.estimates import error_bound, estimate, first_check, summarise
 from slicebeam.metrics.shift.simulation import (
     Items,
@@ -210,7 +209,10 @@ def with_replacement(
     """Return the errors of runs that draw with replacement and allocate a call at a time, as the paper does."""
     # No stratum is used up where each item is there so often; the shares stay what they are.
     many = replace(strata, sizes=strata.sizes << 32)
-    allocator = Allocator(method, many, checks[-1], runs=runs, batch=1, weights=weights)
+    allocator = Allocator(method, many, checks[-1], runs=runs, batch=1)
+    if weights is not None:
+        order = static_order(weights, many.sizes, checks[-1])
+        allocator._planned = np.broadcast_to(order, (runs, order.size))
     starts = np.concatenate([[0], np.cumsum(strata.sizes)])
     seeds = np.arange(1, runs + 1, dtype=np.uint64)[:, None]
     truth, found = true_matrices(strata, items), []

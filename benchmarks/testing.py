@@ -28,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from slicebeam.metrics.counting.statistic_space import Deviations, Range, fixed_point
 from slicebeam.metrics.registry import metric, statistic_space
-from slicebeam.metrics.significance import random_subset
+from slicebeam.metrics.significance import random_subset, student_law
 from slicebeam.metrics.testing.slice_test import SliceTest
 from tests.deviations import with_deviations
 
@@ -119,14 +119,11 @@ def sums_of(
         for source in ("new", "old")[: space.sides]
     }
     space = space.scaled(ranges, 1.0, rows)
-    if space.comparison == "overall":
-        # As many examples of each loss as the totals have.
-        deviations = with_deviations(space, value, of["new"])
-        centre, few = dict(deviations.deviations)[value]
-        counts = tuple(count * rows / of["new"].size for count in few.counts)
-        space = replace(
-            space, deviations=((value, Deviations(centre, few._replace(counts=counts))),)
-        )
+    # As many examples of each loss, or change, as the totals have.
+    old = of["old"] if space.comparison == "baseline" else None
+    centre, few = dict(with_deviations(space, value, of["new"], old=old).deviations)[value]
+    counts = tuple(count * rows / of["new"].size for count in few.counts)
+    space = replace(space, deviations=((value, Deviations(centre, few._replace(counts=counts))),))
     # The same examples for all terms: consecutive ones of a sequence that is summed up.
     begins = rng.integers(0, of["new"].size, n.size)
 
@@ -146,6 +143,7 @@ def seconds(run: Callable[[], object]) -> float:
     times = []
     for _ in range(2):
         random_subset._parts.cache_clear()
+        student_law._law.cache_clear()
         begun = time.process_time()
         run()
         times.append(time.process_time() - begun)

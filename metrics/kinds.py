@@ -24,7 +24,7 @@ METHODS: tuple[Method, ...] = get_args(Method)
 REPLICATES: dict[Test, int] = {"auto": 200, "bootstrap-rows": 200, "paper": 20}
 # Metrics that compare a label and a prediction as numbers, without a parameter.
 OF_NUMBERS = frozenset(
-    ("bias", "mae", "mse", "rmse", "mape", "smape", "pinball", "poisson_deviance")
+    ("bias", "mae", "mse", "rmse", "r2", "mape", "smape", "pinball", "poisson_deviance")
 )
 # Values of the scores of all classes, and of lists of labels.
 OF_CLASS_SCORES = frozenset(("log_loss_multiclass", "brier_multiclass"))

@@ -306,6 +306,8 @@ class Metric(ABC):
     kind : ``pointwise`` if each example has a value of its own, whose mean the metric is
     min_slice_size : smallest slice that is tested by default
     compares_models : whether it can be compared between two models
+    incomparable : why not, where it cannot
+    takes_weights : whether examples may have weights
     counted : which examples are in its denominator, in plain words; None for all
     indivisible : for a metric without a `target`: why it is not an average over examples
     undefined : why it has no value where it has none
@@ -351,6 +353,8 @@ class Metric(ABC):
     kind: Literal["pointwise", "aggregate"] = "pointwise"
     min_slice_size: int = 20
     compares_models: bool = True
+    incomparable: str = "is the same for every model"
+    takes_weights: bool = True
     counted: str | None = None
     indivisible: str | None = None
     undefined: str = "no example is in its denominator"

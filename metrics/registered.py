@@ -3,15 +3,9 @@
 from math import inf
 
 from slicebeam.metrics.measures import count_metrics
-from slicebeam.metrics.measures.count_metrics import (
-    BalancedAccuracy,
-    ClassMetric,
-    FOne,
-    MacroAverage,
-    Matthews,
-    Share,
-)
+from slicebeam.metrics.measures.count_metrics import ClassMetric, FOne, MacroAverage, Share
 from slicebeam.metrics.measures.mean import Mean, RootMean
+from slicebeam.metrics.measures.r_squared import RSquared
 from slicebeam.metrics.measures.ranking import AreaUnderCurve
 from slicebeam.metrics.metric import Metric
 
@@ -34,12 +28,12 @@ METRICS: tuple[Metric, ...] = (
     Share("precision_micro", "Precision, micro average", "~wrong", "", higher_is_better=True),
     Share("recall_micro", "Recall, micro average", "~wrong", "", higher_is_better=True),
     Share("f1_micro", "F1, micro average", "~wrong", "", higher_is_better=True),
-    BalancedAccuracy(),
-    Matthews(),
+    count_metrics.BALANCED_ACCURACY,
+    count_metrics.MATTHEWS,
     ClassMetric("balanced_accuracy_multiclass", "Balanced accuracy of all classes", count_metrics.mean_recall,
                 count_metrics.examples, 0.0, "there is no example"),
     ClassMetric("mcc_multiclass", "Matthews correlation of all classes", count_metrics.correlation,
-                count_metrics.outside_largest_class, -1.0, Matthews.undefined),
+                count_metrics.outside_largest_class, -1.0, count_metrics.MATTHEWS.undefined),
     ClassMetric("kappa", "Cohen's kappa", count_metrics.kappa, count_metrics.outside_common_class,
                 -1.0, "all labels and predictions are one class"),
     MacroAverage("precision", "Precision"),
@@ -58,6 +52,7 @@ METRICS: tuple[Metric, ...] = (
     Mean("jaccard", "Jaccard similarity", (0.0, 1.0), higher_is_better=True),
     Mean("hamming", "Hamming distance", (0.0, inf)),
     RootMean("rmse", "Root mean squared error"),
+    RSquared(),
     Mean("mape", "Mean absolute percentage error", (0.0, inf)),
     Mean("smape", "Symmetric mean absolute percentage error", (0.0, 2.0)),
     Mean("poisson_deviance", "Poisson deviance", (0.0, inf)),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
 from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.metrics.kinds import ABOVE, TOP, Comparison
-from slicebeam.metrics.measures.count_metrics import FBeta, Share
+from slicebeam.metrics.measures.count_metrics import Share, fbeta
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.ranking import AreaUnderCurve
 from slicebeam.metrics.metric import Metric, Needs
@@ -35,7 +35,7 @@ def _at_k(name: str, title: str) -> _Numbered:
 
 # Metrics that are named with a number: what makes them of it, what it must be, and that in words.
 _NUMBERED: dict[str, _Numbered] = {
-    "fbeta": (FBeta, lambda beta: 0 < beta < inf, "beta must be a number above 0, such as fbeta:2"),
+    "fbeta": (fbeta, lambda beta: 0 < beta < inf, "beta must be a number above 0, such as fbeta:2"),
     "pinball": (
         lambda share: Mean(f"pinball:{share!r}", f"Pinball loss ({share!r})", (0.0, inf)),
         lambda share: 0 < share < 1,

@@ -19,6 +19,9 @@ from slicebeam.metrics.significance.outcome_codes import Tested
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    # Returns what is wrong with a method's result for some slices.
+    _Check = Callable[[Any, Slices], str | None]
+
 # Packages that are installed name their metrics in this group of entry points.
 GROUP = "slicebeam.metrics"
 FORM = "module:Name"
@@ -131,10 +134,7 @@ def _checked(where: str, own: Metric, name: MetricName) -> Metric:
 
 
 def _held(
-    where: str,
-    method: str,
-    function: Callable[..., Any],
-    check: Callable[[Any, Slices], str | None],
+    where: str, method: str, function: Callable[..., Any], check: _Check
 ) -> Callable[..., Any]:
     """Return a method whose failures, and results that are not valid, are errors for the user."""
 
@@ -156,60 +156,53 @@ def _held(
     return call
 
 
-def _shape(result: Any, shape: tuple[int, ...], axes: str) -> str | None:
-    found = getattr(result, "shape", None)
-    if found != shape or result.dtype.kind != "f":
-        is_array = found is not None
-        returned = f"{result.dtype} of shape {found}" if is_array else f"a {type(result).__name__}"
-        return f"returned {returned}; return an array of float64 {axes}, here of shape {shape}"
-    return None
+def _array(axes: str, wrong: Callable[[Any], Any], expected: str) -> _Check:
+    """Return a check of an array of float64: of its shape, and that no value is wrong."""
+
+    def check(result: Any, slices: Slices) -> str | None:
+        shape = (len(slices),) if axes == "[slices]" else slices.counts.shape
+        found = getattr(result, "shape", None)
+        if found != shape or result.dtype.kind != "f":
+            is_array = found is not None
+            kind = f"{result.dtype} of shape {found}" if is_array else f"a {type(result).__name__}"
+            return f"returned {kind}; return an array of float64 {axes}, here of shape {shape}"
+        refused = wrong(result)
+        if not refused.any():
+            return None
+        # The first one, and the sums that it is of.
+        row = int(np.argwhere(refused)[0, 0])
+        value = np.atleast_1d(result[row])[np.atleast_1d(refused[row])][0]
+        counts = ", ".join(f"{count:g}" for count in slices.sums[row][:16])
+        return f"returned {value:g} for a slice with the counts {counts}; return {expected}"
+
+    return check
 
 
-def _numbers(result: Any, slices: Slices) -> str | None:
-    expected = "a finite number, or NaN without a denominator"
-    wrong = _shape(result, (len(slices),), "[slices]")
-    return wrong or _refused(result, slices, np.isinf(result), expected)
-
-
-def _gradient(result: Any, slices: Slices) -> str | None:
-    expected = "finite numbers, and 0 where the metric is undefined"
-    wrong = _shape(result, slices.counts.shape, "[slices, cells]")
-    return wrong or _refused(result, slices, ~np.isfinite(result), expected)
+_numbers = _array("[slices]", np.isinf, "a finite number, or NaN without a denominator")
+_probabilities = _array("[slices]", lambda p: (p < 0) | (p > 1), "probabilities")
+_without_nan = _array("[slices]", np.isnan, "1 where a slice is not tested")
 
 
 def _interval(result: Any, slices: Slices) -> str | None:
     if not isinstance(result, tuple) or len(result) != 2:
-        return (
-            f"returned a {type(result).__name__}; return low and high, arrays of float64 [slices]"
-        )
+        kind = type(result).__name__
+        return f"returned a {kind}; return low and high, arrays of float64 [slices]"
     return _numbers(result[0], slices) or _numbers(result[1], slices)
-
-
-def _probabilities(result: Any, slices: Slices) -> str | None:
-    wrong = _shape(result, (len(slices),), "[slices]")
-    return wrong or _refused(result, slices, (result < 0) | (result > 1), "probabilities")
 
 
 def _tested(result: Any, slices: Slices) -> str | None:
     if not isinstance(result, Tested):
         return f"returned a {type(result).__name__}; return Tested, as Tested.by makes it"
-    wrong = _probabilities(result.p, slices)
-    return wrong or _refused(result.p, slices, np.isnan(result.p), "1 where a slice is not tested")
+    return _probabilities(result.p, slices) or _without_nan(result.p, slices)
 
 
-def _refused(result: Any, slices: Slices, refused: Any, expected: str) -> str | None:
-    """Return what is wrong with the first result that is refused, and the sums that it is of."""
-    if not refused.any():
-        return None
-    row = int(np.argwhere(refused)[0, 0])
-    value = np.atleast_1d(result[row])[np.atleast_1d(refused[row])][0]
-    counts = ", ".join(f"{count:g}" for count in slices.sums[row][:16])
-    return f"returned {value:g} for a slice with the counts {counts}; return {expected}"
-
-
-_CHECKS: dict[str, Callable[[Any, Slices], str | None]] = {
+_CHECKS: dict[str, _Check] = {
     "value": _numbers,
-    "gradient": _gradient,
+    "gradient": _array(
+        "[slices, cells]",
+        lambda slope: ~np.isfinite(slope),
+        "finite numbers, and 0 where the metric is undefined",
+    ),
     "test": _tested,
     "value_interval": _interval,
     "delta_interval": _interval,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.runner_configs.backend import Backend, FinishedJob
-from slicebeam.runner_configs.local_processes import LocalProcesses
 
 if TYPE_CHECKING:
     from slicebeam.runner_configs.backend import Build
+    from slicebeam.runner_configs.local_processes import LocalProcesses
     from slicebeam.runner_configs.options import DirectOptions
 
 
@@ -18,8 +18,12 @@ class InProcess(Backend):
     def __init__(self, options: DirectOptions) -> None:
         self.workers = workers = options.workers
         self.name = "direct" if workers == 1 else f"direct, {workers} processes"
-        # They import for a second what they need: in the meantime this process does its own.
-        self._processes = LocalProcesses(workers) if workers > 1 else None
+        self._processes: LocalProcesses | None = None
+        if workers > 1:
+            from slicebeam.runner_configs.local_processes import LocalProcesses
+
+            # They import for a second what they need: in the meantime this process does its own.
+            self._processes = LocalProcesses(workers)
 
     def sent_options(self, name: str) -> list[str]:  # noqa: ARG002  (nobody else sees the job)
         """Return the options that a job is run with, as flags."""

@@ -35,6 +35,23 @@ class _LogFile(logging.FileHandler):
 
 
 @contextmanager
+def importing_beam() -> Iterator[None]:
+    """Drop Beam's warning of clients of BigQuery at its import, and leave the root logger as it was."""
+    root = logging.getLogger()
+    handlers = root.handlers[:]
+
+    def is_shown(record: logging.LogRecord) -> bool:
+        return not record.getMessage().startswith("apitools not found")
+
+    root.addFilter(is_shown)
+    try:
+        yield
+    finally:
+        root.removeFilter(is_shown)
+        root.handlers[:] = handlers
+
+
+@contextmanager
 def logged_to(path: Path) -> Iterator[None]:
     """Send all logs, of all threads, to a file.
 

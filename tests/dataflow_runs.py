@@ -1,14 +1,12 @@
 """What the tests of Dataflow share: a stand-in of the service and a bucket, and commands for them."""
 
-import subprocess
-import sys
 import time
 
 import pytest
 
 from slicebeam.pipelines.cli import run
 from slicebeam.transforms.storage import storage
-from tests.dataflow_service import dataflow_service
+from tests.dataflow_service import Workers, dataflow_service
 
 SEARCH = ["--label=income", "--prediction=prediction", "--features=age,education,occupation,sex"]
 # Every job goes to the service, however small.
@@ -25,9 +23,15 @@ def bucket(gcs_server, monkeypatch):
     storage._store.cache_clear()
 
 
+@pytest.fixture(scope="session")
+def workers(gcs_server):
+    with Workers(gcs_server.environment()) as started:
+        yield started
+
+
 @pytest.fixture
-def service(gcs_server, bucket):
-    with dataflow_service(gcs_server.environment()) as running:
+def service(workers, bucket):
+    with dataflow_service(workers) as running:
         yield running
 
 
@@ -54,16 +58,11 @@ def command(bucket, service, data, *more):
     return [*arguments, *engine_options(bucket, service, *more)]
 
 
-def driver(arguments):
-    program = [sys.executable, "-m", "slicebeam.pipelines.cli"]
-    return subprocess.Popen([*program, *arguments], stderr=subprocess.PIPE, text=True)
-
-
-def wait_for(service, stage, process):
+def wait_for(service, stage, driver):
     """Wait until a job of a stage runs, and return it."""
     while True:
         found = [job for job in service.named(stage) if job.state == "JOB_STATE_RUNNING"]
         if found:
             return found[-1]
-        assert process.poll() is None, process.stderr and process.stderr.read()
+        assert driver.runs(), driver.ended()
         time.sleep(0.02)

@@ -89,21 +89,41 @@ class Fault:
     is_answer_lost: bool = False
 
 
+class Workers:
+    """Starts workers as forks of one process that has imported what they need; a context."""
+
+    def __init__(self, environment):
+        command = [sys.executable, "-m", "tests.dataflow_service"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        how = {"cwd": ROOT, "env": {**os.environ, **environment}, "text": True}
+        self._process = subprocess.Popen(command, **pipes, **how)
+
+    def start(self, *request):
+        self._process.stdin.write(json.dumps([*map(str, request)]) + "\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._process.kill()
+        self._process.wait()
+        for pipe in (self._process.stdin, self._process.stdout):
+            pipe.close()
+
+
 class DataflowService:
     """The jobs of a stand-in, and what tests do to them."""
 
-    def __init__(self, environment):
+    def __init__(self, workers):
         self.jobs = []
         self.requests = []
         self.held = ""
         self.endpoint = ""
-        self._environment = environment
+        self._workers = workers
         self._faults = []
         self._changing = threading.RLock()
-        command = [sys.executable, "-m", "tests.dataflow_service"]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-        how = {"cwd": ROOT, "env": {**os.environ, **environment}, "text": True}
-        self._pool = subprocess.Popen(command, **pipes, **how)
 
     def add(self, fault):
         self._faults.append(fault)
@@ -223,10 +243,7 @@ class DataflowService:
             with self._changing:
                 if job.state in _ENDED:
                     return
-                assert self._pool.stdout is not None
-                self._pool.stdin.write(json.dumps([*map(str, request)]) + "\n")
-                self._pool.stdin.flush()
-                job.worker = int(self._pool.stdout.readline())
+                job.worker = self._workers.start(*request)
             while _lives(job.worker):
                 time.sleep(0.01)
             with self._changing:
@@ -251,10 +268,6 @@ class DataflowService:
                 if job.state not in _ENDED:
                     job.state = "JOB_STATE_CANCELLED"
                     self.kill_worker(job)
-        self._pool.kill()
-        self._pool.wait()
-        for pipe in (self._pool.stdin, self._pool.stdout):
-            pipe.close()
 
 
 def _lives(process):
@@ -328,9 +341,9 @@ def _error(status, message):
 
 
 @contextmanager
-def dataflow_service(environment):
-    """Run a stand-in whose workers find storage by variables of the environment."""
-    service = DataflowService(environment)
+def dataflow_service(workers):
+    """Run a stand-in whose workers find storage by variables of their environment."""
+    service = DataflowService(workers)
     server = _Server(("127.0.0.1", 0), type("ServiceHandler", (_Handler,), {"service": service}))
     # The client speaks JSON to this very name only.
     service.endpoint = f"http://localhost:{server.server_port}"

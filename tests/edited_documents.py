@@ -15,7 +15,7 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Condition, Estimate, Predicate
 from slicebeam.pipelines.changelist.rules import rule_of, slice_id_of
 from slicebeam.pipelines.changelist.slices import Size, Slice
-from slicebeam.transforms.encode.definitions import members, queries_of, similarities
+from slicebeam.transforms.encode.conditions import members, queries_of, similarities
 from tests.running import search
 
 ROWS = 600

@@ -1,9 +1,10 @@
 """A small table of codes with all its slices, and what the choice of findings needs of it."""
 
+from copy import copy
 from itertools import combinations
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csc_array, csr_array
 from scipy.special import ndtr
 
 from slicebeam.metrics.counting.lattice import Lattice
@@ -12,8 +13,7 @@ from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import InsideCounts
 from slicebeam.metrics.findings.target_sums import TargetSums
-from slicebeam.metrics.significance.random_subset import bin_edges, bin_sums, population
-from slicebeam.metrics.significance.subset_law import Population
+from slicebeam.metrics.significance.random_subset import Population, bin_edges, bin_sums, population
 
 
 def deviation_law(target, weight):
@@ -36,21 +36,38 @@ class EncodedTable:
         self, codes, target, kind, weight=None, counted=None, levels=2, smallest=20, blocks=1
     ):
         kept = np.ones(len(codes), bool) if counted is None else counted
-        self.codes, self.target = codes[kept], np.asarray(target, float)[kept]
-        self.rows, self.levels, self.blocks = int(kept.sum()), levels, blocks
+        self.codes, self.levels, self.blocks = codes[kept], levels, blocks
+        self.rows = int(kept.sum())
         self.layout = TargetSums(kind, weighted=weight is not None)
         self.weight = np.ones(self.rows) if weight is None else np.asarray(weight, float)[kept]
-        self.row_sums = self.layout.sums_of(self.target, self.weight)
         columns = [self.weight, self.weight**2][: 1 + self.layout.weighted]
         self.row_sizes = np.stack(columns, axis=1)
         self.lattice = Lattice(tuple((codes.max(axis=0) + 1).tolist()), levels)
         found = [self._of(features, smallest) for features in self._tuples()]
-        joined = map(np.concatenate, zip(*found, strict=True))
-        self.keys, self.sizes, self.total, self.count, self.level = joined
+        self.slice_of, *found = zip(*found, strict=True)
+        self.begins = np.cumsum([0, *map(len, found[0])])
+        self.keys, self.level = map(np.concatenate, found)
         self.tests = [int((self.level == level).sum()) for level in range(1, levels + 1)]
+        self._sum(np.asarray(target, float)[kept])
+
+    def with_target(self, target):
+        """Return a table of the same slices."""
+        other = copy(self)
+        other._sum(np.asarray(target, float))
+        return other
+
+    def _sum(self, target):
+        self.target = target
+        self.row_sums = self.layout.sums_of(target, self.weight)
         self.everything = self.row_sums.sum(axis=0)
-        counts = kind == "rate" and weight is None
-        self.law = None if counts else deviation_law(self.target, self.weight)
+        counts = self.layout.kind == "rate" and not self.layout.weighted
+        self.law = None if counts else deviation_law(target, self.weight)
+        sizes = [self._summed(column) for column in self.row_sizes.T]
+        self.sizes, self.total = np.stack(sizes, axis=1), self._summed(self.weight * target)
+
+    def _summed(self, column):
+        each = zip(self.slice_of, np.diff(self.begins), strict=True)
+        return np.concatenate([np.bincount(at, column, n + 1)[1:] for at, n in each])
 
     def _tuples(self):
         features = range(self.codes.shape[1])
@@ -63,28 +80,27 @@ class EncodedTable:
             cell, cells = cell * radix + self.codes[:, feature], cells * radix
         count = np.bincount(cell, minlength=cells)
         some = np.flatnonzero((count >= smallest) & (count < self.rows))
-        sizes = [np.bincount(cell, column, cells)[some] for column in self.row_sizes.T]
-        total = np.bincount(cell, self.weight * self.target, cells)[some]
+        # By row, from 1 on; 0 where the slice of the row is too small.
+        number = np.zeros(cells, np.int32)
+        number[some] = np.arange(1, some.size + 1)
         keys = self.lattice.cell_keys(features, some)
-        return keys, np.stack(sizes, axis=1), total, count[some], np.full(some.size, len(features))
+        return number[cell], keys, np.full(some.size, len(features))
 
     def members(self, candidate):
-        features, codes = self._cell(candidate)
-        return (self.codes[:, features] == codes).all(axis=1)
+        at = np.searchsorted(self.begins, candidate, side="right") - 1
+        return self.slice_of[at] == candidate - self.begins[at] + 1
 
     def conditions(self, candidate):
-        features, codes = self._cell(candidate)
-        return tuple(zip(features.tolist(), codes.tolist(), strict=True))
-
-    def _cell(self, candidate):
         digits = self.lattice.digits(self.keys[[candidate]])[0]
         digits = digits[digits > 0]
         features = self.lattice.feature_of[digits]
-        return features, digits - 1 - self.lattice.offsets[features]
+        codes = digits - 1 - self.lattice.offsets[features]
+        return tuple(zip(features.tolist(), codes.tolist(), strict=True))
 
     def significant(self, alpha=0.05, *, upward=True):
         """Return which slices differ from all rows, by a normal law and Bonferroni in each level."""
-        w, second = self.sizes[:, 0], self.sizes[:, -1]
+        w = self.sizes[:, 0]
+        second = self.sizes[:, -1]
         mean = (self.weight * self.target).sum() / self.weight.sum()
         z = (self.total - w * mean) / np.sqrt(second * self.target.var())
         p = ndtr(-z if upward else z)
@@ -99,11 +115,15 @@ class EncodedTable:
 
     def counting(self):
         """Return a function that counts a finding's rows, in blocks that are added up."""
-        masks, added, known = np.zeros(self.rows, np.int64), [], {}
+        masks, added = np.zeros(self.rows, np.int64), []
+        known = {}
 
         def count(chosen, positions):
             if "table" not in known:
-                known["table"] = csr_array(np.stack([self.members(at) for at in positions], axis=1))
+                held = [np.flatnonzero(self.members(at)) for at in positions]
+                ends, rows = np.cumsum([0, *map(len, held)]), np.concatenate(held)
+                shape = self.rows, positions.size
+                known["table"] = csc_array((np.ones(rows.size), rows, ends), shape=shape).tocsr()
             inside = np.flatnonzero(self.members(chosen))
             distinct, pattern = np.unique(masks[inside], return_inverse=True)
             sums = np.zeros((distinct.size, self.row_sums.shape[1]))
@@ -114,7 +134,7 @@ class EncodedTable:
                 for number, size in enumerate(self.row_sizes[rows].T):
                     at = pattern[some], np.arange(rows.size)
                     of_rows = csr_array((size, at), shape=(distinct.size, rows.size))
-                    tables[number] = tables[number] + of_rows @ known["table"][rows].astype(float)
+                    tables[number] = tables[number] + of_rows @ known["table"][rows]
             masks[inside] |= 1 << len(added)
             added.append(chosen)
             columns = [table.tocoo() for table in tables]

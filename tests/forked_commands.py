@@ -25,10 +25,15 @@ _IMPORTED = (
     *("rich.console", "slicebeam.pipelines.cli", "slicebeam.pipelines.search.search"),
     "slicebeam.pipelines.show.terminal",
 )
+# Loaded where a command uses it, which is then asked for more than once.
+_OF_COMMANDS = {"discover": "sklearn.cluster"}
 _DATA = Path(__file__).parent.parent / "pipelines" / "demo_data" / "adult_scored.parquet"
 
 
 def _start(request):
+    command = request["arguments"][0]
+    if command in _OF_COMMANDS:
+        import_module(_OF_COMMANDS[command])
     child = os.fork()
     if child:
         return child
@@ -106,6 +111,7 @@ def _import_what_is_needed():
     for module in _IMPORTED:
         import_module(module)
     quick_beam.remember_answers(setattr)
+    _remember()
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -125,6 +131,17 @@ def _import_what_is_needed():
         # Some are made by others, and have no file to import them from.
         with suppress(ImportError):
             import_module(name)
+
+
+def _remember():
+    """Make once what every command makes of flags and options."""
+    from slicebeam.pipelines.commands import flags
+    from slicebeam.runner_configs.unrun_pipeline import unrun_pipeline
+
+    for one in flags.make_command("search").params:
+        one.get_runtime_param()
+    with unrun_pipeline():
+        pass
 
 
 def main():

@@ -1,7 +1,7 @@
 """A server of Google Cloud Storage's JSON API in memory, strict about preconditions.
 
-It knows what google-cloud-storage and Arrow's GcsFileSystem ask for, and refuses every parameter
-that it does not know: a precondition that is not honoured would make a test pass for nothing.
+It knows what google-cloud-storage asks for here, and refuses every parameter that it does not
+know: a precondition that is not honoured would make a test pass for nothing.
 Run as a module it prints its address and ends when its standard input does.
 """
 
@@ -28,9 +28,6 @@ FORBIDDEN = "forbidden-"
 _PAGE = 1000
 # What changes only how an answer is told, and who pays for it.
 _PRESENTATION = {"alt", "fields", "prettyPrint", "projection", "quotaUser", "userProject"}
-_PRECONDITIONS = {
-    f"if{what}{how}" for what in ("Generation", "Metageneration") for how in ("Match", "NotMatch")
-}
 _LISTING = {"prefix", "delimiter", "includeTrailingDelimiter", "startOffset", "endOffset"}
 _LISTING |= {"maxResults", "pageToken"}
 
@@ -130,7 +127,6 @@ class Objects:
             found = self._content(bucket).get(name)
         if found is None or query.get("generation", str(found.generation)) != str(found.generation):
             raise Refused(404, "notFound", f"No such object: {bucket}/{name}")
-        _check(found, query, reading=True)
         return found
 
     def insert(self, bucket, name, data, attributes, query):
@@ -154,8 +150,7 @@ class Objects:
     def delete(self, bucket, name, query):
         with self._lock:
             content = self._content(bucket)
-            found = self.get(bucket, name, {k: v for k, v in query.items() if k == "generation"})
-            _check(found, query)
+            self.get(bucket, name, query)
             del content[name]
 
     def list(self, bucket, query):
@@ -238,17 +233,11 @@ def _is_folder(name, prefix, delimiter):
     return name.endswith(delimiter) and len(name) > len(prefix)
 
 
-def _check(found, query, *, reading=False):
+def _check(found, query):
     """Refuse what a precondition forbids; generation 0 is an object that is not there."""
-    generation = found.generation if found else 0
-    metageneration = found.metageneration if found else 0
-    for key, value in (("Generation", generation), ("Metageneration", metageneration)):
-        wanted, unwanted = query.get(f"if{key}Match"), query.get(f"if{key}NotMatch")
-        if wanted is not None and int(wanted) != value:
-            raise Refused(412, "conditionNotMet", f"if{key}Match {wanted} but it is {value}.")
-        if unwanted is not None and int(unwanted) == value:
-            status = 304 if reading else 412
-            raise Refused(status, "conditionNotMet", f"if{key}NotMatch {unwanted} and it is.")
+    generation, wanted = found.generation if found else 0, query.get("ifGenerationMatch")
+    if wanted is not None and int(wanted) != generation:
+        raise Refused(412, "conditionNotMet", f"the generation is {generation}, not {wanted}.")
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -316,14 +305,14 @@ class Handler(BaseHTTPRequestHandler):
                 _known(query, _LISTING)
                 self._json(self.store.list(bucket, query))
             case ("GET", "storage", "v1", "b", bucket, "o", name):
-                _known(query, {"generation", *_PRECONDITIONS})
+                _known(query, {"generation"})
                 found = self.store.get(bucket, name, query)
                 if query.get("alt") == "media":
                     self._media(found)
                 else:
                     self._json(found.resource())
             case ("DELETE", "storage", "v1", "b", bucket, "o", name):
-                _known(query, {"generation", *_PRECONDITIONS})
+                _known(query, {"generation"})
                 self.store.delete(bucket, name, query)
                 self._send(204)
             case ("POST", "upload", "storage", "v1", "b", bucket, "o"):
@@ -333,28 +322,13 @@ class Handler(BaseHTTPRequestHandler):
             case ("DELETE", "upload", "storage", "v1", "b", _, "o"):
                 self.store.give_up(query.get("upload_id", ""))
                 self._send(499)
-            case ("GET", bucket, *names) if names and bucket != "storage":
-                # The older XML API, which google-cloud-cpp reads by.
-                _known(query, {"generation"})
-                self._media(self.store.get(bucket, "/".join(names), query | self._xml_conditions()))
             case _:
                 raise Refused(501, "notImplemented", f"{self.command} {self.path} is not known.")
 
-    def _xml_conditions(self):
-        names = {
-            "x-goog-if-generation-match": "ifGenerationMatch",
-            "x-goog-if-metageneration-match": "ifMetagenerationMatch",
-        }
-        return {names[key.lower()]: v for key, v in self.headers.items() if key.lower() in names}
-
     def _insert(self, bucket, query, body):
         kind = query.get("uploadType", "")
-        _known(query, {"uploadType", "name", *_PRECONDITIONS})
-        attributes = {}
-        if kind == "media":
-            attributes["contentType"] = self.headers.get("Content-Type")
-            data = body
-        elif kind == "multipart":
+        _known(query, {"uploadType", "name", "ifGenerationMatch"})
+        if kind == "multipart":
             attributes, data = _related(self.headers.get("Content-Type", ""), body)
         elif kind == "resumable":
             attributes = json.loads(body) if body else {}
@@ -369,15 +343,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         else:
             raise Refused(400, "invalid", f"uploadType {kind!r} is not known.")
-        attributes |= self._told_hashes()
         name = query.get("name") or attributes.get("name", "")
         self._json(self.store.insert(bucket, name, data, attributes, query).resource())
-
-    def _told_hashes(self):
-        parts = self.headers.get("X-Goog-Hash", "").split(",")
-        told = dict(one.strip().split("=", 1) for one in parts if one.strip())
-        names = {"crc32c": "crc32c", "md5": "md5Hash"}
-        return {names[key]: value for key, value in told.items() if key in names}
 
     def _go_on(self, query, body):
         whole = f"bytes 0-{len(body) - 1}/{len(body)}" if body else "bytes */0"

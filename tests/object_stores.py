@@ -233,7 +233,7 @@ def free_port():
 
 def one_line(error, *parts):
     """The message is a line that a user can act on."""
-    message = str(error.value)
+    message = str(getattr(error, "value", error))
     assert "\n" not in message
     assert len(message) < 400
     for part in parts:

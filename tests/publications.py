@@ -8,7 +8,6 @@ import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -99,20 +98,6 @@ def publish_set(folder, written, before="now"):
         for name, content in contents.items():
             files.streams[name].write(content)
         return files.publish(naming_files(written.document, files).to_json().encode())
-
-
-def publish_like_earlier_versions(folder, written):
-    """Put files where versions before this one did, which named none of them."""
-    contents = {**written.contents, CHANGELIST: written.document.to_json().encode()}
-    for name, content in contents.items():
-        put(folder / name, content)
-
-
-def put(path, content):
-    if isinstance(path, Path):
-        path.write_bytes(content)
-    else:
-        path.store.write(path.bucket, path.key, io.BytesIO(content))
 
 
 def seen(folder):

@@ -1,4 +1,4 @@
-"""Slow laws of the sum of a random subset: all subsets, and a saddle point on all values."""
+"""Slow laws of random subsets: of the sum all subsets, and a saddle point on all values; of Student's t the latter."""
 
 from itertools import combinations
 
@@ -48,6 +48,35 @@ def saddle_point(values, n, total):
     q = b * np.sqrt((v.sum() * (v @ x**2) - (v @ x) ** 2) / (values.size * f * (1 - f)))
     w = r + np.log(q / r) / r
     return float(stats.norm.sf(w)), float(stats.norm.cdf(w))
+
+
+def student_root(x, chance, theta, n, mean=0.0):
+    """The normal quantile w of t of n values of x about a mean, to which their chances are tilted; θ = Σx/√(n·Σx²).
+
+    The equations of Daniels and Young (1991), solved by MINPACK on all values: no compression, no table.
+    """
+    x = (x - mean) / np.std(x)
+    tilt = optimize.brentq(
+        lambda b: (chance * np.exp(b * x - np.abs(b * x).max()) * x).sum(), -3, 0.95
+    )
+    chance = chance * np.exp(tilt * x) / (chance * np.exp(tilt * x)).sum()
+    x = x / np.sqrt((chance * x**2).sum())
+
+    def law(s, u):
+        tilted = chance * np.exp(s * x + u * x**2)
+        return tilted / tilted.sum()
+
+    def gaps(point):
+        s, u, v = point
+        own = law(s, u)
+        return [(own * x).sum() - theta * v, (own * x**2).sum() - v**2, s * theta + 2 * u * v]
+
+    s, u, v = optimize.fsolve(gaps, [theta, -(theta**2) / 2, 1.0], xtol=1e-12)
+    K2, edge = np.cov([x, x**2], aweights=law(s, u), ddof=0), np.array([theta, 2 * v])
+    D = np.linalg.det(K2) * (edge @ np.linalg.inv(K2) @ edge + 2 * u)
+    K = np.log((chance * np.exp(s * x + u * x**2)).sum())
+    r = np.sign(theta) * np.sqrt(2 * (s * theta * v + u * v**2 - K))
+    return np.sqrt(n) * r + np.log(s * np.sqrt(D) / (2 * v) / r) / (r * np.sqrt(n))
 
 
 def subset_tails(influence, w, cells, held, *, strata=None, delta=None):

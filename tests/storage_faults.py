@@ -353,5 +353,5 @@ def repeat_at_once(replace=setattr):
         monotonic, time = time.monotonic, time.time
 
     modules = ("botocore.endpoint", "google.api_core.retry.retry_unary")
-    for module in (*modules, "slicebeam.transforms.storage.s3_storage"):
+    for module in (*modules, "slicebeam.transforms.storage.object_stores"):
         replace(import_module(module), "time", Time)

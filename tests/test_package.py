@@ -1,6 +1,7 @@
 """`import slicebeam`: the commands as functions, imported when they are used; and its complex functions."""
 
 import json
+import logging
 import pydoc
 import subprocess
 import sys
@@ -10,7 +11,9 @@ import pytest
 
 import slicebeam
 from slicebeam.pipelines import api
+from slicebeam.runner_configs.job_log import importing_beam
 from tests.base_install import ROOT, tomllib
+from tests.conftest import slow
 
 
 def test_the_package_has_the_commands_as_functions():
@@ -38,6 +41,27 @@ def test_the_package_alone_imports_nothing():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+def test_beams_warning_of_missing_clients_is_dropped(caplog):
+    root = logging.getLogger()
+    before = root.handlers[:], root.filters[:]
+    with importing_beam():
+        root.warning("apitools not found, and bigquery client libraries are not available")
+        root.error("another")
+        logging.basicConfig(force=True)
+    assert caplog.messages == ["another"]
+    assert (root.handlers, root.filters) == before
+
+
+@slow
+def test_a_function_says_nothing_where_clients_are_missing():
+    code = (
+        "import logging, sys; sys.modules['apitools'] = None; import slicebeam; slicebeam.search;"
+        "print('apache_beam' in sys.modules, logging.getLogger().handlers)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("True []\n", "")
 
 
 RULES = ("C901", "PLR0911", "PLR0912", "PLR0913", "PLR0915")

@@ -1,4 +1,4 @@
-"""What the tests let Beam remember is what Beam would say."""
+"""What the tests let Beam and typer remember is what these would say."""
 
 import pickle
 
@@ -6,13 +6,17 @@ import apache_beam as beam
 import pytest
 from apache_beam.coders import VarIntCoder
 from apache_beam.options.pipeline_options import (
+    DebugOptions,
     DirectOptions,
     PipelineOptions,
     SetupOptions,
     StandardOptions,
 )
 from apache_beam.transforms import userstate
+from apache_beam.typehints import decorators
 
+from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands import flags
 from tests import quick_beam
 
 SEEN = userstate.SetStateSpec("seen", VarIntCoder())
@@ -50,3 +54,27 @@ def test_views_share_their_values_and_are_not_sent():
     assert vars(pickle.loads(pickle.dumps(options)))["_views"] == {}
     with pytest.raises(AttributeError):
         options.view_as(StandardOptions).direct_num_workers  # noqa: B018
+
+
+def test_flags_are_read_anew_and_a_signature_is_that_of_the_function():
+    for _ in range(3):
+        for flags_given, streaming in (["--experiments=a"], False), (["--streaming"], True):
+            debug = PipelineOptions(flags_given).view_as(DebugOptions)
+            assert debug.experiments == (None if streaming else ["a"])
+            debug.view_as(StandardOptions).view_as(DebugOptions).experiments = ["b"]
+            assert StandardOptions(flags_given).streaming is streaming
+            assert StandardOptions(flags_given, streaming=None).streaming is None
+        PipelineOptions(["--experiments=a"]).view_as(DebugOptions).experiments.append("b")
+    for one in (Stateful.process, Stateful().process, len, str.upper, Stateful):
+        for _ in range(2):
+            assert decorators.get_signature(one) == quick_beam._signature_of(one)
+
+
+def test_a_command_is_as_made_anew(capsys):
+    help_of = {}
+    for flag in ("--help", "--help-all", "--help"):
+        assert run(["search", flag]) == 0
+        printed = capsys.readouterr().out
+        assert help_of.setdefault(flag, printed) == printed
+    assert help_of["--help"] != help_of["--help-all"]
+    assert flags.make_command("search") is not flags.make_command("search")

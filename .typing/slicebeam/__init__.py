@@ -55,9 +55,12 @@ def __getattr__(name: str) -> Any:
 
         return version("slicebeam")
     if name in __all__:
-        from slicebeam.pipelines import api
+        from slicebeam.runner_configs.job_log import importing_beam
 
-        return getattr(api, name)
+        with importing_beam():
+            from slicebeam.pipelines import api
+
+            return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

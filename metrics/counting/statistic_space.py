@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.significance.auc import Placements, discretisation_error, placements
-from slicebeam.metrics.significance.subset_law import Population
+from slicebeam.metrics.significance.random_subset import Population
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -68,10 +68,12 @@ class Range(NamedTuple):
 
 
 class Deviations(NamedTuple):
-    """What a slice's sum of a value is held against: all examples' weighted deviations."""
+    """What a slice's sum of a value is held against: all examples' weighted deviations, or changes."""
 
-    centre: float  # the mean of all examples, about the value's shift
-    population: Population  # of weight · (value − shift − centre) of all examples
+    centre: float  # the mean of all examples, about the value's shift; of two models 0
+    population: (
+        Population  # of weight · (value − shift − centre), or weight · (new − old), of all examples
+    )
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ class StatisticSpace:
     weight_scales : the same for the sums of weights and of their squares
     shifts : what was taken off each value (name -> number) before it was raised to a power
     weight_exponent : weights are summed in units of 2 to this, so that no power leaves the range
-    deviations : of the values (name -> all examples' deviations) that slices are held against
+    deviations : of the values (name -> all examples' deviations) that slices are held against, of two
+        models their changes
     nonnegative : the values of which no example has one below 0, of the new model
     coarse : for each model, whether a score bucket [buckets] holds several different scores; where
         that is not known, all of them may

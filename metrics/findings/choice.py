@@ -90,6 +90,7 @@ class ChosenSlice(NamedTuple):
     gain: float  # log-likelihood ratio less the log of the level's number of tests
     p_value: float  # conditional
     selected_above: float  # the normal quantile that its p had to exceed
+    null_error: float  # of its mean target, if the findings before it explained everything
     covariance: Covariance  # of value and expected
     cumulative_size: float  # examples, or weights, of all findings so far
     cumulative_total: float  # the sum of their targets
@@ -238,48 +239,55 @@ class Choice:
     def run(self) -> ChosenSlices:
         """Add findings until none is left."""
         findings: list[ChosenSlice] = []
-        model = self._model()
+        self.model = self._model()
         stop: StopReason = "nothing left" if self.positions.size else "no candidates"
         while self.positions.size:
             if len(findings) == self.most:
                 stop = "most findings"
                 break
-            step = self._step(model)
+            step = self._step(self.model)
             best = self._best(step, step.gain > 0)
             if best is None:
                 if self._best(step, step.gain <= 0) is not None:
                     stop = "small differences"
                 break
-            chosen = best.chosen
-            part = self.layout.size(self._parts(np.array([chosen]))[0], 1)
-            acts = influence(model, self.layout.moment(self.patterns.sums, 1, 0), part)
-            expected = float(part @ model.expected)
-            masks = self.patterns.masks
-            if not findings and self.hold is not None:
-                self.parts = self.hold(self.positions) or self.parts
-            inside = self.parts.count(chosen, self.patterns)
-            self._check(chosen, inside)
-            self.parts.split(self.patterns.add(inside))
-            self.free[chosen] = False
-            self.earlier.append(int(self.positions[chosen]))
-            model = self._model()
-            size = float(self.sizes[chosen, 0])
-            value = float(self.total[chosen]) / size
-            findings.append(
-                ChosenSlice(
-                    int(self.positions[chosen]),
-                    size,
-                    value,
-                    expected / size,
-                    float(step.gain[chosen]),
-                    best.p,
-                    self._selected_above(best, step),
-                    self._covariance(best, masks, -acts.outside, model),
-                    *self._outside(),
-                )
-            )
+            findings.append(self._add(best, step))
+        sums = self.patterns.masks, self.patterns.sums
         counts = self.positions.size, self.left_out
-        return ChosenSlices(findings, self.patterns.masks, self.patterns.sums, model, stop, *counts)
+        return ChosenSlices(findings, *sums, self.model, stop, *counts)
+
+    def _add(self, finding: _Next, step: _Step) -> ChosenSlice:
+        chosen, model = finding.chosen, step.model
+        sizes = self._parts(np.array([chosen]))[0]
+        part = self.layout.size(sizes, 1)
+        variance = float(self.layout.size(sizes, 2) @ step.variances)
+        acts = influence(model, self.layout.moment(self.patterns.sums, 1, 0), part)
+        masks = self.patterns.masks
+        if not self.earlier and self.hold is not None:
+            self.parts = self.hold(self.positions) or self.parts
+        inside = self.parts.count(chosen, self.patterns)
+        self._check(chosen, inside)
+        self.parts.split(self.patterns.add(inside))
+        self.free[chosen] = False
+        self.earlier.append(int(self.positions[chosen]))
+        self.model = self._model()
+        size = float(self.sizes[chosen, 0])
+        covariance = self._covariance(finding, masks, -acts.outside, self.model)
+        error = float(np.sqrt(max(variance, 0.0))) / size
+        # The variance within patterns does not know of groups.
+        null_error = error if finding.groups is None else covariance.error
+        return ChosenSlice(
+            int(self.positions[chosen]),
+            size,
+            float(self.total[chosen]) / size,
+            float(part @ model.expected) / size,
+            float(step.gain[chosen]),
+            finding.p,
+            self._selected_above(finding, step),
+            null_error,
+            covariance,
+            *self._outside(),
+        )
 
     def _model(self) -> ExpectationModel:
         of = self.patterns

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.findings.model import ExpectationModel
     from slicebeam.metrics.findings.target_sums import TargetSums
     from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.subset_law import Population
+    from slicebeam.metrics.significance.random_subset import Population
 
 # A variance below this part of what it would be with a known model is rounding: the findings
 # determine the candidate's sum.

@@ -1,16 +1,20 @@
 """The size of a finding, corrected for its having been selected.
 
-A finding is listed only because its p-value passed a threshold, so that its observed difference is
-too large on average, the more the closer it passed. With z the normal quantile of p, and c that of
-the threshold, the true standardised difference θ has the conditional likelihood
-φ(z − θ)/P(abs(Z) > c | θ): Zöllner and Pritchard (2007), Am. J. Hum. Genet. 80:605; Zhong and
-Prentice (2008), Biostatistics 9:621. The estimate is the mean of that likelihood, the second of those
-of Ghosh, Zou and Wright (2008), Am. J. Hum. Genet. 82:1064; its maximum shrinks more than other
-examples show (`benchmarks/selected_sizes.py`). The interval is the equal-tailed one.
+A finding is listed only because its p-value passed a threshold, so that its observed difference d is
+too large on average, the more the closer it passed. The true difference δ has the conditional
+likelihood φ((d − δ)/σ)/σ / P(abs(D) > c | δ): Zöllner and Pritchard (2007), Am. J. Hum. Genet. 80:605;
+Zhong and Prentice (2008), Biostatistics 9:621. The estimate is the mean of that likelihood, the second
+of those of Ghosh, Zou and Wright (2008), Am. J. Hum. Genet. 82:1064, but no more than was observed; its
+maximum shrinks more than other examples show (`benchmarks/selected_sizes.py`). The interval is the
+equal-tailed one.
 
-Assumption: Z is normal with variance 1 about θ. A search for one direction selects Z > c, which is
-the same but for θ near 0 and below, where slices pass less often than the test's level says. That
-the largest gain was chosen among the slices that pass is not taken into account.
+The error σ depends on δ, as the spread of a loss or a rate does with its mean: at 0 it is that under
+the hypothesis of the test, at d and beyond the interval's near end that of this end, and at the far end
+that of the far one; σ² is linear in between. With c = d·(z of the threshold)/(z of p).
+
+Assumption: D is normal about δ. A search for one direction selects D > c, which is the same but for δ
+near 0 and below, where slices pass less often than the test's level says. That the largest gain was
+chosen among the slices that pass is not taken into account.
 """
 
 from __future__ import annotations
@@ -26,11 +30,11 @@ from slicebeam.metrics.intervals.intervals import bisect, normal_quantile
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-    from slicebeam.metrics.arrays import FloatArray
+    from slicebeam.metrics.arrays import BoolArray, FloatArray
 
-# The likelihood is summed at so many points, from so far below 0 to as far above z.
+# The likelihood is summed at so many points, from so many errors below 0 to as many above z.
 _POINTS, _BEYOND = 512, 8.0
-_CONFIDENCE = 0.95
+_OFF = float(normal_quantile(0.95))
 
 
 class Corrected(NamedTuple):
@@ -54,10 +58,13 @@ def selected_above(p: float, bound: float, gain: float, cost: float) -> float:
     return float(max(-ndtri(bound), least))
 
 
-def standardised(z: ArrayLike, c: ArrayLike, confidence: float = _CONFIDENCE) -> Corrected:
-    """Return the estimate of θ and its interval, of z that were selected above c.
+def standardised(
+    z: ArrayLike, c: ArrayLike, null: ArrayLike = 1.0, far: ArrayLike = 1.0
+) -> Corrected:
+    """Return the estimate of θ and its 95 % interval, of z that were selected above c.
 
-    The interval solves P(Z > z | θ, abs(Z) > c) = (1 ∓ confidence)/2.
+    ``null`` is the error where θ is 0, ``far`` that at the upper end, z + 1.96·far, both in units of
+    that at z. The interval solves P(Z > z | θ, abs(Z) > c) = .025 and .975.
 
     A difference that just passed may be next to nothing; one that is far above is as it was seen:
 
@@ -66,51 +73,54 @@ def standardised(z: ArrayLike, c: ArrayLike, confidence: float = _CONFIDENCE) ->
     >>> [round(float(end), 2) for end in standardised(9.0, 4.2)]
     [9.0, 7.04, 10.96]
     """
-    seen, above = floats(z, c)
+    seen, above, at_null, at_far = floats(z, c, null, far)
     above = np.minimum(above, seen)
-    theta = np.linspace(np.full(seen.shape, -_BEYOND), seen + _BEYOND, _POINTS)
-    likelihood = -0.5 * (seen - theta) ** 2 - _log_selected(theta, above)
-    likelihood = np.exp(likelihood - likelihood.max(axis=0))
-    estimate = (likelihood * theta).sum(axis=0) / likelihood.sum(axis=0)
-    off = normal_quantile(confidence)
+    near = np.maximum(seen - _OFF, 0.5 * seen)
 
-    def solved(chance: float) -> FloatArray:
-        """Return the largest θ with which z is exceeded no more often."""
-        return bisect(
-            lambda theta: log_ndtr(theta - seen) - _log_selected(theta, above) < np.log(chance),
-            -above - off,
-            seen + off + 1e-9,
-        )
+    def error(theta: FloatArray) -> FloatArray:
+        below, beyond = theta / near, (theta - seen) / (_OFF * at_far)
+        variance = at_null**2 + (1.0 - at_null**2) * np.clip(below, 0.0, 1.0)
+        return np.asarray(np.sqrt(variance + (at_far**2 - 1.0) * np.clip(beyond, 0.0, 1.0)))
 
-    low, high = solved(0.5 * (1.0 - confidence)), solved(0.5 * (1.0 + confidence))
+    def log_selected(theta: FloatArray, errors: FloatArray) -> FloatArray:
+        sides = (log_ndtr((side * theta - above) / errors) for side in (1.0, -1.0))
+        return np.asarray(np.logaddexp(*sides))
+
+    theta = np.linspace(-_BEYOND * at_null, seen + _BEYOND * at_far, _POINTS)
+    errors = error(theta)
+    likelihood = -0.5 * ((seen - theta) / errors) ** 2 - log_selected(theta, errors)
+    likelihood = np.exp(likelihood - likelihood.max(axis=0)) / errors
+    mean = (likelihood * theta).sum(axis=0) / likelihood.sum(axis=0)
+    estimate = np.minimum(mean, seen)
+
+    chances = np.log(np.reshape([0.025, 0.975], (2,) + (1,) * seen.ndim))
+
+    def exceeds_less(theta: FloatArray) -> BoolArray:
+        errors = error(theta)
+        exceeded = log_ndtr((theta - seen) / errors) - log_selected(theta, errors)
+        return np.asarray(exceeded < chances)
+
+    lowest, highest = -above - _OFF * at_null, seen + _OFF * at_far + 1e-9
+    low, high = bisect(exceeds_less, lowest, highest)
     # At the threshold itself the interval is beside what is likely.
     return Corrected(estimate, np.minimum(low, estimate), np.maximum(high, estimate))
 
 
 def difference(
-    observed: float, ends: tuple[float, float], z: float, c: float
+    observed: float, ends: tuple[float, float], z: float, c: float, null_error: float
 ) -> tuple[float, float, float]:
     """Return a difference and its 95 % interval as they are without selection.
 
-    θ is taken to a difference so that 0 is 0, z is the observed difference, and z ± 1.96 are the
-    ``ends`` of its interval: where z is far above c nothing changes.
+    ``ends``: those of the observed difference's interval. Where z is far above c nothing changes.
     """
-    if not z > 0:
-        return observed, *ends
     sign = 1.0 if observed >= 0 else -1.0
+    size = abs(observed)
     near, far = sorted(sign * end for end in ends)
-    size, off = abs(observed), normal_quantile(_CONFIDENCE)
-    theta, sizes = [0.0, z, z + off], [0.0, size, max(size, far)]
-    # An end on the other side of 0 would fold the scale.
-    if z > off and 0.0 < near <= size:
-        theta.insert(1, z - off)
-        sizes.insert(1, near)
-    found = np.array(standardised(z, c))
-    moved = np.where(found < 0, found * size / z, np.interp(found, theta, sizes))
-    middle, *interval = (sign * moved).tolist()
+    unit, beyond = (size - near) / _OFF, (far - size) / _OFF
+    if not (z > 0 and size > 0 and 0 < unit < np.inf and 0 < null_error < np.inf):
+        return observed, *ends
+    stretch = beyond / unit if 0 < beyond < np.inf else 1.0
+    found = standardised(size / unit, size / unit * c / z, null_error / unit, stretch)
+    middle, *interval = (sign * unit * np.array(found)).tolist()
     low, high = sorted(interval)
     return middle, low, high
-
-
-def _log_selected(theta: FloatArray, c: FloatArray) -> FloatArray:
-    return np.asarray(np.logaddexp(log_ndtr(theta - c), log_ndtr(-theta - c)))

@@ -33,6 +33,11 @@ class Covariance(NamedTuple):
     both: float
     expected: float
 
+    @property
+    def error(self) -> float:
+        """The standard error of the difference."""
+        return math.sqrt(max(self.value - 2.0 * self.both + self.expected, 0.0))
+
     def interval_of_difference(
         self,
         value: float,

@@ -190,16 +190,17 @@ def fbeta(
 
 
 def balanced_accuracy(
-    tp: ArrayLike, positives: ArrayLike, tn: ArrayLike, negatives: ArrayLike, confidence: float
+    tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, tn: ArrayLike, confidence: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the interval of (tp/positives + tn/negatives)/2; (0, 1) where a label is missing.
+    """Return the interval of (tp/(tp + fn) + tn/(tn + fp))/2; (0, 1) where a label is missing.
 
     MOVER (Zou and Donner 2008, Stat. Med. 27:1693): squared distances to the ends of the independent
     shares' Jeffreys intervals add up (Laud 2017, Pharm. Stat. 16:334). With Wilson's, all failures are on
     one side, and 8 % at 25 examples of a label.
     """
-    sizes = np.stack(floats(positives, negatives))
-    low, high = mean_recall(np.stack(floats(tp, tn)), sizes, confidence)
+    hits, alarms, misses, rejected = floats(tp, fp, fn, tn)
+    sizes = np.stack([hits + misses, rejected + alarms])
+    low, high = mean_recall(np.stack([hits, rejected]), sizes, confidence)
     missing = (sizes == 0).any(axis=0)
     return np.where(missing, 0.0, low), np.where(missing, 1.0, high)
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.metric import Metric, Needs, Slices, ratio
-from slicebeam.metrics.significance import count_tests, hall, permutation
+from slicebeam.metrics.significance import count_tests, hall, permutation, student_law
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
+from slicebeam.metrics.significance.random_subset import Population
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 # A variance of less is what rounding leaves of none, for any number of examples.
 _ROUNDING = 1e-25
 _ROUNDED_GRADIENT = 1e-9
+# With fewer a test against a margin is too liberal, by simulation.
+_LEAST_CONTRIBUTIONS = 10.0
 # Weights of a squared coefficient of variation below this are equal, but for rounding.
 _EQUAL_WEIGHTS = 1e-9
 _STEP = 1e-100
@@ -46,11 +49,13 @@ class CellMetric(Metric):
     ----------
     counts : the sets, each a condition on the indicators such as ``positive & ~predicted``; empty for all
     denominators : the sets that the metric is undefined without
+    margins : sets within these of which all are needed, where denominators are not enough
     is_ratio : whether it is a function of ratios of sums of counts, one for each denominator
     """
 
     counts: tuple[str, ...] = ()
     denominators: tuple[str, ...] = ("",)
+    margins: tuple[str, ...] = ()
     is_ratio: bool = False
 
     def __init_subclass__(cls) -> None:
@@ -98,8 +103,8 @@ class CellMetric(Metric):
         return gradient
 
     def denominator(self, slices: Slices) -> IntArray:
-        """Return the examples [slices] in the smallest denominator."""
-        within = [slices.count(cells) for cells in self.strata(slices)]
+        """Return the examples [slices] in the smallest denominator, or margin."""
+        within = [slices.count(condition) for condition in self.margins or self.denominators]
         return np.asarray(np.minimum.reduce(within))
 
     def seen(self, slices: Slices) -> Slices:
@@ -227,6 +232,36 @@ class CellMetric(Metric):
         G = ratio(third, np.sqrt(n), otherwise=0.0)
         delta = self.value(slices) - self.value(slices.old)
         return hall.TStatistic.of(delta, variance, df, G, n >= 2.0, np.abs(G) > 1.0), varies
+
+    def margin_p(self, slices: Slices, margin: float, tail: Tail) -> FloatArray:
+        """Return the p-value [slices] of a change by the margin: Student's t of contributions, by the law of those of all.
+
+        1 where the slice has fewer than ten of them, counted in proportion to their squares (Kish).
+        """
+        population, every = slices.total, np.ones(slices.space.cells, bool)
+        own, of_all = self._contributions(slices), self._contributions(population)[0]
+        second = (slices.squares * own**2).sum(axis=1)
+        fourths = ratio(slices.cubes**2, slices.squares, otherwise=0.0) * own**4
+        delta, before = (self.value(some) - self.value(some.old) for some in (slices, population))
+        enough = ratio(second**2, fourths.sum(axis=1), otherwise=0.0) >= _LEAST_CONTRIBUTIONS
+        enough &= ~np.isnan(delta)
+        if np.isnan(before[0]) or not (of_all**2 * population.squares).any():
+            return np.ones(len(slices))
+        # Of an example of mean square weight in each cell.
+        held, squares = population.weights[0], population.squares[0]
+        examples, of_cell = (
+            ratio(held**2, squares, otherwise=0.0),
+            ratio(squares, held, otherwise=0.0),
+        )
+        points = of_all * of_cell * examples.sum()
+        some = examples > 0
+        law = Population(tuple(points[some].tolist()), tuple(examples[some].tolist()))
+        n, t = slices.kish(every), np.where(enough, delta - margin, 0.0)
+        t /= np.sqrt(np.where(enough, second, 1.0))
+        p = student_law.p_value(
+            n, t, (t**2 + n - 1.0) / np.maximum(n, 1.0), law, margin - before[0], tail
+        )
+        return np.where(enough, p, 1.0)
 
     def _contributions(self, slices: Slices) -> FloatArray:
         """Return what an example of each cell adds to value or change, without what rounding leaves of none."""

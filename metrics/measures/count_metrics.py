@@ -307,7 +307,7 @@ class Aggregate(CellMetric):
 
 
 class BinaryMetric(Aggregate):
-    """A metric of true and false positives, false and true negatives, in this order."""
+    """A formula of true and false positives, false and true negatives, in this order."""
 
     counts = (
         "positive & predicted",
@@ -315,6 +315,32 @@ class BinaryMetric(Aggregate):
         "positive & ~predicted",
         "~positive & ~predicted",
     )
+    is_ratio = True
+
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        of_counts: Callable[..., NDArray[Any]],
+        interval: Callable[..., Ends],
+        undefined: str,
+        denominators: tuple[str, ...] = ("",),
+    ) -> None:
+        self.name, self.title, self.undefined = name, title, undefined
+        self._of_counts, self._interval = of_counts, interval
+        self.denominators = denominators
+
+    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
+        """See `CellMetric.formula`."""
+        return self._of_counts(*counts)
+
+    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Ends:
+        """See `Aggregate.interval`."""
+        return self._interval(*counts, confidence)
+
+    def value(self, slices: Slices) -> FloatArray:
+        """See `Metric.value`; within the range, which rounding may leave."""
+        return np.clip(super().value(slices), *self.range)
 
     def test_counts(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
         """Test counts by the law of few cells."""
@@ -339,74 +365,46 @@ class BinaryMetric(Aggregate):
         return np.nan_to_num(self._subset_p(slices, parents, tail), nan=1.0)
 
 
-class FBeta(BinaryMetric):
-    """F-beta = (1 + β²)·TP/((1 + β²)·TP + β²·FN + FP), van Rijsbergen (1979)."""
+class Correlation(BinaryMetric):
+    """A metric that is undefined unless both classes are labels, and predicted."""
 
-    undefined = "no example has a positive label or is predicted positive"
-    denominators = ("positive | predicted",)
-    is_ratio = True
-
-    def __init__(self, beta: float) -> None:
-        # All digits where six are too few, so that the name means the same number again.
-        digits = f"{beta:g}" if float(f"{beta:g}") == beta else repr(beta)
-        self.name, self.title, self.beta = f"fbeta:{digits}", f"F-beta ({digits})", beta
-
-    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
-        """See `CellMetric.formula`."""
-        tp, fp, fn, _ = counts
-        square = self.beta**2
-        return ratio((1 + square) * tp, (1 + square) * tp + square * fn + fp)
-
-    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Ends:
-        """See `intervals.fbeta`."""
-        tp, fp, fn, _ = counts
-        return intervals.fbeta(tp, fp, fn, self.beta, confidence)
+    range = (-1.0, 1.0)
+    margins = ("predicted", "positive", "~positive", "~predicted")
+    is_ratio = False
 
 
-class BalancedAccuracy(BinaryMetric):
-    """The mean of recall and specificity."""
-
-    name, title = "balanced_accuracy", "Balanced accuracy"
-    undefined = "all labels are one class"
-    denominators = ("positive", "~positive")
-    is_ratio = True
-
-    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
-        """See `CellMetric.formula`."""
-        tp, fp, fn, tn = counts
-        return np.asarray(0.5 * (ratio(tp, tp + fn) + ratio(tn, tn + fp)))
-
-    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Ends:
-        """See `intervals.balanced_accuracy`."""
-        tp, fp, fn, tn = counts
-        return intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, confidence)
+def fbeta(beta: float) -> BinaryMetric:
+    """Return F-beta = (1 + β²)·TP/((1 + β²)·TP + β²·FN + FP), van Rijsbergen (1979)."""
+    # All digits where six are too few, so that the name means the same number again.
+    digits, square = f"{beta:g}" if float(f"{beta:g}") == beta else repr(beta), beta**2
+    return BinaryMetric(
+        f"fbeta:{digits}",
+        f"F-beta ({digits})",
+        lambda tp, fp, fn, _: ratio((1 + square) * tp, (1 + square) * tp + square * fn + fp),
+        lambda tp, fp, fn, _, confidence: intervals.fbeta(tp, fp, fn, beta, confidence),
+        _WITHIN["positive|predicted"][1],
+        ("positive | predicted",),
+    )
 
 
-class Matthews(BinaryMetric):
-    """Matthews' correlation coefficient, Matthews (1975), Biochim. Biophys. Acta 405:442."""
-
-    name, title, range = "mcc", "Matthews correlation", (-1.0, 1.0)
-    undefined = "all labels, or all predictions, are one class"
-
-    def denominator(self, slices: Slices) -> IntArray:
-        """See `CellMetric.denominator`: the smallest margin, of which all others are made."""
-        tp, fp, fn, tn = self.part_counts(slices.counts, slices)
-        return np.asarray(np.minimum.reduce([tp + fp, tp + fn, tn + fp, tn + fn]))
-
-    def value(self, slices: Slices) -> FloatArray:
-        """See `Metric.value`."""
-        return np.clip(super().value(slices), -1.0, 1.0)
-
-    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
-        """See `CellMetric.formula`; as roots, since the product of four margins overflows sooner."""
-        tp, fp, fn, tn = counts
-        below = np.sqrt((tp + fp) * (tp + fn)) * np.sqrt((tn + fp) * (tn + fn))
-        return ratio(tp * tn - fp * fn, below)
-
-    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Ends:
-        """See `intervals.mcc`."""
-        tp, fp, fn, tn = counts
-        return intervals.mcc(tp, fp, fn, tn, confidence)
+BALANCED_ACCURACY = BinaryMetric(
+    "balanced_accuracy",
+    "Balanced accuracy",
+    lambda tp, fp, fn, tn: np.asarray(0.5 * (ratio(tp, tp + fn) + ratio(tn, tn + fp))),
+    intervals.balanced_accuracy,
+    "all labels are one class",
+    ("positive", "~positive"),
+)
+# Matthews (1975), Biochim. Biophys. Acta 405:442; as roots, since the product of four margins overflows sooner.
+MATTHEWS = Correlation(
+    "mcc",
+    "Matthews correlation",
+    lambda tp, fp, fn, tn: ratio(
+        tp * tn - fp * fn, np.sqrt((tp + fp) * (tp + fn)) * np.sqrt((tn + fp) * (tn + fn))
+    ),
+    intervals.mcc,
+    "all labels, or all predictions, are one class",
+)
 
 
 class MacroAverage(Aggregate):

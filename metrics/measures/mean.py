@@ -11,7 +11,7 @@ from scipy.special import gammaln, xlogy
 from slicebeam.metrics.counting.statistic_space import Term
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.metric import ROUNDING, Metric, Movement, Needs, Slices, Target, ratio
-from slicebeam.metrics.significance import count_tests, hall, random_subset
+from slicebeam.metrics.significance import count_tests, hall, random_subset, student_law
 from slicebeam.metrics.significance.hall import Moments
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 from slicebeam.metrics.significance.tails import select_tail
@@ -26,9 +26,11 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.statistic_space import Deviations, Source, StatisticSpace
     from slicebeam.metrics.kinds import Comparison, Tail
     from slicebeam.metrics.metric import Ends
-    from slicebeam.metrics.significance.subset_law import Population
+    from slicebeam.metrics.significance.random_subset import Population
 
 PINBALL = "pinball:"
+# The label itself, of which R² needs the variance.
+LABEL = "label"
 # On a lattice a tail begins this part of its span, from a value's middle, nearer to the mean.
 _OF_SPAN = 0.3
 # The mid-p has half of the chance of the value itself, the tail .8 of it: it is at most 1.6 times as large.
@@ -75,7 +77,8 @@ class Mean(Metric):
         sources: tuple[Source, ...] = ("new", "old", "change")
         used = sources if comparison == "baseline" else sources[:1]
         if not weighted:
-            return tuple(Term(value, source, 3) for source in used)
+            powers = (3, 4) if value == LABEL else (3,)
+            return tuple(Term(value, source, power) for source in used for power in powers)
         return tuple(Term(value, source, power, 3) for source in used for power in range(4))
 
     def _total(
@@ -180,17 +183,19 @@ class Mean(Metric):
         return Tested.by(Method.RANDOM_SUBSET, p, reasons)
 
     def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
-        """Test by Hall's paired t, and by sign flips where all changes of a slice are the same.
+        """Test by Student's t as it varies for all changes, and by sign flips where all of a slice are the same.
 
-        Where large changes the other way are rare, the slice may lack them by chance: there p is at least Hall's,
-        whose variance is raised by that of all examples, and Hall's refusal stands.
+        Where large changes the other way are rare, the slice may lack them by chance: there p is at least that of
+        Hall's t, whose variance is raised by that of all examples, and its refusal stands.
         """
         ready = reasons == 0
         changes, t = self.moments(slices, "change"), self.change(slices)
         constant = ready & ~(changes.variance > 0)
         p, too_skewed = t.p_value(tail)
-        refused = ready & too_skewed
-        method = np.full(len(slices), Method.HALL_PAIRED, np.int8)
+        refused = constant & too_skewed
+        method = np.full(len(slices), Method.STUDENT, np.int8)
+        if (varies := ready & ~constant).any():
+            p[varies] = self.change_p(slices.rows(varies), 0.0, tail)
         if constant.any():
             one_way = changes.mean * self.of_all(slices, "change").skewness >= 0
             flipped = count_tests.constant_change_p(changes.n, changes.mean, tail)
@@ -200,6 +205,18 @@ class Mean(Metric):
             method[constant] = Method.SIGN_FLIP
         reasons[refused] = Reason.TOO_SKEWED
         return Tested.by(method, p, reasons)
+
+    def change_p(self, slices: Slices, mean: float, tail: Tail) -> FloatArray:
+        """Return the p-value [slices] of Student's t of "the mean change is this", by the law of all; 1 if none varies."""
+        if not self.moments(slices.total, "change").variance[0] > 0:
+            return np.ones(len(slices))
+        of = self._deviations(slices.space).population
+        first, crossed = (self._total(slices, "change", 1, power) for power in (1, 2))
+        about = mean**2 * slices.squares.sum(axis=-1) - 2.0 * mean * crossed
+        squares = self._total(slices, "change", 2, 2) + about
+        of_weight = mean * float(slices.total.weight[0] / slices.total.sizes[0])
+        total = first - mean * slices.weight
+        return student_law.p_value(slices.sizes, total, squares, of, of_weight, tail)
 
     def _deviations(self, space: StatisticSpace) -> Deviations:
         deviations = space.deviations_of(self.name)
@@ -460,6 +477,8 @@ _LOSSES = {
     "mae": NumberLoss(lambda y, p: np.abs(p - y)),
     "mse": NumberLoss(_square),
     "rmse": NumberLoss(_square),
+    "r2": NumberLoss(_square),
+    LABEL: NumberLoss(lambda y, _: y),
     "mape": NumberLoss(
         lambda y, p: np.abs(p - y) / np.abs(y),
         wrong_labels=lambda y: y == 0,

@@ -1,28 +1,28 @@
 """Which stratum to query next: MASA's adaptive rule, and orders that are known in advance.
 
-Where the answers of a stratum decide how many more of its items are asked, its mean is biased: a
-stratum that happened to show no change is neglected, and this chance stays in the estimate. So ``plus``
-divides each stratum into two random halves, and the answers of one half decide the queries in the
-other (cross-fitting): within a half the number of items depends on none of its own answers, so its mean
-is unbiased, and so is a fixed combination of the two. Until `first_look` the order is the static one,
-whose draws alternate between the halves. Looks follow each time that the number of calls has doubled;
-up to the next one nothing depends on an answer, so that all its calls can be made at once.
+Where the answers of a stratum decide how many more of its items are asked, its mean is biased. So ``plus`` divides
+each stratum into two random halves, and the answers of one decide the queries in the other (cross-fitting): the mean
+of a half is unbiased, and so is a fixed combination of the two. Until `first_look` the order is the static one, whose
+draws alternate between the halves. Looks follow each time that the number of calls has doubled; up to the next one
+nothing depends on an answer, so that all its calls can be made at once.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.shift.strata import differences, half_sizes
+from slicebeam.metrics.errors import EngineError
+from slicebeam.metrics.shift.estimates import reliance as reliance_of
+from slicebeam.metrics.shift.strata import Sample, differences, half_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.kinds import Method
-    from slicebeam.metrics.shift.strata import Sample, Strata
+    from slicebeam.metrics.shift.strata import Strata
 
 # Items of each stratum that are asked before any rule counts: a variance needs two.
 _AT_FIRST = 2
@@ -53,12 +53,10 @@ def smallest_budget(strata: Strata) -> int:
 
 
 def static_weights(method: Method, strata: Strata) -> FloatArray:
-    """Return g_s, the allocation weights of the strata [S].
+    """Return g_s, the allocation weights of the strata [S], u_s the mean of the two largest W²_sj.
 
-    ``proportional``: p_s·√u_s. ``plus``: p_s·√(½σ²_old,s + ½u_s·Σ p σ²_old/Σ p u), where σ²_old,s =
-    Σ_j W²_sj·Ō_sj(1 − Ō_sj) is the variance of the old predictions: strata in which they varied change
-    more often, and the half that all share keeps the others from starving. u_s is the mean of the two
-    largest W²_sj: 1 without weights, 0 where no cell counts.
+    ``proportional``: p_s·√u_s. ``plus``: p_s·√(½σ²_old,s + ½u_s·Σ p σ²_old/Σ p u), σ²_old,s = Σ_j W²_sj·Ō_sj(1 − Ō_sj):
+    strata in which old predictions varied change more often; the half that all share keeps others from starving.
     """
     unit = strata.pair_weight / 2
     if method == "proportional":
@@ -96,10 +94,9 @@ def static_order(weights: FloatArray, sizes: IntArray, calls: int) -> IntArray:
 def masa_order(strata: Strata, sample: Sample, calls: int) -> IntArray:
     """Return the strata of the next calls [R, calls] by MASA's rule (Algorithm 1).
 
-    Any stratum with N_s < min(2, M_s) first; else argmax p_s/N_s·(σ̂_s + (a/N_s)^¼) with a = 1 and
-    σ̂²_s = (N_s − ‖H_s‖²/N_s)/(N_s − 1). Inside a batch N_s is counted up, σ̂_s stays; one call at a time
-    is the published algorithm. With weights σ̂²_s is Σ_j W²_sj·(sample variance of 1[new = j]), and the
-    bonus is multiplied by √u_s, of `static_weights`.
+    Any stratum with N_s < min(2, M_s) first; else argmax p_s/N_s·(σ̂_s + (a/N_s)^¼), a = 1, σ̂²_s = (N_s − ‖H_s‖²/N_s)/(N_s − 1).
+    Inside a batch N_s is counted up, σ̂_s stays; one call at a time is the published algorithm. With weights σ̂²_s is
+    Σ_j W²_sj·(sample variance of 1[new = j]), and the bonus is multiplied by √u_s, of `static_weights`.
     """
     share, sizes = strata.share, strata.sizes
     known = np.maximum(sample.asked.astype(np.float64), 1)
@@ -129,8 +126,8 @@ def greedy_order(
 ) -> IntArray:
     """Return the strata of the next calls [R, calls], each the one with the largest score.
 
-    ``score`` is of (runs, strata) after so many calls of each. Of each stratum ``first`` calls come before
-    any score counts, and beyond ``limit`` it is passed over: −1 where all are.
+    ``score`` is of (runs, strata) after so many calls. ``first`` calls of each come before any score counts; beyond
+    ``limit`` it is passed over: −1 where all are.
     """
 
     def bounded(at: tuple[IntArray, IntArray], count: IntArray) -> FloatArray:
@@ -183,10 +180,9 @@ def static_halves(strata: Strata, sizes: IntArray, calls: int) -> IntArray:
 def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> FloatArray:
     """Return g, the allocation weight of each half, by the answers of the other: [R, 2S].
 
-    g_s = p_s·√v_s, Neyman's optimum, where v_s is the sample variance of what the estimate sums in the
-    other half, shrunk, as if 20 more answers had shown that, to what the static weights expect of it,
-    times the ratio of the two over all strata. From λ = 0.4 to 0.7 it is shrunk further, in the end
-    wholly. The weights of the first halves sum to 1, and so do those of the second ones.
+    g_s = p_s·√v_s, Neyman's optimum, v_s the sample variance of what the estimate sums in the other half, shrunk by 20
+    answers to what the static weights expect, times the ratio of the two over all strata; from λ = 0.4 to 0.7 it is
+    shrunk further, in the end wholly. The weights of the first halves sum to 1, and so do those of the second.
     """
     runs, share = halves.asked.shape[0], strata.share
     asked = halves.asked.astype(np.float64)
@@ -222,3 +218,181 @@ def adapted_order(weights: FloatArray, halves: Sample, sizes: IntArray, calls: i
         sizes,
         calls,
     )
+
+
+class PlannedCalls(NamedTuple):
+    """Calls to make: [R, calls] each; a run makes none where ``part`` is −1."""
+
+    part: IntArray  # a stratum, or of ``plus`` half of one (2s and 2s + 1)
+    stratum: IntArray
+    place: IntArray  # of the item in the order of its stratum
+
+
+class Allocator:
+    """Allocates the calls of R runs of a method, and counts their answers.
+
+    What is queried depends on the strata, the limit and the answers so far only. Calls may be lost where R is 1.
+    ``masa`` allocates ``batch`` calls at a time; 1 is the published algorithm.
+    """
+
+    def __init__(
+        self,
+        method: Method,
+        strata: Strata,
+        limit: int,  # calls of each run at most, lost ones too
+        *,
+        runs: int = 1,
+        candidates: IntArray | None = None,  # [S] items at hand; all if left out
+        batch: int | None = None,
+    ) -> None:
+        self.method, self.strata, self.limit, self.batch = method, strata, limit, batch
+        cells = None if strata.weights is None else strata.weights[strata.row]
+        self.sample = Sample.empty(runs, strata.count, strata.shape[1], cells)
+        self.parts = 2 if method == "plus" else 1
+        self._halves: Sample | None = None
+        room = strata.sizes if candidates is None else candidates
+        if method == "plus":
+            room = half_sizes(room)
+            of_halves = None if cells is None else np.repeat(cells, 2, axis=0)
+            self._halves = Sample.empty(runs, room.size, strata.shape[1], of_halves)
+        self._candidates = room
+        # Items of each part that were handed out, those whose calls were lost too.
+        self._taken = np.zeros((runs, room.size), np.int64)
+        self.paid = self.lost = 0
+        # Parts of calls that were lost, and are made again for another item.
+        self._again = np.empty((runs, 0), np.int64)
+        self._end = min(first_look(strata.count), limit)
+        if method == "masa":
+            order = np.empty(0, np.int64)
+        elif method == "plus":
+            order = static_halves(strata, strata.sizes, self._end)
+        else:
+            order = static_order(static_weights(method, strata), strata.sizes, limit)
+        self._planned = np.broadcast_to(order, (runs, order.size))
+
+    @property
+    def answered(self) -> int:
+        """Answers of each run."""
+        return self.paid - self.lost
+
+    @property
+    def used_up(self) -> bool:
+        """Whether every item of the pool was queried."""
+        return int(self._taken[0].sum()) == int(self.strata.sizes.sum())
+
+    def next(self, size: int) -> PlannedCalls:
+        """Return at most so many calls: fewer where answers decide on the others, 0 at the limit."""
+        size = min(size, self.limit - self.paid)
+        if self.method != "masa":
+            # Calls that are lost must not leave a stratum without an answer when all is spent.
+            size = min(size, self._short() or size)
+        parts = self._take(size)
+        if size > 0 and parts.shape[1] == 0:
+            if self._plan():
+                parts = self._take(size)
+            if parts.shape[1] == 0 and self.lost:
+                parts = self._elsewhere(size)
+        made = np.maximum(parts, 0)
+        rank = np.take_along_axis(self._taken, made, axis=1) + _rank(parts)
+        stratum, half = np.divmod(made, self.parts)
+        run, call = np.nonzero(parts >= 0)
+        np.add.at(self._taken, (run, parts[run, call]), 1)
+        return PlannedCalls(parts, stratum, self.parts * rank + half)
+
+    def add(self, calls: PlannedCalls, new: IntArray, old: IntArray | None = None) -> None:
+        """Count the answers to calls: classes, int64 [R, calls] each; negative ones are lost."""
+        lost = (new < 0) & (calls.part >= 0)
+        part = np.where(lost, -1, calls.part)
+        self.sample.add(np.where(part >= 0, calls.stratum, -1), new, old)
+        if self._halves is not None:
+            self._halves.add(part, new, old)
+        self.paid += calls.part.shape[1]
+        if lost.any():
+            self.lost += int(np.count_nonzero(lost))
+            if self.method != "masa":
+                self._again = np.concatenate([self._again, calls.part[lost][None]], axis=1)
+
+    def check_answers(self) -> None:
+        """Raise an EngineError if so many calls were lost that there is no estimate."""
+        without = int(np.count_nonzero(self.sample.asked[0] == 0))
+        if without:
+            raise EngineError(
+                f"{without:,} of {self.strata.count:,} strata have no answer, because "
+                f"{self.lost:,} calls were lost and count as paid; raise --budget, or set "
+                "lost_calls: repeat"
+            )
+
+    def _plan(self) -> bool:
+        """Decide on further calls by the answers so far; False if there is nothing to decide."""
+        strata, begin = self.strata, self._end
+        if self.method == "masa":
+            # A lost call takes an item away that MASA, which looks at answers, does not know of.
+            size = min(self.batch or batch_size(self.answered), self.limit - self.paid)
+            order = masa_order(strata, self.sample, size)
+        elif self._halves is not None and begin < self.limit:
+            self.check_answers()
+            self.sample.halves = self._halves
+            self._end = min(next_look(strata.count, begin), self.limit)
+            factor = reliance_of(strata, self.sample)
+            weights = adapted_weights(strata, self._halves, factor)
+            limits = half_limits(strata.sizes, self.limit)
+            order = adapted_order(weights, self._halves, limits, self._end - begin)
+        else:
+            return False
+        self._planned = order[:, (order >= 0).any(axis=0)]
+        return True
+
+    def _take(self, size: int) -> IntArray:
+        """Return the next planned calls, those that were lost first."""
+        again = self._within(self._again)
+        chosen, self._again = again[:, :size], again[:, size:]
+        while chosen.shape[1] < size and self._planned.shape[1]:
+            fresh = size - chosen.shape[1]
+            planned, self._planned = self._planned[:, :fresh], self._planned[:, fresh:]
+            chosen = self._within(np.concatenate([chosen, planned], axis=1))
+        return chosen
+
+    def _within(self, parts: IntArray) -> IntArray:
+        """Return the calls for which their part still has candidates."""
+        if self.lost == 0:
+            return parts
+        return parts[:, _rank(parts)[0] < self._room()[parts[0]]]
+
+    def _room(self) -> IntArray:
+        """Return how many candidates of each part are left [parts]."""
+        return np.asarray(self._candidates - self._taken[0])
+
+    def _short(self) -> int:
+        """Return how many more answers an estimate needs at least, of candidates that are left."""
+        least = np.minimum(self.strata.sizes, 2) - self.sample.asked[0]
+        room = self._room().reshape(self.strata.count, -1).sum(axis=1)
+        return int(np.clip(np.minimum(least, room), 0, None).sum())
+
+    def _elsewhere(self, size: int) -> IntArray:
+        """Return parts for calls that lost calls left no candidate for where they were planned.
+
+        They follow the sizes of the strata, whatever was answered.
+        """
+        asked = (self._halves or self.sample).asked
+        share = np.repeat(self.strata.share, self.parts)
+        order = greedy_order(
+            lambda at, count: share[at[1]] / np.maximum(count, 1),
+            asked,
+            np.zeros(share.size, np.int64),
+            asked[0] + self._room(),
+            size,
+        )
+        return order[:, order[0] >= 0]
+
+
+def _rank(part: IntArray) -> IntArray:
+    """Return how many of the earlier numbers of its row each number equals: int64 [R, calls]."""
+    order = np.argsort(part, axis=1, kind="stable")
+    ranked = np.take_along_axis(part, order, axis=1)
+    position = np.broadcast_to(np.arange(part.shape[1]), part.shape)
+    fresh = np.ones(part.shape, bool)
+    fresh[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
+    begins = np.maximum.accumulate(np.where(fresh, position, 0), axis=1)
+    rank = np.empty_like(part)
+    np.put_along_axis(rank, order, position - begins, axis=1)
+    return rank

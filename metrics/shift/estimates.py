@@ -88,9 +88,8 @@ def cell_p_values(shift: FloatArray, errors: FloatArray) -> FloatArray:
 def reliance(strata: Strata, sample: Sample) -> FloatArray:
     """Return λ [R], the coefficient of the old predictions as a control variate.
 
-    clip₀¹(Σ w κ̂ / Σ w τ̂²_old) with w_s = p_s²/N_s, κ̂_s = (n_agree − H·O/N)/(N − 1) and
-    τ̂²_old,s = (N − ‖O‖²/N)/(N − 1), all sums over classes weighted by W², which minimises the
-    estimated loss. 0 where the old predictions are not known, or do not vary within any stratum.
+    clip₀¹(Σ w κ̂ / Σ w τ̂²_old), w_s = p_s²/N_s, κ̂_s = (n_agree − H·O/N)/(N − 1), τ̂²_old,s = (N − ‖O‖²/N)/(N − 1), sums over
+    classes weighted by W²: it minimises the estimated loss. 0 where no old predictions are known, or vary in a stratum.
     """
     if strata.old is None:
         return np.zeros(sample.asked.shape[0])
@@ -134,20 +133,16 @@ def estimate(
 ) -> MatrixEstimate:
     """Return the new confusion matrix, its variances, and the inputs of the stopping rule.
 
-    Ĉ_ij = Σ_{s∈i} p_s [H_sj/N_s − λ(O_sj/N_s − Ō_sj)].
+    Ĉ_ij = Σ_{s∈i} p_s [H_sj/N_s − λ(O_sj/N_s − Ō_sj)]; V_ij = Σ_{s∈i} w_s·(sample variance of x_j = 1[new = j] −
+    λ·1[old = j]), w_s = p_s²(1 − N_s/M_s)/N_s; T = Σ_s w_s τ̂²_s, τ̂²_s the sum of these over j, times W²_sj; SE(T) =
+    √(Σ m_s w_s²τ̂²_s/N_s); e₁ = Σ m_s p_s w_s/N_s, m_s = `Strata.pair_weight`. Without ``control`` λ = 0; estimated it
+    biases Ĉ by O(1/N). Assumes within a stratum a simple random sample whose size does not depend on the answers.
 
-    V_ij = Σ_{s∈i} w_s·(sample variance of x_j = 1[new = j] − λ·1[old = j]) with
-    w_s = p_s²(1 − N_s/M_s)/N_s; T = Σ_s w_s τ̂²_s, τ̂²_s the sum of these sample variances over j, times
-    W²_sj; SE(T) = √(Σ m_s w_s²τ̂²_s/N_s); e₁ = Σ m_s p_s w_s/N_s, with m_s = `Strata.pair_weight`.
-    Without ``control`` λ = 0; estimated from the sample it biases Ĉ by O(1/N). Assumes that within a
-    stratum the items are a simple random sample whose size does not depend on the answers.
-
-    Of ``slices`` `sample` has N_s of the whole pool and, in place of runs, the counts of each slice's
-    items alone. A slice g is a domain (Cochran 1977, "Sampling techniques", sections 5A.14 and 6.11)
-    whose share p_gi within a label is known: Ĉ_gij = p_gi·r_gij + λC°_gij, r_gij the ratio
-    Σ_{s∈i} (p_s/N_s)(H − λO)_gsj / Σ_{s∈i} (p_s/N_s)n_gs, n_gs the slice's items in the sample;
-    V_gij = Σ_{s∈i} w_s·(sample variance over all N_s of 1[in g]·(x_j − r_gij))/q_g², q_g its share. A
-    label of which no item was asked is taken as unchanged; the widening by c then covers it.
+    Of ``slices`` `sample` has N_s of the whole pool and, in place of runs, the counts of each slice's items. A slice g is
+    a domain (Cochran 1977, "Sampling techniques", sections 5A.14 and 6.11) whose share p_gi within a label is known:
+    Ĉ_gij = p_gi·r_gij + λC°_gij, r_gij = Σ_{s∈i} (p_s/N_s)(H − λO)_gsj / Σ_{s∈i} (p_s/N_s)n_gs, n_gs its items in the
+    sample; V_gij = Σ_{s∈i} w_s·(sample variance over all N_s of 1[in g]·(x_j − r_gij))/q_g², q_g its share. A label of
+    which no item was asked is taken as unchanged; the widening by c covers it.
     """
     counts = _counts(strata, sample)
     asked = counts.asked
@@ -223,12 +218,10 @@ def starved_variance(
 ) -> FloatArray:
     """Return a mean squared error [R] of a sum of cells that also covers MASA's bias.
 
-    Σ w_s·max(s²_s, p̃_s(1 − p̃_s)) + 3u² + b². MASA starves strata that have shown no error yet: their
-    variances are too small, hence p̃_s = (x_s + 1)/(N_s + 2) of x_s answers in the cells, and what they
-    hide biases the estimate, hence b = Σ p_s(1 − N_s/M_s)·(q_s − x_s/N_s), what four more answers like
-    those of its label would change in each stratum. u is `MatrixEstimate.accuracy_unseen`; ``cells``
-    [S, P] say how much each counts, 0 to 1: the right predictions if left out. On recorded APIs
-    (benchmarks/shift.py) 95 % intervals covered in 0.92 to 1.00 of the runs, without it 0.31 to 0.94.
+    Σ w_s·max(s²_s, p̃_s(1 − p̃_s)) + 3u² + b². MASA starves strata that have shown no error yet: their variances are too
+    small, hence p̃_s = (x_s + 1)/(N_s + 2) of x_s answers in the cells, and what they hide biases the estimate, hence
+    b = Σ p_s(1 − N_s/M_s)·(q_s − x_s/N_s), what four more answers like those of its label would change. u is
+    `MatrixEstimate.accuracy_unseen`; ``cells`` [S, P] say how much each counts, 0 to 1: the right ones if left out.
     """
     cells = strata.right_cells[strata.row] if cells is None else cells
     # What never counts is known not to.
@@ -265,9 +258,8 @@ def weighted_sum_errors(
 ) -> FloatArray:
     """Return the standard errors [R] of Σ W_ij·C_ij, W of [L, P].
 
-    √(V + 3u²) with V = Σ_s w_s·(sample variance of W[new] − λ·W[old]), since the cells of a label are
-    correlated, and u² = Σ_i (max_j W_ij·c_i)², as the cells are widened; of ``masa`` (``starved``) the root
-    of `starved_variance`. The sample is of ``Sample.empty(…, weights)``.
+    √(V + 3u²), V = Σ_s w_s·(sample variance of W[new] − λ·W[old]), as cells of a label are correlated, u² =
+    Σ_i (max_j W_ij·c_i)²; of ``masa`` (``starved``) the root of `starved_variance`. Of ``Sample.empty(…, weights)``.
     """
     counts = _counts(strata, sample)
     asked = counts.asked
@@ -313,15 +305,12 @@ def first_check(strata: int) -> int:
 def error_bound(estimated: MatrixEstimate, confidence: float = 0.95) -> FloatArray:
     """Return an upper bound [R] of the Frobenius error of W ⊙ Ĉ with the given confidence.
 
-    √((T + z·SE(T) + z²·e₁)·χ²_{h,q}/h) with h = max(½, T²/(2ΣW⁴V²)), where z and χ² are the quantiles
-    q of a standard normal and of a chi-squared variable, which the scaled squared error about is
-    (Satterthwaite). Stop as soon as this is at most ε.
+    √((T + z·SE(T) + z²·e₁)·χ²_{h,q}/h), h = max(½, T²/(2ΣW⁴V²)), z and χ² the quantiles q of a standard normal and of a
+    chi-squared variable, which the scaled squared error about is (Satterthwaite). Stop as soon as this is at most ε.
     """
     z = stats.norm.ppf(confidence)
     scale = estimated.loss + z * estimated.loss_error + z**2 * estimated.loss_unseen
     spread = estimated.loss_spread
-    degrees = np.maximum(
-        0.5,
-        np.divide(np.square(estimated.loss), spread, out=np.zeros_like(scale), where=spread > 0),
-    )
+    ratio = np.divide(np.square(estimated.loss), spread, out=np.zeros_like(scale), where=spread > 0)
+    degrees = np.maximum(0.5, ratio)
     return np.asarray(np.sqrt(scale * stats.chi2.ppf(confidence, degrees) / degrees))

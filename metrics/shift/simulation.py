@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.randomness import hash64
-from slicebeam.metrics.shift.allocator import Allocator
+from slicebeam.metrics.shift.allocation import Allocator
 from slicebeam.metrics.shift.estimates import summarise
 
 if TYPE_CHECKING:
@@ -67,7 +67,6 @@ def simulate(
     seed: int,
     *,
     batch: int | None = None,
-    weights: FloatArray | None = None,
 ) -> Iterator[Checked]:
     """Yield what R runs counted after ``checks`` calls, ascending, some of the runs at a time.
 
@@ -77,9 +76,7 @@ def simulate(
     together = max(1, min(runs, _MOST_NUMBERS // max(items.identity.size, 1)))
     for first in range(0, runs, together):
         run = np.arange(first, min(first + together, runs))
-        allocator = Allocator(
-            method, strata, checks[-1], runs=run.size, batch=batch, weights=weights
-        )
+        allocator = Allocator(method, strata, checks[-1], runs=run.size, batch=batch)
         orders = np.empty((run.size, items.identity.size), np.int32)
         for order, number in zip(orders, run.tolist(), strict=True):
             order[:] = item_order(seed + number, items.identity, starts)
@@ -134,7 +131,6 @@ def qualities(
     *,
     confidence: float = 0.95,
     batch: int | None = None,
-    weights: FloatArray | None = None,
 ) -> list[Quality]:
     """Return how good a method's estimates are over R runs; parameters as of `simulate`."""
     truths = true_matrices(strata, items)
@@ -142,8 +138,7 @@ def qualities(
     if strata.old is not None:
         occurs |= strata.old_matrix > 0
     parts: dict[int, list[FloatArray]] = {check: [] for check in checks}
-    course = simulate(strata, items, method, checks, runs, seed, batch=batch, weights=weights)
-    for checked in course:
+    for checked in simulate(strata, items, method, checks, runs, seed, batch=batch):
         estimated = summarise(method, strata, checked.sample)
         truth = truths if truths.shape[0] == 1 else truths[checked.runs]
         parts[checked.calls].append(_judged(strata, estimated, truth, occurs, confidence))

@@ -156,8 +156,8 @@ def half_sizes(sizes: IntArray) -> IntArray:
 def counts_of(strata: Strata, sample: Sample) -> Counts:
     """Return the inputs of the estimate; of halves that are random samples of their stratum.
 
-    With α the first half's share of its items, the means of a stratum are α and 1 − α of the halves',
-    as of n items drawn alike, 1/n = α²/N₁ + (1 − α)²/N₂. A half without an answer counts nothing.
+    With α the first half's share of its items, a stratum's means are α and 1 − α of the halves', as of n items drawn
+    alike, 1/n = α²/N₁ + (1 − α)²/N₂. A half without an answer counts nothing.
     """
     if sample.halves is None:
         return Counts(*(getattr(sample, name).astype(np.float64) for name in Counts._fields))

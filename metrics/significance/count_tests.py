@@ -1,11 +1,10 @@
 """Tests of counts: marked examples of a slice against all, of two models, of two sets of examples.
 
-Against all examples, X ~ Hypergeom(N, K, n): K of N examples are marked (wrong, say), and under the
-null a slice is a random n of the N. Conditioning on N, K and n removes the unknown rate. Between two
-models, B ~ Binomial(b + c, ½): under the null each example on which they differ falls on either side
-with probability ½ (McNemar 1947, Psychometrika 12:153). P-values are mid-p, P(X > x) + ½P(X = x),
-precise down to 1e-300; log-factorials are split into parts that do not cancel (Loader 2000, "Fast and
-accurate computation of binomial probabilities").
+Against all examples, X ~ Hypergeom(N, K, n): K of N examples are marked (wrong, say), and under the null a slice is a random
+n of the N. Between two models, B ~ Binomial(b + c, ½): under the null each example on which they differ falls on either
+side with probability ½ (McNemar 1947, Psychometrika 12:153). P-values are mid-p, P(X > x) + ½P(X = x), precise down to
+1e-300; log-factorials are split into parts that do not cancel (Loader 2000, "Fast and accurate computation of binomial
+probabilities").
 """
 
 from __future__ import annotations
@@ -32,14 +31,12 @@ _TAIL_TOLERANCE = 1e-14
 # Rows summed together: nine columns of them stay in the second-level cache.
 _BLOCK = 4096
 _TERMS_BETWEEN_CHECKS = 8
+# Below this root r, log(u/r)/r loses its digits.
+NEAR_MEAN = 1e-3
 _HALF_LOG_TWO_PI = 0.5 * math.log(2.0 * math.pi)
-_SMALL_STIRLING_ERRORS = np.array(
-    [0.0]
-    + [
-        math.log(math.factorial(n)) - (n + 0.5) * math.log(n) + n - _HALF_LOG_TWO_PI
-        for n in range(1, 16)
-    ]
-)
+_SMALL_STIRLING_ERRORS = np.array([0.0] + [
+    math.log(math.factorial(n)) - (n + 0.5) * math.log(n) + n - _HALF_LOG_TWO_PI for n in range(1, 16)
+])  # fmt: skip
 
 
 class Table(NamedTuple):
@@ -53,8 +50,7 @@ class Table(NamedTuple):
     @classmethod
     def of(cls, n: ArrayLike, x: ArrayLike, N: ArrayLike, K: ArrayLike) -> Table:
         """Return counts broadcast to one shape; ValueError if n or K is not within 0..N."""
-        counts = (np.asarray(value, dtype=np.int64) for value in (n, x, N, K))
-        table = cls(*np.broadcast_arrays(*counts))
+        table = cls(*np.broadcast_arrays(*(np.asarray(value, np.int64) for value in (n, x, N, K))))
         for name, value in (("n", table.n), ("K", table.K)):
             if (wrong := (value < 0) | (value > table.N)).any():
                 at = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
@@ -129,12 +125,9 @@ def _stirling_error(n: ArrayLike) -> FloatArray:
     count = np.asarray(n, dtype=np.float64)
     large = np.maximum(count, 16.0)
     square = large * large
-    series = (
-        1 / 12 - (1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / square) / square) / square) / square
-    ) / large
-    return np.where(
-        count < 16, _SMALL_STIRLING_ERRORS[np.minimum(count, 15).astype(np.intp)], series
-    )
+    series = 1 / 360 - (1 / 1260 - (1 / 1680 - 1 / 1188 / square) / square) / square
+    small = _SMALL_STIRLING_ERRORS[np.minimum(count, 15).astype(np.intp)]
+    return np.where(count < 16, small, (1 / 12 - series / square) / large)
 
 
 def _half_log_two_pi(n: ArrayLike) -> FloatArray:
@@ -272,19 +265,17 @@ def likelihood_mid_p(
     table = Table.of(n, x, N, K)
     low, high = table.support
     root, varies = np.zeros(table.x.shape), low < high
-    root[varies] = _corrected_root(table.rows(varies))
+    root[varies] = _corrected_root_of(table.rows(varies))
     return np.where(varies, select_tail(ndtr(-root), ndtr(root), tail), 1.0)
 
 
-def _corrected_root(table: Table) -> FloatArray:
+def _corrected_root_of(table: Table) -> FloatArray:
     gap = table.excess.astype(np.float64)
     root = np.sign(gap) * np.sqrt(2.0 * table.half_deviance)
-    # Nearer to the mean log(u/r)/r loses its digits; its limit is a sixth of the skewness.
-    near = np.abs(root) < 1e-3
-    r = np.where(near, 1.0, root)
     a, b, c, d = (cell.astype(np.float64) for cell in table.cells)
     empty = (a == 0) | (b == 0) | (c == 0) | (d == 0)
     log_odds = np.log1p(np.where(empty, 0.0, gap) / np.where(empty, 1.0, b * c))
+    near = np.abs(root) < NEAR_MEAN
     size = np.where(near, 1.0, np.where(empty, np.inf, np.abs(log_odds)))
     half_log = _half_log_two_pi(table.N) - _half_log_two_pi(1)
     for margin in table.margins:
@@ -295,7 +286,15 @@ def _corrected_root(table: Table) -> FloatArray:
     n, _, N, K = (column.astype(np.float64) for column in table)
     spread = np.sqrt(n * K * (N - K) * (N - n)) * np.maximum(N - 2.0, 1.0)
     skewness = (N - 2.0 * K) * np.sqrt(N - 1.0) * (N - 2.0 * n) / spread
-    return np.where(near, root + skewness / 6.0, r + (log_u - np.log(np.abs(r))) / r)
+    log_ratio = log_u - np.log(np.abs(np.where(near, 1.0, root)))
+    return corrected_root(root, log_ratio, root + skewness / 6.0)
+
+
+def corrected_root(root: FloatArray, log_ratio: FloatArray, limit: FloatArray) -> FloatArray:
+    """Return r + log(u/r)/r of roots r and log(u/r), and its limit next to the mean, where it loses its digits."""
+    near = np.abs(root) < NEAR_MEAN
+    r = np.where(near, 1.0, root)
+    return np.where(near, limit, r + log_ratio / r)
 
 
 def mcnemar_mid_p(b: ArrayLike, c: ArrayLike, tail: Tail) -> FloatArray:
@@ -306,16 +305,9 @@ def mcnemar_mid_p(b: ArrayLike, c: ArrayLike, tail: Tail) -> FloatArray:
     """
     new, old = np.broadcast_arrays(np.asarray(b, dtype=np.int64), np.asarray(c, dtype=np.int64))
     size = np.maximum(new + old, 1)
-    log_point = (
-        _stirling_error(size)
-        - _stirling_error(new)
-        - _stirling_error(old)
-        + _half_log_two_pi(size)
-        - _half_log_two_pi(new)
-        - _half_log_two_pi(old)
-        - deviance(new, size * 0.5)
-        - deviance(old, size * 0.5)
-    )
+    log_point = _stirling_error(size) - _stirling_error(new) - _stirling_error(old)
+    log_point = log_point + _half_log_two_pi(size) - _half_log_two_pi(new) - _half_log_two_pi(old)
+    log_point = log_point - deviance(new, size * 0.5) - deviance(old, size * 0.5)
     half_point = 0.5 * np.exp(log_point)
     upper, lower = (
         half_point + np.where(rest > 0, betainc(more + 1.0, np.maximum(rest, 1.0), 0.5), 0.0)

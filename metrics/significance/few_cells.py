@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import gammaln, logit, ndtr
 
 from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+from slicebeam.metrics.significance.count_tests import NEAR_MEAN, corrected_root
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
@@ -31,12 +32,8 @@ _AT_A_TIME = 1 << 13
 _TANGENTS, _MOST_STEPS = 4, 60
 # The log odds of a cell move by no more than this in a step, and are found to this.
 _LARGEST_STEP, _SOLVED = 3.0, 1e-9
-# A stratum of which all, or nothing, is drawn still has odds.
-_LEAST_SHARE = 1e-9
-# Sums that differ by less, relative to the largest score, are equal but for rounding.
-_SAME = 1e-9
-# Below this root w is the standardised sum.
-_NEAR = 1e-3
+# A stratum of which all, or nothing, is drawn still has odds. Sums that differ by less, relative to the largest, are equal.
+_LEAST_SHARE, _SAME = 1e-9, 1e-9
 _SMALLEST = 1e-300
 
 
@@ -47,7 +44,7 @@ class _Draws(NamedTuple):
     strata: FloatArray
     drawn: FloatArray
 
-    def rows(self, some: IntArray | BoolArray) -> _Draws:
+    def rows(self, some: IntArray | BoolArray | slice) -> _Draws:
         return _Draws(self.totals[some], self.strata, self.drawn[some])
 
     @property
@@ -75,25 +72,17 @@ def p_value(
     Totals are [cells] of one population, or [slices, cells]. ``span`` is that of the lattice of a metric that is a
     sum of scores. NaN where nothing varies.
     """
-    own = np.asarray(counts, np.float64)
+    own, within = np.asarray(counts, np.float64), np.array(strata, np.float64)
     population = np.broadcast_to(np.asarray(totals, np.float64), own.shape)
-    parts = [
-        _p_value(formula, own[at : at + _AT_A_TIME], population[at : at + _AT_A_TIME], strata, tail, span)
-        for at in range(0, len(own), _AT_A_TIME)
-    ]  # fmt: skip
+    draws = _Draws(population, within, own @ within.T)
+    blocks = (slice(at, at + _AT_A_TIME) for at in range(0, len(own), _AT_A_TIME))
+    parts = [_p_value(formula, own[block], draws.rows(block), tail, span) for block in blocks]
     return np.concatenate(parts) if parts else np.ones(0)
 
 
 def _p_value(
-    formula: Formula,
-    counts: FloatArray,
-    totals: FloatArray,
-    strata: list[BoolArray],
-    tail: Tail,
-    span: float,
+    formula: Formula, counts: FloatArray, draws: _Draws, tail: Tail, span: float
 ) -> FloatArray:
-    within = np.array(strata, np.float64)
-    draws = _Draws(totals, within, counts @ within.T)
     observed, at_counts = formula(counts)
     value, scores = formula(draws.expected)
     deviation = np.sqrt(_variance(scores, draws))
@@ -103,7 +92,7 @@ def _p_value(
     upper, lower = ndtr(-w), ndtr(w)
     rows = np.flatnonzero(varies & (select_tail(upper, lower, tail) <= _SCREENED))
     # Many slices have the same counts.
-    both = np.concatenate([counts[rows], totals[rows]], axis=1)
+    both = np.concatenate([counts[rows], draws.totals[rows]], axis=1)
     _, first, place = np.unique(both, axis=0, return_index=True, return_inverse=True)
     rows, spread = rows[first], rows
     above, below = _tails(
@@ -221,13 +210,10 @@ def _deviate(
     tilt = 2.0 / span * np.tanh(0.5 * b * span) if span else b
     of_null = np.maximum(np.linalg.det(at_null[:, :strata, :strata]), _SMALLEST)
     q = tilt * np.sqrt(np.maximum(np.linalg.det(information), 0.0) / of_null)
-    near = np.abs(r) < _NEAR
-    safe = np.where(near, 1.0, r)
-    ratio = np.maximum(np.where(near, 1.0, q / safe), _SMALLEST)
+    ratio = np.maximum(q / np.where(np.abs(r) < NEAR_MEAN, 1.0, r), _SMALLEST)
     mean = (draws.expected * scores).sum(axis=1)
     deviation = np.sqrt(np.maximum(_variance(scores, draws), _SMALLEST))
-    w = np.where(near, (total - mean) / deviation, safe + np.log(ratio) / safe)
-    return w, draws.totals * inside
+    return corrected_root(r, np.log(ratio), (total - mean) / deviation), draws.totals * inside
 
 
 def _information(design: FloatArray, spread: FloatArray) -> FloatArray:

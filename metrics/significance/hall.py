@@ -1,12 +1,9 @@
 """Student's t of means of skewed values, corrected for the skewness: tests and intervals.
 
-A mean of losses is not near normal in a slice of 50 examples, and t even less so: a slice that by
-chance misses the few large losses has a small mean *and* a small standard deviation, so that t is
-skewed to the other side than the values are. Hall's cubic takes that out and keeps t's order:
-T = t + G·t²/3 + G²·t³/27 + G/6, Hall (1992), J. R. Stat. Soc. B 54:221.
-
-Assumptions: examples are independent; the skewness of the values is about the same in the slice
-as in the reference that it is taken from. Rates and coverage: docs/explanation/calibration.md.
+A slice that by chance misses the few large losses has a small mean *and* a small standard deviation, so that t is skewed
+to the other side than the values are. Hall's cubic takes that out and keeps t's order: T = t + G·t²/3 + G²·t³/27 + G/6,
+Hall (1992), J. R. Stat. Soc. B 54:221. Assumptions: examples are independent; values are about as skewed in the slice as
+in the reference. Rates and coverage: docs/explanation/calibration.md.
 """
 
 from __future__ import annotations

@@ -67,6 +67,7 @@ class Method(_Code):
     SIGN_FLIP_GROUPS = "exact sign flips of whole groups, constant change"
     WEIGHTED_SUBSET = "law of random subsets, weighted counts"
     FEW_CELLS = "law of random subsets, few cells"
+    STUDENT = "paired t, law of all changes"
 
 
 # By their position.

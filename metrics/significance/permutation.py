@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 from scipy.special import gammainc, gammaincc, ndtr
 
-from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, floats
+from slicebeam.metrics.arrays import FloatArray, IntArray, floats
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.significance.count_tests import deviance
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
@@ -50,6 +50,7 @@ SMALLEST_P = 1e-300
 # Below these |skewness| a normal law and an expansion of the gamma law are exact to many digits.
 _NORMAL_SKEWNESS = 1e-9
 _EXPANSION_SKEWNESS = 0.01
+_SIDES: tuple[Tail, Tail] = ("upper", "lower")
 
 
 class NullMoments(NamedTuple):
@@ -110,12 +111,14 @@ def permutation_p_value(
     reasons = np.zeros(size.shape, dtype=np.int8)
     reasons[np.isnan(value)] = Reason.UNDEFINED_REPLICATES
     reasons[(reasons == 0) & (size >= population.sum())] = Reason.NO_VARIANCE
-    small = np.flatnonzero((reasons == 0) & (size <= _LARGEST_OWN_SIZE))
-    large = np.flatnonzero((reasons == 0) & (size > _LARGEST_OWN_SIZE))
-    if small.size:
-        _test_own_sizes(draws, small, size, value, tail, p, reasons)
-    if large.size:
-        _test_on_grid(draws, large, size, value, tail, p, reasons)
+    ready, few = reasons == 0, size <= _LARGEST_OWN_SIZE
+    # At most 200 sizes, however many slices.
+    for n in np.unique(size[ready & few]).tolist():
+        some = np.flatnonzero(ready & (size == n))
+        p[some], reasons[some] = _of_own_size(draws.of_size(n), value[some], tail)
+    some = np.flatnonzero(ready & ~few)
+    if some.size:
+        p[some], reasons[some] = _on_grid(draws, size[some], value[some], tail)
     return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
 
@@ -216,55 +219,29 @@ def _moments_with_exact_linear_part(
     return NullMoments(np.array([mean]), np.array([sd]), np.array([third / sd**3]))
 
 
-def _test_own_sizes(
-    draws: _Draws,
-    rows: IntArray,
-    size: IntArray,
-    value: FloatArray,
-    tail: Tail,
-    p: FloatArray,
-    reasons: NDArray[np.int8],
-) -> None:
-    """Fill in the results of small slices, from draws of their own size."""
-    ordered = rows[np.argsort(size[rows], kind="stable")]
-    sizes, starts = np.unique(size[ordered], return_index=True)
-    # At most 200 sizes, however many slices.
-    for n, group in zip(sizes, np.split(ordered, starts[1:]), strict=True):
-        sample = draws.of_size(int(n))
-        if sample.undefined > _UNDEFINED_SHARE:
-            reasons[group] = Reason.UNDEFINED_REPLICATES
-        elif sample.moments.sd[0] == 0.0:
-            reasons[group] = Reason.NO_VARIANCE
-        else:
-            p[group] = _counted_or_fitted(value[group], sample, tail)
-
-
-def _counted_or_fitted(value: FloatArray, sample: _Sample, tail: Tail) -> FloatArray:
+def _of_own_size(sample: _Sample, value: FloatArray, tail: Tail) -> tuple[FloatArray, Reason]:
+    """Return the p-values of slices of one size, counted or fitted, and why there are none."""
+    if sample.undefined > _UNDEFINED_SHARE:
+        return np.ones(value.shape), Reason.UNDEFINED_REPLICATES
+    if sample.moments.sd[0] == 0.0:
+        return np.ones(value.shape), Reason.NO_VARIANCE
     m = sample.values.size
     below = np.searchsorted(sample.values, value - _TIE, side="left")
     above = m - np.searchsorted(sample.values, value + _TIE, side="right")
     upper = above + 0.5 * (m - above - below)
-    lower = m - upper
-    p_upper = pearson_iii_p_value(value, *sample.moments, "upper")
-    p_lower = pearson_iii_p_value(value, *sample.moments, "lower")
-    return select_tail(
-        np.where(upper >= _DRAWS_TO_COUNT, upper / m, p_upper),
-        np.where(lower >= _DRAWS_TO_COUNT, lower / m, p_lower),
-        tail,
-    )
+    tails = [
+        np.where(
+            reach >= _DRAWS_TO_COUNT, reach / m, pearson_iii_p_value(value, *sample.moments, side)
+        )
+        for reach, side in zip((upper, m - upper), _SIDES, strict=True)
+    ]
+    return select_tail(tails[0], tails[1], tail), Reason.TESTED
 
 
-def _test_on_grid(
-    draws: _Draws,
-    rows: IntArray,
-    size: IntArray,
-    value: FloatArray,
-    tail: Tail,
-    p: FloatArray,
-    reasons: NDArray[np.int8],
-) -> None:
-    """Fill in the results of large slices, from moments interpolated between sizes of a grid."""
-    n = size[rows]
+def _on_grid(
+    draws: _Draws, n: IntArray, value: FloatArray, tail: Tail
+) -> tuple[FloatArray, NDArray[np.int8]]:
+    """Return p-values and reasons of large slices, from moments interpolated between sizes of a grid."""
     N = float(draws.totals.sum(dtype=np.float64))
     nodes = _grid(int(n.max()), N)
     samples = [draws.of_size(int(node)) for node in nodes]
@@ -282,13 +259,11 @@ def _test_on_grid(
     moments = NullMoments(
         limit + mean * own_unit**2, sd * own_unit, skewness / np.sqrt(n * ((N - n) / N))
     )
-    p[rows] = pearson_iii_p_value(value[rows], *moments, tail)
     refused = ~(np.interp(n, nodes, undefined) <= _UNDEFINED_SHARE) | np.isnan(moments.sd)
-    constant: BoolArray = ~refused & (moments.sd == 0.0)
-    p[rows] = np.where(refused | constant, 1.0, p[rows])
-    reasons[rows] = np.where(
-        refused, Reason.UNDEFINED_REPLICATES, np.where(constant, Reason.NO_VARIANCE, 0)
-    )
+    # A law without a deviation has a p of 1.
+    p = np.where(refused, 1.0, pearson_iii_p_value(value, *moments, tail))
+    constant = np.where(moments.sd == 0.0, Reason.NO_VARIANCE, 0)
+    return p, np.where(refused, Reason.UNDEFINED_REPLICATES, constant).astype(np.int8)
 
 
 def _grid(largest: int, population: float) -> IntArray:

@@ -1,20 +1,24 @@
 """The law of the sum of a random subset: its tail by a saddle point for sampling without replacement.
 
-A slice that is nothing special is a random subset of its size. Student's t does not know how the
-values outside the slice lie, and a slice of 50 losses hardly shows it; the law of random subsets
-does, for any shape of the values: skewed, bimodal, discrete.
+A slice that is nothing special is a random subset of its size. Student's t does not know how the values outside the
+slice lie, and a slice of 50 losses hardly shows it; this law does, for values that are skewed, bimodal, discrete. With
+f = n/N, values x_i about their mean and K(a, b) = Σ log(1 − f + f·e^(a + b·x_i)) solve ∂K/∂a = n, ∂K/∂b = S. Then
+r = sign(b)·√(2(a·n + b·S − K)), q = b·√(det K″(a, b)/(N·f·(1 − f))) and P(sum ≥ S) ≈ Φ(−w), w = r + log(q/r)/r:
+Robinson (1982), Ann. Statist. 10:458; Booth and Butler (1990), Biometrika 77:787. On a lattice of span d,
+(2/d)·tanh(b·d/2) stands for b in q, which makes it the mid-p. It is solved for some sizes along b, and interpolated.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
 from itertools import pairwise, product
-from typing import TYPE_CHECKING, NamedTuple
+from math import lgamma, log, sqrt
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from scipy.special import ndtr, ndtri_exp
 
 from slicebeam.metrics.significance import count_tests
-from slicebeam.metrics.significance.subset_law import LARGEST_ROOT, Population, SubsetLaw
 from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
@@ -23,24 +27,37 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.kinds import Tail
 
-# Bins of a population, evenly spaced in asinh(deviation / (this part of the standard deviation)):
-# they are narrow next to the deviation in the middle and next to the value itself in the tails.
-BINS = 256
-_MIDDLE = 0.25
-# A variance within a bin below this part of the bin's squared width is what rounding leaves of none.
-_ONE_VALUE = 1e-9
-# Few values may lie on a lattice, whose span is found to this part of their range.
-_LATTICE_VALUES = 64
-_LATTICE_STEPS = 10_000
-_LATTICE_ROUNDING = 1e-7
+# Bins are even in asinh(deviation / (this part of the standard deviation)): narrow next to the deviation
+# in the middle, next to the value itself in the tails. A smaller part of a bin's squared width is rounding.
+BINS, _MIDDLE, _ONE_VALUE = 256, 0.25, 1e-9
+# So few values may lie on a lattice of so many steps, whose span is found to this part of their range.
+_LATTICE_VALUES, _LATTICE_STEPS, _LATTICE_ROUNDING = 64, 10_000, 1e-7
 # Values of a bin that are so large a part of the sum of squares, and so few, are in a subset, or not,
 # by themselves: the sum's law has a lump for each of them.
 _OUTLYING, _FEW, _MOST_OUTLIERS = 0.02, 3, 3
-# The lumps of a value that occurs several times show where the rest of a sum spreads by less than this
-# part of the distance between them: beyond, a saddle point is as exact.
-_LUMPY = 0.5
-# What adds less than this part to either tail is left out.
-_NEGLIGIBLE = 1e-5
+# The lumps of a value that occurs several times show where the rest spreads by less than this part of the
+# distance between them. What adds less than the other part to either tail is left out.
+_LUMPY, _NEGLIGIBLE = 0.5, 1e-5
+# Sizes that are solved: every one up to this, then so many per doubling; others are interpolated.
+_EVERY_SIZE, _PER_DOUBLING, _STENCIL = 32, 8, 4
+# Relative rounding of sums.
+_SAME = 1e-9
+# The signed root r goes in steps of this size, or of this part of it, to a tail below the smallest double.
+_STEP, _RELATIVE_STEP, LARGEST_ROOT = 0.4, 0.12, 39.0
+_SMALLEST = 1e-300
+_MOST_STEPS, _MOST_CORRECTIONS, _MOST_BENT = 400, 60, 0.5
+# The expected size of a tilted subset is n to this part: r, stationary in a, is off by its square.
+_SOLVED = 1e-6
+# Below this part of the untilted variance the sum is next to the largest that any subset has.
+_LEAST_VARIANCE = 1e-9
+
+
+class Population(NamedTuple):
+    """The values of all examples: at most two points a bin, their counts (maybe fractions), lattice span or 0."""
+
+    points: tuple[float, ...]
+    counts: tuple[float, ...]
+    span: float = 0.0
 
 
 def bin_edges(low: float, high: float, deviation: float) -> FloatArray:
@@ -103,63 +120,46 @@ def _span(points: FloatArray) -> float:
 
 
 def sum_p_value(n: ArrayLike, total: ArrayLike, of: Population, tail: Tail) -> FloatArray:
-    """Return the tail of the sum of n of the population's values, drawn without replacement.
+    """Return the tail of the sum of n of the population's values; it sums over the numbers of outliers and far values.
 
-    With f = n/N, values x_i about their mean and K(a, b) = Σ log(1 − f + f·e^(a + b·x_i)) solve
-    ∂K/∂a = n, ∂K/∂b = S. Then r = sign(b)·√(2(a·n + b·S − K)),
-    q = b·√(det K″(a, b)/(N·f·(1 − f))) and P(sum ≥ S) ≈ Φ(−w), w = r + log(q/r)/r: Robinson
-    (1982), Ann. Statist. 10:458; Booth and Butler (1990), Biometrika 77:787. On a lattice of span d,
-    (2/d)·tanh(b·d/2) stands for b in q, which makes it the mid-p. Solved for fixed sizes along b and
-    interpolated. The tail sums over the numbers of outliers and far values, which make lumps.
-
-    Assumption: the slice is a random subset. One with the overall mean but more varied values than all
-    examples is called more often than the level says.
+    A slice with the overall mean but more varied values than all examples is called more often than the level says.
     """
-    sizes, sums = np.broadcast_arrays(
-        np.asarray(n, dtype=np.int64), np.asarray(total, dtype=np.float64)
-    )
+    sizes, sums = np.broadcast_arrays(np.asarray(n, np.int64), np.asarray(total, np.float64))
     rest, outliers = _parts(of)
-    counts = tuple(outlier.number for outlier in outliers)
+    counts = tuple(number for _, number in outliers)
     N = rest.N + sum(counts)
     p = np.ones(sizes.shape)
     possible = (sizes > 0) & (sizes < N) & ((rest.deviation > 0) | (len(outliers) > 0))
     n_, S = sizes[possible], sums[possible]
     distinct, place = np.unique(n_, return_inverse=True)
-    upper, lower = np.zeros(S.shape), np.zeros(S.shape)
+    upper, lower = np.zeros((2, S.size))
     for held in sorted(product(*(range(count + 1) for count in counts)), key=sum):
         chance = _chance_of(held, counts, distinct, N)[place]
         some = np.flatnonzero(chance > _NEGLIGIBLE * np.minimum(upper, lower))
-        own = sum(times * outlier.value for times, outlier in zip(held, outliers, strict=True))
-        above, below = rest.tails(n_[some] - sum(held), S[some] - own)
+        far = sum(times * value for times, (value, _) in zip(held, outliers, strict=True))
+        above, below = rest.tails(n_[some] - sum(held), S[some] - far)
         upper[some] += chance[some] * above
         lower[some] += chance[some] * below
     p[possible] = select_tail(np.minimum(upper, 1.0), np.minimum(lower, 1.0), tail)
     return p
 
 
-class _Outlier(NamedTuple):
-    """A value that is much of the sum of squares, and how often it occurs."""
-
-    value: float
-    number: int
-
-
 @lru_cache(maxsize=16)
-def _parts(of: Population) -> tuple[SubsetLaw | _WithFarValue, tuple[_Outlier, ...]]:
-    """Return the law of all but the outliers, and the outliers."""
+def _parts(of: Population) -> tuple[SubsetLaw | _WithFarValue, tuple[tuple[float, int], ...]]:
+    """Return the law of all but the outliers, and of these each value and how often it occurs."""
     points, counts = np.asarray(of.points), np.asarray(of.counts)
-    outliers: list[_Outlier] = []
+    outliers: list[tuple[float, int]] = []
     while at := _outlying(points, counts):
-        outlier = _outlier(points, counts, at)
-        if len(outliers) == _MOST_OUTLIERS or outlier.number > _FEW:
+        outlier = float(points[at].mean()), round(float(counts[at].sum()))
+        if len(outliers) == _MOST_OUTLIERS or outlier[1] > _FEW:
             break
         outliers.append(outlier)
         points, counts = np.delete(points, at), np.delete(counts, at)
-    law = _law(points, counts, of.span, is_part=bool(outliers))
+    law = SubsetLaw(points, counts, of.span, is_part=bool(outliers))
     if len(at) != 1:
         return law, tuple(outliers)
-    rest = _law(np.delete(points, at), np.delete(counts, at), of.span, is_part=True)
-    far = _WithFarValue(law, rest, *_outlier(points, counts, at))
+    rest = SubsetLaw(np.delete(points, at), np.delete(counts, at), of.span, is_part=True)
+    far = _WithFarValue(law, rest, *outlier)
     return far if far.stands_apart(np.array([2]))[0] else law, tuple(outliers)
 
 
@@ -176,21 +176,10 @@ def _outlying(points: FloatArray, counts: FloatArray) -> list[int]:
     return places if squares[places].sum() >= _OUTLYING * squares.sum() else []
 
 
-def _outlier(points: FloatArray, counts: FloatArray, at: list[int]) -> _Outlier:
-    return _Outlier(float(points[at].mean()), round(float(counts[at].sum())))
-
-
-def _law(points: FloatArray, counts: FloatArray, span: float, *, is_part: bool) -> SubsetLaw:
-    return SubsetLaw(
-        Population(tuple(points.tolist()), tuple(counts.tolist()), span), is_part=is_part
-    )
-
-
 class _WithFarValue:
-    """The sums of random subsets of a population in which one value, far off, occurs several times.
+    """The sums of random subsets where one value, far off, occurs several times; laws with it and without.
 
-    How often a small subset holds it makes lumps that a saddle point smooths over: the tail is the sum
-    over that hypergeometric number. `whole` and `rest` are the laws with and without the value.
+    How often a small subset holds it makes lumps: the tail sums over that hypergeometric number.
     """
 
     def __init__(self, whole: SubsetLaw, rest: SubsetLaw, value: float, count: int) -> None:
@@ -247,3 +236,279 @@ def _chance_of(held: tuple[int, ...], counts: tuple[int, ...], n: IntArray, N: i
         drawn = drawn - times
         left -= count
     return chance
+
+
+class SubsetLaw:
+    """The sums of random subsets of a population, for the sizes requested so far; ``is_part``: of one without outliers."""
+
+    def __init__(self, points: ArrayLike, counts: ArrayLike, span: float, *, is_part: bool) -> None:
+        self.is_part, self.counts, values = is_part, np.asarray(counts), np.asarray(points)
+        self.N = round(float(self.counts.sum()))
+        self.mean = float((self.counts * values).sum() / self.counts.sum())
+        centred = values - self.mean
+        self.deviation = sqrt(float((self.counts * centred**2).sum() / self.counts.sum()))
+        unit = self.deviation or 1.0
+        self.points, self.span = centred / unit, span / unit
+        self.solved: dict[int, _Solved] = {}
+        spread = _EVERY_SIZE * 2.0 ** (np.arange(1, 64 * _PER_DOUBLING) / _PER_DOUBLING)
+        nodes = np.concatenate([np.arange(1.0, _EVERY_SIZE + 1), spread])
+        # One beyond the last size on either side of the half, so that there is a stencil.
+        nodes = nodes[: np.searchsorted(nodes, self.N // 2) + 2]
+        self.nodes: FloatArray = nodes[nodes < self.N]
+
+    def tails(self, n: IntArray, total: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the upper and lower tail [slices] of sums, for 0 ≤ n ≤ N."""
+        random = (n > 0) & (n < self.N) & (self.deviation > 0)
+        # Where nothing is drawn, or nothing left, the sum is known; rounding decides on no side.
+        sure = np.where(random, 0.0, total - n * self.mean)
+        sure = np.where(np.abs(sure) <= _SAME * (np.abs(total) + self.deviation), 0.0, sure)
+        upper, lower = 0.5 - 0.5 * np.sign(sure), 0.5 + 0.5 * np.sign(sure)
+        if random.any():
+            w = self._w(n[random], total[random])
+            upper[random], lower[random] = ndtr(-w), ndtr(w)
+        if self.is_part:
+            # Without the outliers the rest can't make every sum.
+            for sign, tail in ((1.0, upper), (-1.0, lower)):
+                beyond = sign * total > self._most(n, sign) + _SAME * self.deviation
+                tail[random & beyond] = 0.0
+                (lower if sign > 0 else upper)[random & beyond] = 1.0
+        return upper, lower
+
+    def _most(self, n: IntArray, sign: float) -> FloatArray:
+        """Return the largest sum [slices] of n values, times the sign."""
+        order = slice(None, None, -1 if sign > 0 else 1)
+        counts = self.counts[order]
+        values = sign * (self.points[order] * self.deviation + self.mean)
+        sizes = np.concatenate([[0.0], np.cumsum(counts)])
+        most = np.interp(n, sizes, np.concatenate([[0.0], np.cumsum(counts * values)]))
+        return np.asarray(most, np.float64)
+
+    def _w(self, n: IntArray, total: FloatArray) -> FloatArray:
+        """Return the normal deviate w [slices] of sums, for 0 < n < N."""
+        mirrored = 2 * n > self.N
+        size = np.where(mirrored, self.N - n, n)
+        z = (total - n * self.mean) / self.deviation
+        order = np.argsort(size, kind="stable")
+        sizes, begins = np.unique(size[order], return_index=True)
+        slices = np.append(begins, size.size)
+        first, weights = self._stencils(sizes.astype(np.float64))
+        z = np.where(mirrored, -z, z)[order]
+        mean = z / size[order]
+        w = np.zeros(n.shape)
+        width = weights.shape[1]
+        used = np.unique((first[:, None] + np.arange(width))[weights != 0])
+        self._solve(used)
+        for node in used.tolist():
+            # Ascending sizes have ascending stencils.
+            low, high = np.searchsorted(first, [node - width + 1, node + 1])
+            own = weights[np.arange(low, high), node - first[low:high]]
+            mine = slice(slices[low], slices[high])
+            times = slices[low + 1 : high + 1] - slices[low:high]
+            weight = np.repeat(own / sqrt(self._effective(self.nodes[node])), times)
+            some = np.flatnonzero(weight) + mine.start
+            of_node = self.solved[node].w(mean[some] * self.nodes[node])
+            w[some] += weight[some - mine.start] * of_node
+        found = np.empty(n.shape)
+        found[order] = w * np.sqrt(self._effective(size[order].astype(np.float64)))
+        return np.where(mirrored, -found, found)
+
+    def _effective(self, n: Any) -> Any:
+        """Return the variance of the sum of n values."""
+        return n * (1.0 - n / self.N)
+
+    def _stencils(self, size: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Return the first node [slices] and the weights [slices, stencil] of each size."""
+        width = min(_STENCIL, self.nodes.size)
+        first = np.searchsorted(self.nodes, size) - width // 2
+        first = np.clip(first, 0, self.nodes.size - width)
+        near = np.log(self.nodes)[first[:, None] + np.arange(width)]
+        x = np.log(size)
+        weights = np.ones(near.shape)
+        for i in range(width):
+            for j in range(width):
+                if i != j:
+                    weights[:, i] *= (x - near[:, j]) / (near[:, i] - near[:, j])
+        return first, weights
+
+    def _solve(self, nodes: IntArray) -> None:
+        new = [int(node) for node in nodes if int(node) not in self.solved]
+        if not new:
+            return
+        sides = (self._march(self.nodes[new], sign) for sign in (-1.0, 1.0))
+        for node, below, above in zip(new, *sides, strict=True):
+            n = float(self.nodes[node])
+            # At b = 0: r is 0 and its slope is one over the sum's deviation.
+            deviation = sqrt(n * (1.0 - n / self.N))
+            middle = np.array([[0.0], [0.0], [np.nan], [1.0 / deviation]])
+            path = np.concatenate([below[:, ::-1], middle, above], axis=1)
+            self.solved[node] = _Solved(path, self._extreme(n, -1.0), self._extreme(n, 1.0))
+
+    def _extreme(self, n: float, sign: float) -> tuple[float, float]:
+        """Return the smallest, or largest, sum of n values and the w of its mid-p."""
+        order = slice(None, None, -1 if sign > 0 else 1)
+        points, counts = self.points[order], self.counts[order]
+        before = np.concatenate([[0.0], np.cumsum(counts)])
+        last = min(int(np.searchsorted(before[1:], n)), counts.size - 1)
+        rest = n - before[last]
+        total = float((counts[:last] * points[:last]).sum() + rest * points[last])
+        chance = _log_choose(float(counts[last]), rest) - _log_choose(float(self.N), n)
+        return total, sign * -float(ndtri_exp(chance - log(2.0)))
+
+    def _march(self, n: FloatArray, sign: float) -> list[FloatArray]:
+        """Return sum, root, correction and slope of the root [4, steps] of each size, along b."""
+        f = n / self.N
+        odds = np.log(f) - np.log1p(-f)
+        state = _Tilted(self, odds, np.zeros_like(n), np.zeros_like(n))
+        start = state.variance
+        # Rows drop out of these when their tail ends.
+        rows = np.arange(n.size)
+        a, b, r, curvature_of_a = np.zeros((4, n.size))
+        variance, slope_of_a = start.copy(), state.slope_of_a
+        paths: list[list[tuple[float, float, float, float]]] = [[] for _ in n]
+        step = np.full(n.shape, _STEP)
+        shrink = np.ones_like(n)
+        for _ in range(_MOST_STEPS):
+            if not rows.size:
+                break
+            with np.errstate(divide="ignore", invalid="ignore"):
+                rate = np.where(b == 0, 1.0 / np.sqrt(variance), np.abs(r / (b * variance)))
+            db = sign * step * rate * shrink
+            next_b = b + db
+            # The log of a size moves by no more than a does: a prediction off by this much is mended.
+            bent = np.clip(0.5 * curvature_of_a * db**2, -_MOST_BENT, _MOST_BENT)
+            next_a = self._balanced(n[rows], odds[rows], a + slope_of_a * db + bent, next_b)
+            tilted = _Tilted(self, odds[rows], next_a, next_b)
+            half = next_a * n[rows] + next_b * tilted.total - tilted.K
+            root = sign * np.sqrt(2.0 * np.maximum(half, 0.0))
+            # A step that goes too far is taken again, shorter.
+            rise = np.abs(root) - np.abs(r)
+            taken = rise <= 1.6 * step
+            q = self._tilt(next_b) * tilted.root_of_determinant / np.sqrt(self._effective(n[rows]))
+            with np.errstate(divide="ignore", invalid="ignore"):
+                correction = np.log(q / root) / root
+            # Where rare values far off have left the tilted sum w may stand still, and rises again.
+            ended = taken & ~(
+                (tilted.variance > _LEAST_VARIANCE * start[rows])
+                & np.isfinite(correction)
+                & (rise > 0)
+            )
+            kept = taken & ~ended
+            for i in np.flatnonzero(kept):
+                point = (tilted.total[i], root[i], correction[i], next_b[i] / root[i])
+                paths[rows[i]].append(tuple(map(float, point)))
+            goes_on = ~ended & ~(kept & (np.abs(root) > LARGEST_ROOT))
+            bend = (tilted.slope_of_a - slope_of_a) / db
+            a, b, r, variance, curvature_of_a, slope_of_a, shrink = (
+                np.where(kept, new, old)[goes_on]
+                for new, old in (
+                    (next_a, a), (next_b, b), (root, r), (tilted.variance, variance),
+                    (bend, curvature_of_a), (tilted.slope_of_a, slope_of_a), (1.0, shrink * 0.5),
+                )
+            )  # fmt: skip
+            step = np.maximum(_STEP, _RELATIVE_STEP * np.abs(r))
+            rows = rows[goes_on]
+        return [_rising(np.array(path, np.float64).reshape(-1, 4).T, sign) for path in paths]
+
+    def _tilt(self, b: FloatArray) -> FloatArray:
+        """Return b, or what stands for it where the sums are on a lattice."""
+        return np.asarray(2.0 / self.span * np.tanh(0.5 * self.span * b)) if self.span else b
+
+    def _balanced(
+        self, n: FloatArray, odds: FloatArray, a: FloatArray, b: FloatArray
+    ) -> FloatArray:
+        """Return the a at which the expected size is n."""
+        a = a.copy()
+        left = np.arange(n.size)
+        for _ in range(_MOST_CORRECTIONS):
+            _, inside = _logistic((odds[left] + a[left])[:, None] + b[left, None] * self.points)
+            expected = (self.counts * inside).sum(axis=1)
+            slope = (self.counts * (inside * (1.0 - inside))).sum(axis=1)
+            # Newton's step for the log of the size, which is straight where few are drawn.
+            off = np.log(n[left] / expected)
+            step = np.clip(off * expected / np.maximum(slope, _SMALLEST), -2.0, 2.0)
+            a[left] += step
+            # The size's third cumulant is at most its second: this bounds what a step leaves.
+            left = left[np.abs(off * step) >= _SOLVED]
+            if not left.size:
+                break
+        return a
+
+
+def _rising(path: FloatArray, sign: float) -> FloatArray:
+    """Return a path outwards on which w never falls back: the tail of a larger sum is no larger."""
+    total, root, correction, slope = path
+    w = sign * np.maximum.accumulate(sign * (root + correction))
+    return np.array([total, root, w - root, slope])
+
+
+def _logistic(g: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return e^−|g| and 1/(1 + e^−g)."""
+    e = np.exp(-np.abs(g))
+    return e, np.where(g >= 0, 1.0, e) / (1.0 + e)
+
+
+def _log_choose(n: float, k: float) -> float:
+    return lgamma(n + 1.0) - lgamma(k + 1.0) - lgamma(n - k + 1.0)
+
+
+class _Tilted:
+    """The tilted law [rows]: its cumulant function and derivatives."""
+
+    def __init__(self, law: SubsetLaw, odds: FloatArray, a: FloatArray, b: FloatArray) -> None:
+        g = (odds + a)[:, None] + b[:, None] * law.points
+        e, inside = _logistic(g)
+        spread = law.counts * (e / np.square(1.0 + e))
+        weighted = spread * law.points
+        base = np.logaddexp(0.0, odds)[:, None]
+        self.K = (law.counts * (np.maximum(g, 0.0) + np.log1p(e) - base)).sum(axis=1)
+        self.total = (law.counts * inside * law.points).sum(axis=1)
+        first, second = spread.sum(axis=1), weighted.sum(axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            centre = second / first
+        about = np.square(law.points - centre[:, None])
+        self.variance = (spread * about).sum(axis=1)
+        self.root_of_determinant = np.sqrt(first * self.variance)
+        self.slope_of_a = -centre
+
+
+class _Solved:
+    """W as a function of the sum, for one size: paths along b, and sum and w at the two ends."""
+
+    def __init__(
+        self, path: FloatArray, lowest: tuple[float, float], highest: tuple[float, float]
+    ) -> None:
+        # Loading it takes longer than most commands need it for.
+        from scipy.interpolate import PchipInterpolator
+
+        total, root, correction, slope = path
+        known = ~np.isnan(correction)
+        self.total, self.root, self.slope = total, root, slope
+        self.correction = (
+            PchipInterpolator(root[known], correction[known])
+            if np.count_nonzero(known) > 1
+            else np.zeros_like
+        )
+        first, last = (float(end + self.correction(end)) for end in (root[0], root[-1]))
+        self.below = (lowest[0], float(total[0])), (min(lowest[1], first), first)
+        self.above = (float(total[-1]), highest[0]), (last, max(highest[1], last))
+
+    def w(self, total: FloatArray) -> FloatArray:
+        """Return w [slices]; straight from the last solved sums to the extreme ones."""
+        root = self._root(np.clip(total, self.total[0], self.total[-1]))
+        w = root + self.correction(root)
+        w = np.where(total < self.total[0], np.interp(total, *self.below), w)
+        return np.where(total > self.total[-1], np.interp(total, *self.above), w)
+
+    def _root(self, x: FloatArray) -> FloatArray:
+        """Return Hermite's cubics between the steps."""
+        if self.total.size == 1:
+            return np.zeros_like(x)
+        at = np.clip(np.searchsorted(self.total, x) - 1, 0, self.total.size - 2)
+        width = self.total[at + 1] - self.total[at]
+        t = (x - self.total[at]) / width
+        rest = 1.0 - t
+        ends = self.root[at] * (1.0 + 2.0 * t) * rest**2 + self.root[at + 1] * t**2 * (
+            3.0 - 2.0 * t
+        )
+        slopes = self.slope[at] * t * rest**2 - self.slope[at + 1] * t**2 * rest
+        return np.asarray(ends + width * slopes)

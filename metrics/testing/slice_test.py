@@ -14,9 +14,9 @@ import numpy as np
 from scipy.special import stdtr
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.metrics.measures.cell_metric import CellMetric, discordant_cells
+from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.measures.count_metrics import Share
-from slicebeam.metrics.measures.mean import Mean
+from slicebeam.metrics.measures.mean import Mean, RootMean
 from slicebeam.metrics.metric import Metric, Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance import hall, margins
@@ -41,12 +41,10 @@ _NUMBERS_AT_A_TIME = 1 << 22
 UNDEFINED_SHARE = 0.05
 # Replicates that differ by less, relative to the observed delta, are equal except for rounding.
 _EQUAL = 1e-9
-# Examples, or their effective number, on which two models differ; by simulation t is too liberal for fewer.
-_LEAST_DISCORDANT = 10.0
 
 
-def check_comparison(name: str, comparison: Comparison) -> None:
-    """Refuse to compare two models by a metric that cannot: OptionError."""
+def check_comparison(name: str, comparison: Comparison, *, weighted: bool = False) -> None:
+    """Refuse to compare two models, or to weigh examples, by a metric that cannot: OptionError."""
     own = metric(name)
     if comparison == "baseline" and own.needs.two_models:
         raise OptionError(
@@ -55,8 +53,10 @@ def check_comparison(name: str, comparison: Comparison) -> None:
         )
     if comparison == "baseline" and not own.compares_models:
         raise OptionError(
-            f"--metric {name} is the same for every model; use --compare overall, or leave it out"
+            f"--metric {name} {own.incomparable}; use --compare overall, or leave it out"
         )
+    if weighted and not own.takes_weights:
+        raise OptionError(f"--metric {name} takes no weights; leave out --weight, or the metric")
 
 
 def needs_rows(test: Test, name: str, space: StatisticSpace) -> bool:
@@ -248,6 +248,9 @@ def t_p_value(
 def has_margin_test(name: str, comparison: Comparison, *, weighted: bool) -> bool:
     """Return whether a metric can be tested against a margin."""
     own = metric(name)
+    # A root's t is that of its mean, in other units.
+    if isinstance(own, RootMean):
+        return False
     if comparison == "baseline":
         return isinstance(own, Mean | CellMetric)
     # F1 is another function of its share.
@@ -259,33 +262,28 @@ def worse_by_more_p(
 ) -> FloatArray:
     """Return the p-value [slices] of "not worse by more than the tolerance", in the metric's unit.
 
-    Counts have exact laws where they can, all else Hall's t of the difference less the margin. Against all examples,
-    of which the slice is a share f, a difference d is one of d/(1 − f) from the others.
+    Counts have exact laws where they can; other changes between two models Student's t of the change less the margin by
+    the law of all of them, other differences Hall's t. Against all examples, of which the slice is a share f, a
+    difference d is one of d/(1 − f) from the others.
     """
     own = metric(name)
-    margin = np.full(len(slices), -tolerance if own.higher_is_better else tolerance)
+    margin = -tolerance if own.higher_is_better else tolerance
     p = (_paired_p if slices.is_paired else _unpaired_p)(own, slices, margin, own.tail("worse"))
     return np.minimum(2.0 * p, 1.0) if alternative == "both" else p
 
 
-def _paired_p(own: Metric, slices: Slices, margin: FloatArray, tail: Tail) -> FloatArray:
+def _paired_p(own: Metric, slices: Slices, margin: float, tail: Tail) -> FloatArray:
     if isinstance(own, Share) and own.has_exact_law(slices):
         _, n = own.numbers(slices)
         return margins.paired_p_value(*own.discordant(slices), n, margin, tail)
-    enough = np.ones(len(slices), bool)
     if isinstance(own, CellMetric):
-        slices = own.seen(slices)
-        t, _ = own.change(slices)
-        enough = slices.kish(discordant_cells(slices)) >= _LEAST_DISCORDANT
-    elif isinstance(own, Mean):
-        t = own.change(slices)
-    else:
-        raise TypeError(f"{own.name} has no test against a margin")
-    p, _ = t._replace(difference=t.difference - margin).p_value(tail)
-    return np.where(enough & ~np.isnan(p), p, 1.0)
+        return own.margin_p(own.seen(slices), margin, tail)
+    if isinstance(own, Mean):
+        return own.change_p(slices, margin, tail)
+    raise TypeError(f"{own.name} has no test against a margin")
 
 
-def _unpaired_p(own: Metric, slices: Slices, margin: FloatArray, tail: Tail) -> FloatArray:
+def _unpaired_p(own: Metric, slices: Slices, margin: float, tail: Tail) -> FloatArray:
     if isinstance(own, Mean):
         inside, rest, share = own.against_rest(slices)
         t, outside = hall.against_rest(inside, rest), 1.0 - share
@@ -295,5 +293,5 @@ def _unpaired_p(own: Metric, slices: Slices, margin: FloatArray, tail: Tail) -> 
         raise TypeError(f"{own.name} has no test against a margin")
     x, n = own.numbers(slices)
     K, N = (int(number[0]) for number in own.numbers(slices.total))
-    margin = margin * N / np.maximum(N - n, 1)
-    return margins.unpaired_p_value(x, n, K - x, N - n, margin, tail)
+    apart = margin * N / np.maximum(N - n, 1)
+    return margins.unpaired_p_value(x, n, K - x, N - n, apart, tail)

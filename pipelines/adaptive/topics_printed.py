@@ -10,7 +10,7 @@ from slicebeam.pipelines.adaptive.topics import displayed
 from slicebeam.pipelines.changelist.adaptive import never_given_text
 from slicebeam.pipelines.show.slice_tables import WIDE, console_of_stdout
 from slicebeam.pipelines.show.summary_json import gate_json
-from slicebeam.pipelines.show.terminal_text import harmless, json_line
+from slicebeam.pipelines.show.terminal_text import harmless, json_line, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,8 +114,6 @@ def _changes(document: SearchChangeList) -> dict[str, Change]:
 def _table(
     topics: Sequence[TopicOutcome], changes: dict[str, Change], adaptive: AdaptiveTests, width: int
 ) -> Any:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
     two = len(adaptive.models) == 2
@@ -123,9 +121,7 @@ def _table(
     headers = ["tests", "fail", *(["was"] if two else [])]
     headers += ["95 % interval"] if wide else []
     headers += ["+ / -", "q"] if two else []
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for header in headers:
-        table.add_column(header, justify="right", no_wrap=True)
+    table = table_of(*headers)
     table.add_column("topic is", no_wrap=True)
     table.add_column("topic", overflow="fold")
     for one in topics:

@@ -37,11 +37,8 @@ _STATES: dict[Decision, Literal["accepted", "rejected", "estimated"]] = {
 class Evidence:
     """The labels that the estimates use.
 
-    Attributes
-    ----------
-    inside : int8 [m_P], of the sample of the slice
-    rounds : the labels of each, by phase
-    waiting : labels that count only when those of items drawn before them are there
+    ``inside``: int8 [m_P], of the sample of the slice. ``rounds``: the labels of each, by phase.
+    ``waiting``: labels that count only when those of items drawn before them are there.
     """
 
     inside: NDArray[np.int8]

@@ -16,7 +16,7 @@ from slicebeam.pipelines.attribution.sheets import rows_of
 from slicebeam.pipelines.attribution.state import text_hash
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.questions import announcement, buying, read_api
-from slicebeam.transforms.encode.column_values import python_values
+from slicebeam.transforms.encode.column import python_values
 from slicebeam.transforms.storage.storage import beneath, storage_path
 
 if TYPE_CHECKING:
@@ -43,10 +43,8 @@ class Labeler(Protocol):
 class RecordedLabels:
     """Labels from a column of the data.
 
-    Parameters
-    ----------
-    positive : values of which the words are true; none for a column of booleans, of 0 and 1, or of
-        yes, no and unsure
+    ``positive``: values of which the words are true; none for a column of booleans, of 0 and 1, or
+    of yes, no and unsure.
     """
 
     def __init__(self, column: str, positive: Sequence[str]) -> None:

@@ -48,10 +48,8 @@ CONFIDENCE = 0.95
 class Plan:
     """The user's options for a slice; None means the value of an earlier round, or the default.
 
-    Attributes
-    ----------
-    queries : texts similar to examples for which the words are true; none for the text itself
-    exponent, uniform_share : of the proposal of the rounds to come
+    ``queries``: texts similar to examples for which the words are true; none for the text itself.
+    ``exponent``, ``uniform_share``: of the proposal of the rounds to come.
     """
 
     text: str
@@ -371,10 +369,8 @@ def run_rounds(
     A run that was stopped continues where it was: what is drawn stays drawn, and what is labelled
     is not requested again.
 
-    Parameters
-    ----------
-    budget : labels of all rounds, those of earlier runs too
-    train : further labels, to train a classifier by where the slice is not what its words say
+    ``budget``: labels of all rounds, those of earlier runs too. ``train``: further labels, to train
+    a classifier by where the slice is not what its words say.
     """
     _check_at_least(1, budget=budget, rounds=rounds)
     _check_at_least(0, train=train)

@@ -12,7 +12,7 @@ from slicebeam.metrics.errors import ColumnError, FileError, InputError
 from slicebeam.pipelines.attribution.labels import CHOICES, label_of
 from slicebeam.pipelines.attribution.population import positions_of
 from slicebeam.pipelines.attribution.spreadsheet_cells import quoted, unquoted
-from slicebeam.transforms.encode.column_values import python_rows
+from slicebeam.transforms.encode.column import python_rows
 from slicebeam.transforms.storage.storage import storage_errors, written_whole
 
 if TYPE_CHECKING:

@@ -29,14 +29,11 @@ class _Record(BaseModel):
 class Drawn(_Record):
     """The items of a round.
 
-    Attributes
-    ----------
-    number : of the round, from 1
-    precision : of the slice, a simple random sample, in the order in which they were drawn
-    recall : of the others, each draw, the same item possibly several times
-    least_weight : the smallest w of any item that could be drawn; None without a draw
-    train : of both, to train a classifier by
-    asked : items without a known label, in the order of the sheet
+    ``number``: of the round, from 1. ``precision``: of the slice, a simple random sample, in the
+    order in which they were drawn. ``recall``: of the others, each draw, the same item possibly
+    several times. ``least_weight``: the smallest w of any item that could be drawn; None without a
+    draw. ``train``: of both, to train a classifier by. ``asked``: items without a known label, in
+    the order of the sheet.
     """
 
     number: int
@@ -60,10 +57,8 @@ class Drawn(_Record):
 class State(_Record):
     """All that estimates from the labels of a slice and a text need.
 
-    Attributes
-    ----------
-    slice_fingerprint : of the ids inside the slice and outside it
-    looks : how often it may be looked whether the labels suffice, as planned before the first one
+    ``slice_fingerprint``: of the ids inside the slice and outside it. ``looks``: how often it may
+    be looked whether the labels suffice, as planned before the first one.
     """
 
     version: Literal[1] = 1

@@ -102,3 +102,15 @@ class Change(Part):
         description="place among the slices reported for this metric, the worst first; absent if "
         "the slice is reported only for another metric",
     )
+
+
+class Confirmation(Part):
+    """The examples that were reserved for measuring the findings, which the search left out."""
+
+    share: float = Field(description="the option --confirm")
+    column: str | None = Field(
+        None,
+        description="its hash decides; absent where that of the position among all examples does",
+    )
+    n: int
+    overall: tuple[Change, ...] = Field(description="each metric over the reserved examples")

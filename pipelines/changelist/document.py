@@ -8,12 +8,18 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field
 
 from slicebeam.pipelines.changelist.adaptive import AdaptiveTests
-from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
+from slicebeam.pipelines.changelist.changes import (
+    Change,
+    Comparison,
+    Confirmation,
+    MetricEntry,
+    Model,
+)
 from slicebeam.pipelines.changelist.dataset import Dataset
 from slicebeam.pipelines.changelist.discovered import Discovery, Edit, Parent
 from slicebeam.pipelines.changelist.findings import Finding, FindingModel
 from slicebeam.pipelines.changelist.gate import Gate
-from slicebeam.pipelines.changelist.parts import Part, SliceCoverage
+from slicebeam.pipelines.changelist.parts import ParityGap, Part, SliceCoverage
 from slicebeam.pipelines.changelist.provenance import Provenance, PublishedFile
 from slicebeam.pipelines.changelist.shifted import Shift
 from slicebeam.pipelines.changelist.since import Since
@@ -61,6 +67,7 @@ class ChangeList(Part):
         None, description="of the command adapt run, whose slices are topics: present"
     )
     discovery: Discovery | None = Field(None, description="of the command discover: present")
+    confirmation: Confirmation | None = Field(None, description="present with --confirm")
     findings: tuple[Finding, ...] = Field(
         (),
         description="in a search, discovery or check: the few slices that are worse than "
@@ -75,6 +82,9 @@ class ChangeList(Part):
         (),
         description="for each metric that averages over examples: how much the slices explain together; "
         "none with weights, and after an edit that changed the slices without counting them",
+    )
+    parity: tuple[ParityGap, ...] = Field(
+        (), description="with --parity: for each column, measure and model the largest gap"
     )
     tfma_metrics: tuple[TfmaMetric, ...] = Field(
         (),

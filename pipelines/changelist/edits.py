@@ -38,13 +38,7 @@ class Edited(NamedTuple):
 
 
 def find_slice(document: SearchChangeList, text: str) -> Slice:
-    """Return the slice that a user means: by its id, its name, or the beginning of its id.
-
-    Raises
-    ------
-    InputError
-        There is none, or several.
-    """
+    """Return the slice that a user means: by its id, its name, or the beginning of its id."""
     for field in ("slice_id", "name"):
         found = [one for one in document.slices if getattr(one, field) == text]
         if found:
@@ -111,13 +105,7 @@ def split(document: SearchChangeList, slice_id: str, parts: Sequence[Slice]) -> 
 
 
 def undone(document: SearchChangeList) -> Edited:
-    """Reverse the last edit that has not been undone yet.
-
-    Raises
-    ------
-    InputError
-        There is none.
-    """
+    """Reverse the last edit that has not been undone yet."""
     number = last_not_undone(document.edits)
     if number is None:
         raise InputError("there is nothing to undo; the slices are as they were published")
@@ -154,13 +142,7 @@ def undone_numbers(edits: Sequence[Edit]) -> set[int]:
 
 
 def check_name(document: SearchChangeList, name: str, *, besides: str | None = None) -> None:
-    """Check that a text can name a slice, and that no other slice has it.
-
-    Raises
-    ------
-    InputError
-        It is empty, can't be printed, or is the name or the id of another slice.
-    """
+    """Check that a text can name a slice, and that no other slice has it."""
     if not name.strip() or name != name.strip() or not name.isprintable():
         raise OptionError(
             f"--name {name!r} is not a name: write one line without leading or trailing spaces"

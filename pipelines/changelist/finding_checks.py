@@ -21,15 +21,8 @@ _ROUNDING = 1e-9
 def check_findings(where: str, document: ChangeList, *, with_slices: bool) -> None:
     """Hold the findings of a document against its slices, metrics and models.
 
-    Parameters
-    ----------
-    where : what was read, for the error
-    with_slices : whether the document was read with its slices
-
-    Raises
-    ------
-    InputError
-        They do not fit: the first trouble, with its place and value.
+    ``where``: what was read, for the error. ``with_slices``: whether the document was read with its
+    slices.
     """
     for trouble in _troubles(document, with_slices=with_slices):
         raise InputError(f"{where}: {trouble}; undo the change, or run the search again")
@@ -81,6 +74,7 @@ def _wrong_numbers(place: str, one: Finding) -> Iterator[str]:
     }
     numbers |= {"interval.0": one.interval[0], "interval.1": one.interval[1]}
     numbers |= {f"corrected.{name}": number for name, number in one.corrected}
+    numbers |= {f"confirmed.{name}": number for name, number in one.confirmed or ()}
     for name, number in numbers.items():
         if number is not None and not math.isfinite(number):
             yield f"{place}.{name} is {number}, which is not a finite number"

@@ -17,6 +17,25 @@ class CorrectedDifference(Part):
     high: float | None = None
 
 
+class ConfirmedDifference(Part):
+    """A finding on the reserved examples alone, which it was not selected on."""
+
+    examples: int = Field(description="reserved ones of the slice in the metric's denominator")
+    value: float | None = Field(
+        None, description="as that of the finding; absent where there are fewer than 10 examples"
+    )
+    difference: float | None = Field(
+        None,
+        description="value minus what the findings of lower rank let expect, by a model that is "
+        "fitted to the reserved examples",
+    )
+    low: float | None = Field(None, description="end of the 95 % interval of the difference")
+    high: float | None = None
+    p_value: float | None = Field(
+        None, description="as that of the finding, of one test: not corrected for any others"
+    )
+
+
 class Finding(Part):
     """A slice that is worse (or better) than expected from the findings of lower rank."""
 
@@ -46,6 +65,7 @@ class Finding(Part):
     p_value: float = Field(
         description="of a slice as extreme, if the findings of lower rank explained everything"
     )
+    confirmed: ConfirmedDifference | None = Field(None, description="present with --confirm")
     held_share: float | None = Field(
         None,
         description="share of all that counts against the metric, such as errors, or of the "

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from slicebeam.pipelines.changelist.parts import Part, Sha256
-from slicebeam.transforms.storage.published_files import NAME_PATTERN
+from slicebeam.transforms.storage.publish import NAME_PATTERN
 
 
 class PublishedFile(Part):

@@ -17,22 +17,20 @@ from slicebeam.pipelines.changelist.document import (
     SearchChangeList,
     ShiftChangeList,
 )
-from slicebeam.pipelines.changelist.finding_checks import check_findings
 from slicebeam.pipelines.changelist.provenance import PublishedFile
 from slicebeam.transforms.formats.strict_text import parse_json
-from slicebeam.transforms.storage.publish import sha256_of
+from slicebeam.transforms.storage.publish import DocumentFile, sha256_of
 from slicebeam.transforms.storage.storage import open_input, storage_errors, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from slicebeam.transforms.storage import published_files
     from slicebeam.transforms.storage.publication import FileSet
     from slicebeam.transforms.storage.storage import StoragePath
 
 _Document = TypeVar("_Document", bound=ChangeList)
 
-CHANGELIST, TABLE = "changelist.json", "slices.parquet"
+CHANGELIST, TABLE, TFMA_TABLE = "changelist.json", "slices.parquet", "tfma.parquet"
 
 
 def naming_files(document: _Document, files: FileSet) -> _Document:
@@ -42,7 +40,7 @@ def naming_files(document: _Document, files: FileSet) -> _Document:
     return document.model_copy(update={"files": named or None, "replaced_files": replaced or None})
 
 
-def _entry(file: published_files.DocumentFile) -> PublishedFile:
+def _entry(file: DocumentFile) -> PublishedFile:
     return PublishedFile(name=file.name, sha256=f"sha256:{file.sha256}", size=file.size)
 
 
@@ -62,15 +60,8 @@ def file_of(uri: str, document: ChangeList, well_known: str) -> StoragePath:
 def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> ChangeList:
     """Return the ChangeList in a file.
 
-    Parameters
-    ----------
-    option : that named it, for the errors
-    with_slices : whether the slices are read, and those of ``since``, which are most of a document
-
-    Raises
-    ------
-    InputError
-        There is no such file, or it holds no ChangeList that this version reads.
+    ``option``: that named it, for the errors. ``with_slices``: whether the slices are read, and
+    those of ``since``, which are most of a document.
     """
     path = storage_path(uri, option)
     try:
@@ -105,6 +96,8 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
     if wrong := _misunderstood(content, document.model_dump(mode="json", by_alias=True)):
         raise InputError(f"{option} {uri}: incomplete ChangeList ({wrong} has the wrong type)")
     _refuse_doubles(f"{option} {uri}", document)
+    from slicebeam.pipelines.changelist.finding_checks import check_findings
+
     check_findings(f"{option} {uri}", document, with_slices=with_slices)
     return document
 
@@ -199,10 +192,8 @@ def read_table(
 ) -> dict[str, pa.Table] | None:
     """Return the rows of each metric in the table that a document names; None if it is not next to it.
 
-    Parameters
-    ----------
-    metrics : names
-    columns : those that the table has not, being of an earlier version, are left out
+    ``metrics``: names. ``columns``: those that the table has not, being of an earlier version, are
+    left out.
     """
     with opened_table(uri, document) as stream:
         if stream is None:

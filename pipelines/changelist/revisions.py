@@ -77,11 +77,6 @@ def latest(folder: StoragePath, option: str = "--changelist") -> StoragePath:
     """Return the path of the last revision of the document in a folder.
 
     Revisions of another document, which a run has replaced since, are passed over.
-
-    Raises
-    ------
-    InputError
-        There is no document, or one of these is none.
     """
     first = folder / CHANGELIST
     own = read_search(str(first), option).changelist_id if first.is_file() else None
@@ -125,17 +120,8 @@ def publish_revision(
 
     Of several who do so at a time each gets a number of its own.
 
-    Parameters
-    ----------
-    base_uri : path of the changed document; any revision
-    is_last : whether the changed document has to be the last revision, so that no edit is lost
-
-    Raises
-    ------
-    SupersededError
-        There is a later revision.
-    EngineError
-        The file of the base is another document by now, or storage failed.
+    ``base_uri``: path of the changed document; any revision. ``is_last``: whether the changed
+    document has to be the last revision, so that no edit is lost.
     """
     path = storage_path(base_uri)
     with storage_errors(path, "read"), open_input(path) as stream:

@@ -15,7 +15,7 @@ from slicebeam.pipelines.changelist.discovered import (
     PredicateDefinition,
     TextQueryDefinition,
 )
-from slicebeam.transforms.encode.definitions import (
+from slicebeam.transforms.encode.conditions import (
     AllOf,
     AnyOf,
     ByClassifier,

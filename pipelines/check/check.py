@@ -19,14 +19,14 @@ from slicebeam.pipelines.prepare.encode import encode, model_columns
 from slicebeam.pipelines.prepare.features import choose_features
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
-from slicebeam.pipelines.prepare.rows_within import read_within
+from slicebeam.pipelines.prepare.rows_within import read_within, searched_rows
 from slicebeam.pipelines.prepare.source import chunk_rows, read_source
 from slicebeam.pipelines.prepare.value_slices import value_slices
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.earlier_run import earlier_run
 from slicebeam.pipelines.search.search import Steps, run_steps
-from slicebeam.transforms.discovery.clusters import is_cluster_field
+from slicebeam.transforms.discovery.derive_columns import is_cluster_field
 from slicebeam.transforms.encode.extract_slice_keys import Encoding
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.search import HowToRun
     from slicebeam.pipelines.search.search_observer import SearchObserver
-    from slicebeam.transforms.discovery.embed_examples import ExampleSplit
+    from slicebeam.transforms.discovery.embeddings import ExampleSplit
     from slicebeam.transforms.encode.sources import Source
 
 # Slices whose membership takes as much memory of a chunk as a column does.
@@ -93,11 +93,14 @@ def prepare_given(
     engine: Engine,
     on_stage: Callable[[Stage], None],
     split: ExampleSplit | None = None,
+    *,
+    is_own_data: bool = False,
 ) -> EncodedDataset:
     """Write encoded shards that say in which of the wanted slices an example is.
 
     ``known``: the document that they are from; None for a file. ``split``: the examples that shaped
-    the components that slices are about, which are left out.
+    the components that slices are about, which are left out. ``is_own_data``: whether the files are
+    those of the document, whose reserved examples are left out.
     """
     on_stage(Stage("reading the data"))
     source = read_source(config, files, work, engine)
@@ -106,6 +109,8 @@ def prepare_given(
     within = None if known is None else known.document.dataset.within
     if within is not None:
         source, within = read_within(source, within, work, engine)
+    if known is not None and is_own_data:
+        source = searched_rows(source, known.document, work, engine)
     outcome = resolve_outcome(config, source)
     read = model_columns(config, source, choose_features(config, source, outcome).features)
     size = len(wanted.slices)
@@ -126,7 +131,15 @@ def prepare_given(
         source = with_own_columns(
             config, known, wishes, source, encoding, work, engine, on_stage, split
         )
-    given = given_slices(wanted, source.schema)
+    try:
+        given = given_slices(wanted, source.schema)
+    except InputError as error:
+        if not source.varying:
+            raise
+        left_out = ", ".join(source.varying)
+        raise InputError(
+            f"{error}; of queries, what varies within them is left out: {left_out}"
+        ) from error
     columns = len(source.schema) + size // _SLICES_PER_COLUMN
     source = source.in_chunks(chunk_rows(config, columns))
     lattice = Lattice((size,), 1, (True,), (False,))

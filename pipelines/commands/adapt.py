@@ -39,9 +39,7 @@ def run_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
 def run(config: AdaptRunConfig, observer: Any) -> Published:
     """Score a tree and publish what became of its topics.
 
-    Parameters
-    ----------
-    observer : follows the run; of Python a function that prints a line
+    ``observer``: follows the run; of Python a function that prints a line.
     """
     from slicebeam.pipelines.adaptive.run import run_tests
 

@@ -83,13 +83,7 @@ def show_estimate(came: Finished | Stopped, config: AttributionConfig) -> None:
 
 
 def _plan(config: AttributionConfig) -> Plan:
-    """Return the user's options for the slice.
-
-    Raises
-    ------
-    InputError
-        A value is out of its range.
-    """
+    """Return the user's options for the slice."""
     plan = Plan(
         config.text,
         looks=config.looks,
@@ -129,13 +123,7 @@ def _labeler(
     labels_dir: StoragePath,
     note: Note,
 ) -> Labeler:
-    """Return the labeler.
-
-    Raises
-    ------
-    InputError
-        The options name several, or what they name can't be used.
-    """
+    """Return the labeler."""
     from slicebeam.pipelines.attribution.asking import terminal_labeler
     from slicebeam.pipelines.attribution.labelers import LanguageModel, RecordedLabels
 

@@ -114,12 +114,9 @@ def log(config: LogConfig, note: Note) -> tuple[Edit, ...]:
 
 def show_log(edits: tuple[Edit, ...], config: LogConfig) -> None:
     """Print edits, in order."""
-    for line in map(_json_of, edits) if config.as_json else _lines(edits):
+    as_json = (json_line(one.model_dump(mode="json", exclude_none=True)) for one in edits)
+    for line in as_json if config.as_json else _lines(edits):
         sys.stdout.write(f"{line}\n")
-
-
-def _json_of(edit: Edit) -> str:
-    return json_line(edit.model_dump(mode="json", exclude_none=True))
 
 
 def _lines(edits: tuple[Edit, ...]) -> list[str]:

@@ -58,9 +58,7 @@ class PanelCommand(TyperCommand):
 class CommandGroup(TyperGroup):
     """Commands that are made when they are invoked, or when their help is shown.
 
-    Parameters
-    ----------
-    within : the command that they belong to; empty for the program's own
+    ``within``: the command that they belong to; empty for the program's own.
     """
 
     def __init__(self, within: str = "", **attributes: Any) -> None:
@@ -148,9 +146,7 @@ def _print_version(*, is_given: bool) -> None:
 def make_command(name: str) -> typer.core.TyperCommand:
     """Return a command with its flags.
 
-    Parameters
-    ----------
-    name : its words, such as ``search`` or ``edit rename``
+    ``name``: its words, such as ``search`` or ``edit rename``.
     """
     from slicebeam.pipelines.config.option_fields import by_panel
 

@@ -25,23 +25,15 @@ if TYPE_CHECKING:
 class Invocation:
     """What the commands of one process share.
 
-    Attributes
-    ----------
-    events : where errors are written as JSON lines; None for plain text
-    command : the running command; None for those without a work folder
+    ``events``: where errors are written as JSON lines; None for plain text. ``command``: the
+    running command; None for those without a work folder.
     """
 
     events: EventLog | None = None
     command: Command | None = None
 
     def log(self, run_options: RunOptions) -> EventLog | None:
-        """Return the log of a run that is about to begin, if the user wants one.
-
-        Raises
-        ------
-        InputError
-            The format is not known.
-        """
+        """Return the log of a run that is about to begin, if the user wants one."""
         from slicebeam.pipelines.config.run_options import LOG_FORMATS
 
         if run_options.log_format not in LOG_FORMATS:
@@ -63,10 +55,7 @@ class Invocation:
 def run_command(name: str, given: Mapping[str, Any], invocation: Invocation) -> int:
     """Run a command that tests slices or assesses an API, with the flags that were given.
 
-    Returns
-    -------
-    int
-        The exit code.
+    Returns the exit code.
     """
     from slicebeam.pipelines.config.coercion import split_lists
     from slicebeam.pipelines.config.common import validated
@@ -114,19 +103,16 @@ def launch(
 ) -> int:
     """Run a command and show its result.
 
-    Parameters
-    ----------
-    options : of its configuration, other than defaults
-
-    Returns
-    -------
-    int
-        The exit code: that of the gate, if there is one.
+    ``options``: of its configuration, other than defaults. Returns the exit code: that of the gate,
+    if there is one.
     """
     invocation.command = command
     events = invocation.log(run_options)
     check_run_options(command, run_options)
     allow(run_options.allow_http)
+    from slicebeam.pipelines.config.own_data import check_columns
+
+    check_columns(COMMANDS[command].options[0], options)
     if command == "shift":
         from slicebeam.pipelines.commands.shift import launch_shift
 
@@ -198,11 +184,6 @@ def configuration(command: Command, options: Mapping[str, Any]) -> RunConfig:
     """Return the validated configuration of a command.
 
     ``since_if_exists`` is ``since`` where there is such a file, and nothing otherwise.
-
-    Raises
-    ------
-    InputError
-        The first option that is wrong.
     """
     given = dict(options)
     perhaps = given.pop("since_if_exists", None)

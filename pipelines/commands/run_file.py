@@ -7,15 +7,16 @@ import os
 import re
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from slicebeam.metrics.errors import FileError, InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist.reading import read_changelist
 from slicebeam.pipelines.commands.launch import Invocation, launch
 from slicebeam.pipelines.commands.run_spec import RunSpec
 from slicebeam.pipelines.commands.steps import run_steps
-from slicebeam.pipelines.config.coercion import CONFIGS, as_flag, listed
-from slicebeam.pipelines.config.common import validated
+from slicebeam.pipelines.commands.table import COMMANDS
+from slicebeam.pipelines.config.coercion import as_flag, listed
+from slicebeam.pipelines.config.common import Command, DataConfig, validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.config.option_fields import (
     FILE,
@@ -34,7 +35,6 @@ from slicebeam.transforms.storage.storage import storage_path
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from slicebeam.pipelines.config.common import Command
     from slicebeam.pipelines.config.placeholders import Placeholder
 
 _DATE = re.compile(r"date(?P<days>[+-]\d{1,5})?(?::(?P<format>.+))?")
@@ -49,10 +49,15 @@ class FileConfig(Options):
     """Date that {date} stands for, such as 2026-11-20."""
 
 
+def _config(command: Command) -> type[DataConfig]:
+    model: type[DataConfig] = COMMANDS[command].options[0]
+    return model
+
+
 def replaceable() -> list[OptionField]:
     """Return the options that may replace those of a file."""
     found: dict[str, OptionField] = {}
-    for config in CONFIGS.values():
+    for config in map(_config, get_args(Command)):
         for name, field in declared(config).items():
             if field.option.stands_instead:
                 option = replace(field.option, help=f"Replace {name!r} of the file.", default=None)
@@ -88,17 +93,8 @@ def read_run(
 ) -> RunSpec:
     """Return the run that a configuration file, or the document of an earlier run, describes.
 
-    Parameters
-    ----------
-    date : what ``{date}`` stands for, as an ISO date; None for today in UTC
-    environment : the variables that ``${NAME}`` stands for
-
-    Raises
-    ------
-    InputError
-        The file is missing or unreadable, a key is unknown, a value has the wrong type, a
-        placeholder stands for nothing, or a document names code, a program or an endpoint that
-        the user does not name.
+    ``date``: what ``{date}`` stands for, as an ISO date; None for today in UTC. ``environment``:
+    the variables that ``${NAME}`` stands for.
     """
     content = _content(file)
     if "schema_version" in content and "provenance" in content:
@@ -107,7 +103,7 @@ def read_run(
                 f"--date {date}: {file} is the document of a run, whose paths have no {{date}}"
             )
         made_by = read_changelist(file, "run").provenance
-        fields = declared(CONFIGS[made_by.command])
+        fields = declared(_config(made_by.command))
         # Unknown keys are refused with the other options.
         recorded = {
             key: as_flag(f"{file}, {key}", fields[key], value) if key in fields else value
@@ -146,10 +142,10 @@ def _several(
             raise InputError(
                 f"{where}: {step!r} is not a step; write 'command: search' and its options"
             )
-        fields = declared(CONFIGS[_command(where, step)])
+        fields = declared(_config(_command(where, step)))
         for name in _OF_ALL & step.keys():
             raise OptionError(f"{where}.{name}: it holds for all steps; write it above 'steps'")
-        shared = flagged(CONFIGS[_command(where, step)])
+        shared = flagged(_config(_command(where, step)))
         mine = {key: value for key, value in common.items() if key in shared}
         keys |= dict.fromkeys([*fields, *_RUN_FIELDS])
         replaced = {key: value for key, value in instead.items() if key in fields}
@@ -175,7 +171,7 @@ def _one(
     """Return the run of a command's options; ``file`` and ``separator`` are for the errors."""
     filling = replace(filling, place=f"{file}{separator}")
     command = _command(file, content)
-    fields = declared(CONFIGS[command])
+    fields = declared(_config(command))
     options: dict[str, Any] = {}
     run_options: dict[str, Any] = {}
     for key, value in content.items():
@@ -228,10 +224,10 @@ def _command(file: str, content: Mapping[Any, Any]) -> Command:
         raise InputError(
             f"{file}: key 'command' is missing; add 'command: search', 'check', 'shift' or 'discover'"
         )
-    for command in CONFIGS:
+    for command in get_args(Command):
         if name == command:
             return command
-    raise InputError(f"{file}: {unknown_name('command', str(name), CONFIGS)}")
+    raise InputError(f"{file}: {unknown_name('command', str(name), get_args(Command))}")
 
 
 def _day(date: str | None) -> dt.date:

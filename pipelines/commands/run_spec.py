@@ -13,10 +13,8 @@ if TYPE_CHECKING:
 class RunSpec:
     """The content of a run file.
 
-    Attributes
-    ----------
-    run_options : options outside the configuration, by the names of `RunOptions`
-    steps : the runs of a file with several, in order; the command and the options are then nobody's
+    ``run_options``: options outside the configuration, by the names of `RunOptions`. ``steps``: the
+    runs of a file with several, in order; the command and the options are then nobody's.
     """
 
     command: Command

@@ -16,7 +16,7 @@ from slicebeam.pipelines.define.document_data import FAILING, check_size, open_d
 from slicebeam.pipelines.page.examples import entries
 from slicebeam.pipelines.show.define import slice_line, slice_summary
 from slicebeam.pipelines.show.terminal_text import json_line
-from slicebeam.transforms.encode.definitions import similarities
+from slicebeam.transforms.encode.conditions import similarities
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:

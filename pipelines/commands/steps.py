@@ -38,11 +38,9 @@ _FLAG = re.compile(r"--([a-z-]+)")
 class _Outcome:
     """How a step ended.
 
-    Attributes
-    ----------
-    status : ``passed``, ``failed`` (the gate), ``skipped``, ``error`` or ``not run``
-    reason : why it was skipped or ended with an error
-    result : what --json prints of the command alone
+    ``status``: ``passed``, ``failed`` (the gate), ``skipped``, ``error`` or ``not run``.
+    ``reason``: why it was skipped or ended with an error. ``result``: what --json prints of the
+    command alone.
     """
 
     command: str
@@ -64,15 +62,8 @@ def run_steps(
 
     A step whose gate fails does not keep the later ones from running; an error does.
 
-    Parameters
-    ----------
-    common : run options above the steps
-    wanted : those of the command line, which replace a step's
-
-    Raises
-    ------
-    InputError
-        Before anything runs: an option of a step is wrong, or two steps have one output.
+    ``common``: run options above the steps. ``wanted``: those of the command line, which replace a
+    step's.
     """
     run_options = [_checked(file, at, steps, common, wanted) for at in range(len(steps))]
     outcomes = [_Outcome(one.command, one.options.get("output")) for one in steps]
@@ -178,10 +169,8 @@ def _run(
 ) -> None:
     """Run a step, and note how it ended.
 
-    Parameters
-    ----------
-    reads_earlier : whether it reads what an earlier step wrote: its result of another run is then
-        not continued but replaced
+    ``reads_earlier``: whether it reads what an earlier step wrote: its result of another run is
+    then not continued but replaced.
     """
     printed = io.StringIO() if options.as_json else sys.stdout
     try:

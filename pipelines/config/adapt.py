@@ -24,11 +24,6 @@ FAIL_ON = ("worse", "failing")
 def class_pairs(classes: Sequence[str]) -> dict[str, str]:
     """Return the classes of the models, by the names in the tree.
 
-    Raises
-    ------
-    OptionError
-        One is not a pair, or a name occurs twice.
-
     Examples
     --------
     >>> class_pairs(["pos=positive", " neg = negative"])

@@ -30,6 +30,7 @@ _TOGETHER = (
     ("min_slice_size",),
     ("weight",),
     ("example_id", "group"),
+    ("query",),
     ("positive_class",),
     ("threshold",),
     ("score_classes",),
@@ -38,6 +39,7 @@ _TOGETHER = (
 # What only means something beside options that the user may have given otherwise.
 _BESIDE = {
     "positive_class": ("metric", "prediction", "score", "model", "label"),
+    "query": ("metric",),
     "threshold": ("prediction", "score", "model"),
     "score_classes": ("metric", "score", "label"),
     # Their defaults depend on these.
@@ -138,12 +140,6 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
 
     With a ChangeList, missing options are those of the run that the document describes: its
     columns, metrics and tests. A model is code, which only the user may name.
-
-    Raises
-    ------
-    InputError
-        One line: the first option that is wrong, its value and the remedy; or a model that the
-        document names and the user does not.
     """
     for name in options:
         if name not in CheckConfig.model_fields:

@@ -7,25 +7,14 @@ from numbers import Integral
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.config.check import CheckConfig
-from slicebeam.pipelines.config.discover import DiscoverConfig
 from slicebeam.pipelines.config.option_fields import declared
-from slicebeam.pipelines.config.search import SearchConfig
-from slicebeam.pipelines.config.shift import ShiftConfig
 from slicebeam.transforms.tfma.metric_specs import PREFIX, split_outside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from slicebeam.pipelines.config.common import Command, DataConfig
     from slicebeam.pipelines.config.option_fields import OptionField, Options
 
-CONFIGS: dict[Command, type[DataConfig]] = {
-    "search": SearchConfig,
-    "check": CheckConfig,
-    "shift": ShiftConfig,
-    "discover": DiscoverConfig,
-}
 # Types of values that are written without quotes.
 _NUMBERS = (bool, int, float)
 
@@ -60,13 +49,7 @@ def split_lists(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any
 
 
 def as_flag(where: str, field: OptionField, value: Any) -> Any:
-    """Return a value as the flag of an option would have it.
-
-    Raises
-    ------
-    OptionError
-        It is of another type.
-    """
+    """Return a value as the flag of an option would have it."""
     if value is None:
         raise OptionError(f"{where}: the key has no value; give one or leave the key out")
     if field.takes_mapping and isinstance(value, dict):

@@ -107,9 +107,7 @@ RunnerOption = Annotated[
 class DataConfig(Options):
     """Options of every command that reads data.
 
-    Attributes
-    ----------
-    choices, without_flag : as in `Options`
+    ``choices``, ``without_flag``: as in `Options`.
     """
 
     command: ClassVar[Command]
@@ -217,13 +215,7 @@ NON_IDENTITY_OPTIONS = CHUNK_OPTIONS | {
 
 
 def validated(kind: type[AnyOptions], options: Mapping[str, Any]) -> AnyOptions:
-    """Return the validated options of a command.
-
-    Raises
-    ------
-    OptionError
-        One line: the first option that is wrong, its value and the remedy.
-    """
+    """Return the validated options of a command."""
     known = kind.model_fields
     for name in options:
         if name not in known:

@@ -38,10 +38,8 @@ _OWN_ENGINES = frozenset({"direct", "direct_multi"})
 class Confirmed:
     """What the user names again, for a document that names it too.
 
-    Attributes
-    ----------
-    encoder : ``module:function`` or ``openai:URL``
-    metric : those that are not built in, among others
+    ``encoder``: ``module:function`` or ``openai:URL``. ``metric``: those that are not built in,
+    among others.
     """
 
     model: str | None = None
@@ -58,15 +56,8 @@ def refuse_unconfirmed(
 ) -> None:
     """Refuse options of a document that run code, start a program or ask an endpoint.
 
-    Parameters
-    ----------
-    options : the entries of its configuration that will be used
-    confirmed : the user's options, by name
-
-    Raises
-    ------
-    InputError
-        The document names such a thing, and the user does not.
+    ``options``: the entries of its configuration that will be used. ``confirmed``: the user's
+    options, by name.
     """
     _refuse_metrics(source, options.get("metric", ()), confirmed.get("metric", ()))
     for name, value in options.items():

@@ -24,7 +24,8 @@ class DiscoverConfig(SearchConfig):
     command: ClassVar[Command] = "discover"
 
     without_flag: ClassVar[frozenset[str]] = frozenset(
-        {"exclude_features", "domains", "since", "since_if_exists", "tfma_module", "keep_outputs"}
+        {"exclude_features", "domains", "since", "since_if_exists", "tfma_module"}
+        | {"keep_outputs", "confirm", "parity"}
     )
 
     embedding: Annotated[str | None, Option("Embeddings", metavar=COLUMN)] = None
@@ -165,11 +166,5 @@ class DiscoverConfig(SearchConfig):
 
 
 def discover_config(options: dict[str, Any]) -> DiscoverConfig:
-    """Return the validated configuration of a discovery.
-
-    Raises
-    ------
-    InputError
-        One line: the first option that is wrong, its value and the remedy.
-    """
+    """Return the validated configuration of a discovery."""
     return validated(DiscoverConfig, options)

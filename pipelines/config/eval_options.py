@@ -15,13 +15,7 @@ if TYPE_CHECKING:
 
 
 def with_eval_config(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a user with those that ``eval_config`` adds.
-
-    Raises
-    ------
-    OptionError
-        The file asks for what cannot be done, or an option contradicts it.
-    """
+    """Return the options of a user with those that ``eval_config`` adds."""
     uri = options.get("eval_config")
     given = {key: value for key, value in options.items() if value is not None}
     if not isinstance(uri, str) or not uri:

@@ -31,7 +31,7 @@ class MetricsConfig(ModelsConfig):
     ] = ("accuracy",)
     """Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity,
     npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier,
-    calibration_in_the_large, recall_at_fpr:0.05, mse, rmse, mae, bias, mape,
+    calibration_in_the_large, recall_at_fpr:0.05, mse, rmse, r2, mae, bias, mape,
     smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss,
     mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass,
     mcc_multiclass, top_k_accuracy:3, log_loss_multiclass, brier_multiclass, jaccard, hamming, ndcg:10, map:10,
@@ -121,7 +121,7 @@ class MetricsConfig(ModelsConfig):
         """Refuse losses that no metric reads, and metrics that lack losses or labels."""
         from slicebeam.metrics.registry import needs_of
 
-        needs = needs_of(self.metric)
+        needs = needs_of(self.measured)
         if self.baseline_loss and not self.loss:
             raise OptionError("--baseline-loss also needs the losses of the new model: give --loss")
         for name in ("loss", "baseline_loss"):
@@ -218,15 +218,25 @@ class MetricsConfig(ModelsConfig):
                 "are two"
             )
 
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """The metrics whose statistics are counted, of which ``metric`` are tested."""
+        return self.metric
+
     def sets_a_class_apart(self) -> bool:
         """Whether one class is set apart: by scores, or by a metric of one class."""
         from slicebeam.metrics.registry import needs_of
 
-        return self.uses_threshold or needs_of(self.metric).one_class
+        return self.uses_threshold or needs_of(self.measured).one_class
 
     @property
     def uses_threshold(self) -> bool:
         """Whether scores are what predicts the classes."""
+        from slicebeam.metrics.registry import needs_of
+
+        needs = needs_of(self.metric)
+        if not (needs.scores or needs.predicted_classes or self.tfma_metric):
+            return False
         new = self.score is not None and self.prediction is None and self.model is None
         old = (
             self.baseline_score is not None

@@ -86,10 +86,8 @@ class Option:
 class Options(BaseModel):
     """Options of a command; the names of the fields are those of the flags, ``_`` for ``-``.
 
-    Attributes
-    ----------
-    choices : the options that take one of some words, with these
-    without_flag : fields without a flag on the command
+    ``choices``: the options that take one of some words, with these. ``without_flag``: fields
+    without a flag on the command.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)

@@ -9,7 +9,7 @@ import re
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.errors import ColumnError, OptionError, unknown_name
 from slicebeam.pipelines.config.common import DataConfig, validated
 from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, declared, flag
 
@@ -33,7 +33,7 @@ NAMES |= {
     for role in ("prediction", "score")
 }
 _OF_MODELS = ("prediction", "score", "model", "loss")
-_MOST_COLUMNS = 100
+_MOST_COLUMNS, _MOST_FILES = 100, 10
 
 
 def default_output(command: str, data: Sequence[str]) -> str:
@@ -54,35 +54,15 @@ def default_output(command: str, data: Sequence[str]) -> str:
 def with_guesses(
     model: type[DataConfig], options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str | None]:
-    """Return options with the label and the predictions that no option names, and which they are.
-
-    Raises
-    ------
-    OptionError
-        What is missing can't be guessed, or several columns fit.
-    """
+    """Return options with the label and the predictions that no option names, and which they are."""
     needs = _needs(model, options)
     if not any(needs.values()):
         return dict(options), None
-    from slicebeam.transforms.encode.convert import first_columns
-    from slicebeam.transforms.storage.files import expand_paths
-
-    data = validated(
-        DataConfig, {key: options[key] for key in DataConfig.model_fields & options.keys()}
-    )
-    names = first_columns(
-        expand_paths(data.data)[0], data.format, data.column_names, data.skip_rows, data.delimiter
-    )
-    of_columns = {
-        key for key, one in declared(model).items() if one.option.metavar in (COLUMN, COLUMNS)
-    }
-    named = {
-        name
-        for key in of_columns & options.keys()
-        for name in ([options[key]] if isinstance(options[key], str) else options[key])
-    }
+    data, files = _files(options)
+    names = _columns(files[0], data)
+    taken = {name for columns in _named_columns(model, options).values() for name in columns}
     fits = {
-        role: [name for name in names if name.casefold() in known and name not in named]
+        role: [name for name in names if name.casefold() in known and name not in taken]
         for role, known in NAMES.items()
     }
     roles = ["label"] if needs["label"] else []
@@ -100,18 +80,67 @@ def with_guesses(
     return {**options, **guessed}, f"guessed by the names of columns: {line}"
 
 
+def check_columns(model: type[DataConfig], options: Mapping[str, Any]) -> None:
+    """Refuse data that is not there, and columns that none of its files has, before anything is started."""
+    from slicebeam.transforms.storage.files import file_format
+
+    data, files = _files(options)
+    # Those of JSON Lines and TFRecord are known when all of a file is read.
+    kinds = {file_format(path, data.format) for path in files[:_MOST_FILES]}
+    if len(files) > _MOST_FILES or not kinds <= {"parquet", "csv"}:
+        return
+    names = dict.fromkeys(name for path in files for name in _columns(path, data))
+    for option, columns in _named_columns(model, options).items():
+        # Features of a discovery may be components, which are no columns.
+        is_of_data = option != "features" or model.command != "discover"
+        # Scores may be a column for each class.
+        has_parts = option in ("score", "baseline_score") and columns[0] not in names
+        wanted = columns[0].split(",") if has_parts else columns
+        for name in wanted if is_of_data else ():
+            if name and name not in names:
+                raise ColumnError(f"{flag(option)}: {unknown_name('column', name, names)}")
+
+
+def _files(options: Mapping[str, Any]) -> tuple[DataConfig, list[str]]:
+    from slicebeam.transforms.storage.files import expand_paths
+
+    known = DataConfig.model_fields.keys() & options.keys()
+    data = validated(DataConfig, {"output": OUTPUTS, **{key: options[key] for key in known}})
+    return data, expand_paths(data.data)
+
+
+def _columns(path: str, data: DataConfig) -> list[str]:
+    from slicebeam.transforms.encode.file_blocks import CsvLayout, first_columns
+
+    layout = CsvLayout(data.column_names, data.skip_rows, data.delimiter)
+    return first_columns(path, data.format, layout)
+
+
+def _named_columns(
+    model: type[DataConfig], options: Mapping[str, Any]
+) -> dict[str, tuple[str, ...]]:
+    """Return by option the columns that the user names."""
+    return {
+        key: (options[key],) if isinstance(options[key], str) else tuple(options[key])
+        for key, one in declared(model).items()
+        if one.option.metavar in (COLUMN, COLUMNS) and options.get(key) and key != "column_names"
+    }
+
+
 def _needs(model: type[DataConfig], options: Mapping[str, Any]) -> dict[str, bool]:
     """Return what has to be guessed: nothing that a file or another run gives, too."""
     if not {"label", "prediction", "metric"} <= model.model_fields.keys() or any(
         name in options for name in ("eval_config", "changelist", "loss")
     ):
         return {}
+    is_open = not any(old + name in options for old in ("", "baseline_") for name in _OF_MODELS)
+    if "label" in options and not is_open:
+        return {}
     from slicebeam.metrics.registry import needs_of, user_named
     from slicebeam.transforms.tfma.metric_specs import is_tfma
 
     metrics = options.get("metric") or ("accuracy",)
     needs = needs_of([user_named(name) for name in metrics if not is_tfma(name)])
-    is_open = not any(old + name in options for old in ("", "baseline_") for name in _OF_MODELS)
     return {
         "label": needs.labels and "label" not in options,
         "prediction": needs.predictions and is_open,

@@ -26,9 +26,7 @@ _VARIABLE = re.compile(VARIABLE_NAME)
 class Placeholder:
     """A part of a text that stands for something else.
 
-    Attributes
-    ----------
-    name : the text between the braces, empty for nothing and for a single brace
+    ``name``: the text between the braces, empty for nothing and for a single brace.
     """
 
     written: str
@@ -43,16 +41,8 @@ def parts_of(
     >>> list(parts_of("{{${A}}}/{date}", "run.yaml, data", lambda match: match["name"].lower()))
     ['{a}/', Placeholder(written='{date}', name='date')]
 
-    Parameters
-    ----------
-    where : file and key, for an error
-    value : returns what a variable stands for; the groups ``name`` and ``default`` are as for
-        `variables.value_of`
-
-    Raises
-    ------
-    InputError
-        What is in ``${…}`` names no variable.
+    ``where``: file and key, for an error. ``value``: returns what a variable stands for; the groups
+    ``name`` and ``default`` are as for `variables.value_of`.
     """
     literal, end = "", 0
     for found in _PLACEHOLDER.finditer(text):

@@ -27,18 +27,7 @@ class Display(Options):
 
 
 class RunOptions(Display):
-    """Options of a run besides its configuration.
-
-    Attributes
-    ----------
-    resume : continue a stopped run; start one if there is none, do nothing if it has published
-    explain : id or text of the slice whose test to explain
-    fail_on : ``worse`` or None
-    tolerance : by how much a metric may be worse, such as ``.005`` or ``accuracy=.005``
-    report : ``findings`` or ``all``
-    page : whether the page of the result is written, too
-    log_format : ``text`` or ``json``
-    """
+    """Options of a run besides its configuration."""
 
     explain: Annotated[str | None, Option("Output", metavar="<slice>")] = None
     """Slice (id or text) whose test to explain, with all numbers."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.common import Command, validated
-from slicebeam.pipelines.config.option_fields import FILE, Option, flag
+from slicebeam.pipelines.config.option_fields import COLUMNS, FILE, Option, flag
 from slicebeam.pipelines.config.slices import EvalConfig, RunConfig
+
+if TYPE_CHECKING:
+    from slicebeam.transforms.encode.reserved_rows import ReservedRows
 
 STRATEGIES = ("batch", "iterative", "priority")
 # Options that have an effect on some strategies only.
@@ -47,6 +50,9 @@ class SearchConfig(RunConfig):
     """ChangeList of an earlier run whose bins and values to use. New values are added."""
     keep_outputs: Annotated[bool, Option("Features")] = False
     """Slice by columns named like a model's output (score_old, y_pred)."""
+    parity: Annotated[tuple[str, ...], Option("Statistics", metavar=COLUMNS, by_commas=True)] = ()
+    """Columns of groups, such as sex, to compare in prediction rate, true and false positive rate
+    and accuracy: the largest gap of each. Repeatable, or separated by commas."""
     max_cross_size: CrossSize = 3
     strategy: Annotated[
         str | None,
@@ -61,6 +67,8 @@ class SearchConfig(RunConfig):
     """Maximum number of candidates in an iteration of --strategy priority."""
     prune_significant: Annotated[bool, Option("Search")] = False
     """Visit no slices within significant slices, as AutoSlicer does."""
+    confirm: Annotated[Annotated[float, Field(gt=0, le=0.5)] | None, Option("Statistics")] = None
+    """Share of the examples to reserve for measuring the findings. The others are searched."""
     save_slices: Annotated[
         str | None, Option("Output", default="tested, up to a million slices")
     ] = None
@@ -76,7 +84,29 @@ class SearchConfig(RunConfig):
             raise OptionError("--bins has no effect with --domains, which gives the bins")
         if self.domains and self.exact_edges:
             raise OptionError("--exact-edges has no effect with --domains, which gives the edges")
+        if self.parity:
+            self._check_parity()
         return self
+
+    def _check_parity(self) -> None:
+        from slicebeam.metrics.registry import metric
+
+        for name in ("weight", "group"):
+            if getattr(self, name):
+                raise OptionError(
+                    f"--parity has no test of examples with {flag(name)}; leave one of them out"
+                )
+        for name in self.metric:
+            needs = metric(name).needs
+            if needs.predicted_numbers or needs.class_scores or needs.label_lists or needs.rankings:
+                raise OptionError(
+                    f"--parity compares predicted classes, and --metric {name} has none; leave one out"
+                )
+
+    @property
+    def measured(self) -> tuple[str, ...]:
+        """See `MetricsConfig.measured`; recall counts labels and predictions of the positive class."""
+        return (*self.metric, "recall") if self.parity else self.metric
 
     def _without_effect(self, strategy: str) -> list[str]:
         """Return the options that were given and have no effect on a strategy."""
@@ -91,14 +121,7 @@ class SearchConfig(RunConfig):
     ) -> Literal["batch", "iterative", "priority"]:
         """Return the strategy for a lattice with this number of conjunctions.
 
-        Parameters
-        ----------
-        batch_fits : whether visiting all of them is cheap enough to be the default
-
-        Raises
-        ------
-        InputError
-            An option of another strategy is given, which would have no effect.
+        ``batch_fits``: whether visiting all of them is cheap enough to be the default.
         """
         if self.strategy in ("iterative", "priority"):
             return "iterative" if self.strategy == "iterative" else "priority"
@@ -119,6 +142,17 @@ class SearchConfig(RunConfig):
         if self.exact_edges or {"domains", "bins", "top_values"} & self.model_fields_set:
             return self
         return self.model_copy(update={"domains": self.since})
+
+    @property
+    def reserved(self) -> ReservedRows | None:
+        """The examples that are reserved: whole groups, or by their ids or positions."""
+        if self.confirm is None:
+            return None
+        from slicebeam.transforms.encode.reserved_rows import ReservedRows
+
+        option = "--group" if self.group else "--example-id"
+        column = self.group or self.example_id
+        return ReservedRows(self.confirm, self.seed, column, option, is_reserved=True)
 
     @property
     def leaves_outputs_out(self) -> bool:
@@ -145,13 +179,9 @@ class SearchConfig(RunConfig):
 
 
 def search_config(options: dict[str, Any]) -> SearchConfig:
-    """Return the validated configuration of a search.
+    """Return the validated configuration of a search."""
+    if options.get("eval_config"):
+        from slicebeam.pipelines.config.eval_options import with_eval_config
 
-    Raises
-    ------
-    InputError
-        One line: the first option that is wrong, its value and the remedy.
-    """
-    from slicebeam.pipelines.config.eval_options import with_eval_config
-
-    return validated(SearchConfig, with_eval_config(options))
+        options = with_eval_config(options)
+    return validated(SearchConfig, options)

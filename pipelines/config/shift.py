@@ -32,9 +32,7 @@ def is_table(focus: str) -> bool:
 class CallBudget:
     """The budget: calls or money.
 
-    Attributes
-    ----------
-    currency : three letters; None for calls
+    ``currency``: three letters; None for calls.
     """
 
     amount: float

@@ -39,11 +39,8 @@ def classifier(
     The two labels count alike however often each was given (class-balanced weights), and embeddings
     are taken as they are, not standardised.
 
-    Parameters
-    ----------
-    uri : CSV file of the columns ``id`` and ``label``, which is yes or no; one that is unsure, or has
-        no label, is passed over
-    encoder : fingerprint of what made the embeddings
+    ``uri``: CSV file of the columns ``id`` and ``label``, which is yes or no; one that is unsure,
+    or has no label, is passed over. ``encoder``: fingerprint of what made the embeddings.
     """
     return classifier_of(read_labels(uri, data.ids), data, encoder)
 

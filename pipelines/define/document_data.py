@@ -27,14 +27,13 @@ from slicebeam.pipelines.define.measuring import measured, split_of
 from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import DerivedColumnRequest, PublishedDiscovery
 from slicebeam.pipelines.prepare.rows import read_rows
-from slicebeam.pipelines.prepare.rows_within import read_within
-from slicebeam.pipelines.prepare.source import read_source
+from slicebeam.pipelines.prepare.rows_within import read_within, searched_rows
+from slicebeam.pipelines.prepare.source import AS_QUERIES, read_source
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
-from slicebeam.transforms.discovery.embed_examples import chunk_name
-from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, write_embeddings
+from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, chunk_name, write_embeddings
 from slicebeam.transforms.encode.column import id_hashes
-from slicebeam.transforms.encode.definitions import columns_of, members, similarities
+from slicebeam.transforms.encode.conditions import columns_of, members, similarities
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.storage.files import expand_paths
 
@@ -48,7 +47,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.transforms.discovery.embeddings import Embedding
-    from slicebeam.transforms.encode.sources import Chunk, Source
+    from slicebeam.transforms.encode.column import Chunk
+    from slicebeam.transforms.encode.sources import Source
 
     Vectors = NDArray[np.float32]
 
@@ -67,10 +67,7 @@ FAILING = (BROKEN, BOTH_WRONG, WRONG)
 class DocumentData:
     """The examples of a document, read in chunks.
 
-    Attributes
-    ----------
-    data : files or globs; None for those of the document
-    seed : of `order`, 0 to 2³² - 1
+    ``data``: files or globs; None for those of the document. ``seed``: of `order`, 0 to 2³² - 1.
     """
 
     known: PublishedDiscovery
@@ -94,9 +91,13 @@ class DocumentData:
     def source(self) -> Source:
         """The files."""
         paths = self.data or self.known.document.dataset.uri
+        earlier = self.known.document.provenance.config
         read = how_read(self.known.document)
+        read |= {name: earlier[name] for name in AS_QUERIES if name in earlier}
         # Only what concerns the reading of files has a meaning here.
-        config = CheckConfig.model_construct(data=paths, output="", slices="none", label="", **read)
+        config = CheckConfig.model_construct(
+            data=paths, output="", slices="none", **{"label": "", **read}
+        )
         work = WorkFolder(Path(self._folder.name) / "work")
         files = expand_paths(paths)
         with start_engine("direct", ()) as engine:
@@ -106,6 +107,7 @@ class DocumentData:
                 within = self.known.document.dataset.within
                 if within is not None and source.rows:
                     source, _ = read_within(source, within, work, engine)
+                source = searched_rows(source, self.known.document, work, engine)
         if source.rows == 0:
             raise OptionError(f"--data {' '.join(paths)}: there are no examples in it")
         if self.known.document.discovery is not None:
@@ -193,10 +195,9 @@ class DocumentData:
     def tiers(self, of: Slice, first: Sequence[str], option: str) -> list[IntArray]:
         """Return the positions of a slice's examples: those of each of the first roles, and the others.
 
-        Parameters
-        ----------
-        first : roles that are worth a look first; they are nothing where no class is predicted
-        option : that asks for examples, for the error where the slice has another number of them
+        ``first``: roles that are worth a look first; they are nothing where no class is predicted.
+        ``option``: that asks for examples, for the error where the slice has another number of
+        them.
         """
         tiers = self.by_role(of.definition, first)
         check_size(of, sum(map(len, tiers)), option)
@@ -268,13 +269,8 @@ class DocumentData:
     def centroids(self, definitions: Mapping[str, AnyDefinition]) -> tuple[FloatArray, IntArray]:
         """Return the mean raw embedding of the `counted` examples of each slice, and their number.
 
-        Parameters
-        ----------
-        definitions : by the name that an error has
-
-        Returns
-        -------
-        float64 [slices, D], 0 where there are none, and int64 [slices]
+        ``definitions``: by the name that an error has. Returns float64 [slices, D], 0 where there
+        are none, and int64 [slices].
         """
         of_components = [self._request({"": one}).clusters for one in definitions.values()]
         counts_all = ~np.array(of_components)[:, None]

@@ -31,12 +31,9 @@ def id_list(
 ) -> tuple[MembershipDefinition, tuple[str, ...]]:
     """Return the definition of the examples whose ids a file lists, and notes for the user.
 
-    Parameters
-    ----------
-    uri : a file of one id a line, a CSV file with a header, or JSON Lines of ids or of objects with
-        them
-    known : int64 or string [n] ids of the data
-    id_field : their name, and that of the column in the file unless it has only one
+    ``uri``: a file of one id a line, a CSV file with a header, or JSON Lines of ids or of objects
+    with them. ``known``: int64 or string [n] ids of the data. ``id_field``: their name, and that of
+    the column in the file unless it has only one.
     """
     ids = as_ids(_listed(uri, id_field), known.type, f"--ids {uri}")
     if not ids:

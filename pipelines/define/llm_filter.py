@@ -40,16 +40,12 @@ def llm_filter(
     so that nothing is paid twice: the same question continues with what was answered, also of other
     data.
 
-    Parameters
-    ----------
-    prompt : question with ``{text}``, best with a few answered examples before it
-    llm : YAML file of an HTTP API, as of ``slicebeam shift --api``, in which ``{prompt}`` stands for
-        the question
-    ids : int64 or string [n]
-    texts : string [n]; an example without one costs no question, and is not a member
-    folder : gets the ledger's folder, ``llm-filter-<hash>``
-    budget : most calls of all runs with this ledger
-    on_start : receives a line about the questions, before the first one
+    ``prompt``: question with ``{text}``, best with a few answered examples before it. ``llm``: YAML
+    file of an HTTP API, as of ``slicebeam shift --api``, in which ``{prompt}`` stands for the
+    question. ``ids``: int64 or string [n]. ``texts``: string [n]; an example without one costs no
+    question, and is not a member. ``folder``: gets the ledger's folder, ``llm-filter-<hash>``.
+    ``budget``: most calls of all runs with this ledger. ``on_start``: receives a line about the
+    questions, before the first one.
     """
     if TEXT not in prompt:
         raise OptionError(

@@ -24,7 +24,7 @@ from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.list_coverage import MOST_COVERING, list_coverage
 from slicebeam.pipelines.search.search import Steps, run_steps
 from slicebeam.pipelines.search.search_observer import SilentObserver
-from slicebeam.transforms.discovery.embed_examples import ExampleSplit
+from slicebeam.transforms.discovery.embeddings import ExampleSplit
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import storage_path
 
@@ -55,18 +55,16 @@ def measured(
 ) -> list[Slice]:
     """Return slices with their sizes and changes, as a check of them would find them.
 
-    Parameters
-    ----------
-    document : whose models, metrics and tests are used
-    data : the examples; None for those of the document, of which those that shaped its components are
-        left out where slices are about components
-    changelist_uri : of the document, beside which the model of a discovery is
-    confirmed : the entries of the document that the user confirms
+    ``document``: whose models, metrics and tests are used. ``data``: the examples; None for those
+    of the document, of which those that shaped its components are left out where slices are about
+    components. ``changelist_uri``: of the document, beside which the model of a discovery is.
+    ``confirmed``: the entries of the document that the user confirms.
     """
     known = PublishedDiscovery(changelist_uri, document, confirmed)
     wanted = _wanted(known, definitions)
     with _check(known, data, runner_config, runner_option) as (config, engine, split):
-        prepare = partial(_prepared, wanted=wanted, known=known, split=split)
+        own = data is None
+        prepare = partial(_prepared, wanted=wanted, known=known, split=split, is_own_data=own)
         steps = Steps(prepare)
         published = run_steps(config, steps, engine, SilentObserver())
     found = {one.slice_id: one for one in published.changelist.slices}
@@ -103,7 +101,8 @@ def coverage_of(
         work = WorkFolder(storage_path(config.output))
         work.begin(config, files, resume=False)
         with work:
-            prepared = prepare_given(config, wanted, known, files, work, engine, _in_silence, split)
+            of_run = files, work, engine, _in_silence, split
+            prepared = prepare_given(config, wanted, known, *of_run, is_own_data=data is None)
             keys = prepared.lattice.singleton_keys()
             return list_coverage(config, prepared, keys, work, engine)
 
@@ -166,9 +165,11 @@ def _prepared(
     wanted: WantedSlices,
     known: PublishedDiscovery,
     split: ExampleSplit | None,
+    is_own_data: bool,
 ) -> EncodedDataset:
     files, work, engine, on_stage = rest
-    return prepare_given(config, wanted, known, files, work, engine, on_stage, split)
+    of_run = files, work, engine, on_stage, split
+    return prepare_given(config, wanted, known, *of_run, is_own_data=is_own_data)
 
 
 def split_of(known: PublishedDiscovery) -> ExampleSplit | None:

@@ -68,10 +68,8 @@ _UNTESTED: dict[str, Any] = {
 class EditSession:
     """The document that is edited.
 
-    Attributes
-    ----------
-    uri : its path
-    is_last : whether the edit is to follow the last revision; else it may follow any
+    ``uri``: its path. ``is_last``: whether the edit is to follow the last revision; else it may
+    follow any.
     """
 
     uri: str

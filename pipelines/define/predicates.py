@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.parts import Condition, Predicate
-from slicebeam.transforms.encode.column_values import arrow_type
+from slicebeam.transforms.encode.column import arrow_type
 from slicebeam.transforms.encode.conditions import check_condition
-from slicebeam.transforms.encode.predicate_text import parse_predicate
+from slicebeam.transforms.encode.predicates import parse_predicate
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage.files import expand_paths, file_format
 
@@ -66,7 +66,8 @@ def column_types(
 
 def _schema(changelist_uri: str, document: SearchChangeList, files: Sequence[str]) -> pa.Schema:
     earlier = document.provenance.config
-    if all(file_format(path, earlier.get("format")) == "parquet" for path in files):
+    kinds = {file_format(path, earlier.get("format")) for path in files}
+    if kinds == {"parquet"} and not earlier.get("query"):
         return open_parquet([StoredFile(path, path) for path in files]).schema
     # What type a column of text is of shows only when all of it was read.
     from slicebeam.pipelines.config.check import check_config

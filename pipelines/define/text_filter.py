@@ -34,9 +34,7 @@ def default_threshold(similarity: NDArray[np.floating]) -> float:
     0.43. With TF-IDF and 128 singular vectors it finds .55 to 1.00 of the sentences that have the
     word in them (15 words, .97 in the median), where a fixed 0.5 finds .05 to .84 (.47).
 
-    Parameters
-    ----------
-    similarity : float [n] cosines
+    ``similarity``: float [n] cosines.
     """
     values = similarity.astype(np.float64)
     return float(values.mean() + DEVIATIONS * values.std())

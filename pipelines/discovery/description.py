@@ -26,9 +26,9 @@ from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
 from slicebeam.pipelines.discovery.llm_phrases import is_model, phrases_of_model, read_phrases_api
 from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.prepare.shard_passes import pass_over
-from slicebeam.transforms.discovery.clusters import is_cluster_field
+from slicebeam.transforms.discovery.derive_columns import is_cluster_field
 from slicebeam.transforms.discovery.describe_slices import DescribeSlices
-from slicebeam.transforms.encode.column_values import python_values
+from slicebeam.transforms.encode.column import python_values
 from slicebeam.transforms.encode.extract_predictions import has_losses
 from slicebeam.transforms.encode.predicates import json_values
 from slicebeam.transforms.storage.storage import matching, storage_path

@@ -10,8 +10,7 @@ from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
 if TYPE_CHECKING:
     from slicebeam.pipelines.discovery.fitting import EmbeddedFiles, Fitted
     from slicebeam.pipelines.discovery.model import DiscoveryModel
-    from slicebeam.transforms.discovery.embeddings import Embedding
-    from slicebeam.transforms.discovery.sample_texts import TextSample
+    from slicebeam.transforms.discovery.embeddings import Embedding, TextSample
     from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath
 

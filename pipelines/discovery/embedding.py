@@ -13,14 +13,16 @@ from slicebeam.pipelines.discovery.fitting import EmbeddedFiles
 from slicebeam.pipelines.prepare.source import chunk_rows
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.transforms.discovery.embed_examples import embed_chunk
-from slicebeam.transforms.discovery.embeddings import Embedding
-from slicebeam.transforms.discovery.sample_texts import TextSample, sample_chunk
-from slicebeam.transforms.discovery.stored_encoder import StoredEncoder
+from slicebeam.transforms.discovery.embeddings import (
+    Embedding,
+    TextSample,
+    embed_chunk,
+    sample_chunk,
+)
 from slicebeam.transforms.encode.extract_slice_keys import ExtractPredictions, ReadExamples
 from slicebeam.transforms.encode.shards import read_all_facts, rows_in
 from slicebeam.transforms.encode.sources import read_split
-from slicebeam.transforms.encoders.lsa import LsaEncoder
+from slicebeam.transforms.encoders.lsa import LsaEncoder, StoredEncoder
 from slicebeam.transforms.encoders.registry import encoder, needs_fit
 from slicebeam.transforms.storage.storage import matching
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.discovery.embed_examples import Embedded
+    from slicebeam.transforms.discovery.embeddings import Embedded
     from slicebeam.transforms.encode.extract_slice_keys import Encoding
     from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.encoders.registry import Encoder

@@ -15,15 +15,14 @@ from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.discovery.model import mixture_arrays, mixture_from
 from slicebeam.pipelines.prepare.shard_passes import pass_over
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.transforms.discovery.clusters import Clusters, cluster_field
-from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
+from slicebeam.transforms.discovery.derive_columns import Clusters, cluster_field
+from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, one_thread
 from slicebeam.transforms.discovery.mixture_passes import (
     Project,
     SumForMixtures,
     SumForPca,
     shaping,
 )
-from slicebeam.transforms.discovery.one_thread import one_thread
 from slicebeam.transforms.encode.passes import RowGroup, read_found, write_found
 from slicebeam.transforms.storage.storage import holds, matching
 
@@ -55,10 +54,8 @@ _SAVED_EVERY = 2.0
 class EmbeddedFiles:
     """The files that hold the embeddings of all examples, in their order.
 
-    Attributes
-    ----------
-    shaping : those of each that shape the mixtures
-    is_zero_one : whether losses are of a right or a wrong class
+    ``shaping``: those of each that shape the mixtures. ``is_zero_one``: whether losses are of a
+    right or a wrong class.
     """
 
     paths: tuple[StoragePath, ...]
@@ -154,9 +151,7 @@ class _FittingState:
 class Fitted:
     """Mixtures as EM left them.
 
-    Attributes
-    ----------
-    likelihoods : by column: the mean log likelihood before each iteration, in nats
+    ``likelihoods``: by column: the mean log likelihood before each iteration, in nats.
     """
 
     clusters: Clusters

@@ -13,10 +13,9 @@ from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed, refuse_u
 from slicebeam.pipelines.discovery.embedding import EmbeddingFields, embed, embedding_of
 from slicebeam.pipelines.discovery.model import MODEL_FILE, DiscoveryModel
 from slicebeam.pipelines.discovery.preparation import CACHE, derive
-from slicebeam.transforms.discovery.clusters import is_cluster_field
-from slicebeam.transforms.discovery.derive_columns import Derivation
-from slicebeam.transforms.discovery.embed_examples import Embedded
-from slicebeam.transforms.encode.definitions import (
+from slicebeam.transforms.discovery.derive_columns import Derivation, is_cluster_field
+from slicebeam.transforms.discovery.embeddings import Embedded
+from slicebeam.transforms.encode.conditions import (
     columns_of,
     needs_embeddings,
     needs_ids,
@@ -35,10 +34,9 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.stage import Stage
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.discovery.clusters import Clusters
-    from slicebeam.transforms.discovery.embed_examples import ExampleSplit
-    from slicebeam.transforms.discovery.embeddings import Embedding
-    from slicebeam.transforms.encode.definitions import Rule
+    from slicebeam.transforms.discovery.derive_columns import Clusters
+    from slicebeam.transforms.discovery.embeddings import Embedding, ExampleSplit
+    from slicebeam.transforms.encode.conditions import Rule
     from slicebeam.transforms.encode.extract_slice_keys import Encoding
     from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath
@@ -106,10 +104,8 @@ class PublishedDiscovery:
 class DerivedColumnRequest:
     """What slices need of examples besides the columns of the data.
 
-    Attributes
-    ----------
-    definitions : of slices without a predicate, by the column of their members
-    own : columns of the data that are not components, whatever their names
+    ``definitions``: of slices without a predicate, by the column of their members. ``own``: columns
+    of the data that are not components, whatever their names.
     """
 
     definitions: Mapping[str, AnyDefinition]
@@ -183,10 +179,8 @@ def with_derived(
 ) -> Source:
     """Return the examples with the columns that slices ask for, in files of the work folder.
 
-    Parameters
-    ----------
-    chunked : returns the source as it is read where embeddings are read too
-    split : the examples that are left out; None for all
+    ``chunked``: returns the source as it is read where embeddings are read too. ``split``: the
+    examples that are left out; None for all.
     """
     if wishes.ids and id_field is None:
         raise InputError("a slice is defined by ids: name the column of ids with --example-id")

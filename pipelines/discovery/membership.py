@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 
 from slicebeam.transforms.discovery.derive_columns import ROW, TESTED, odds_column, share_column
 from slicebeam.transforms.encode.predicates import slice_hashes
-from slicebeam.transforms.storage.arrow_files import open_arrow
 from slicebeam.transforms.storage.storage import matching
+from slicebeam.transforms.storage.work_files import open_arrow
 
 if TYPE_CHECKING:
-    from slicebeam.transforms.discovery.clusters import Clusters
+    from slicebeam.transforms.discovery.derive_columns import Clusters
     from slicebeam.transforms.storage.storage import StoragePath
 
 MEMBERSHIP_FILE = "membership.parquet"
@@ -30,10 +30,8 @@ def write_membership(
     ``slices.parquet``), ``responsibility`` (float, from the embedding alone), ``log_odds`` (double,
     finite: ln(r/(1 − r)) of this component, in nats, by which members of a slice are ranked).
 
-    Parameters
-    ----------
-    beside : folder of the further values reported for each example
-    is_split : whether some examples shaped the mixtures and were not tested
+    ``beside``: folder of the further values reported for each example. ``is_split``: whether some
+    examples shaped the mixtures and were not tested.
     """
     ids = {
         domain.name: pa.array(

@@ -14,7 +14,7 @@ import numpy as np
 from slicebeam.metrics.discovery.mixture import CategoricalHead, Mixture, NormalHead
 from slicebeam.metrics.discovery.pca import Pca
 from slicebeam.metrics.errors import FileError, InputError
-from slicebeam.transforms.discovery.clusters import Clusters
+from slicebeam.transforms.discovery.derive_columns import Clusters
 from slicebeam.transforms.storage.storage import storage_errors
 
 if TYPE_CHECKING:
@@ -40,10 +40,8 @@ _DAMAGE = (
 class DiscoveryModel:
     """What assigns new examples to discovered slices.
 
-    Attributes
-    ----------
-    clusters : the mixtures, and the axes that they are fitted along
-    encoder : arrays of the encoder fitted to texts; empty if there is none
+    ``clusters``: the mixtures, and the axes that they are fitted along. ``encoder``: arrays of the
+    encoder fitted to texts; empty if there is none.
     """
 
     clusters: Clusters

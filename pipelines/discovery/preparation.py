@@ -27,21 +27,22 @@ from slicebeam.pipelines.prepare.rows_within import findings_of, read_within
 from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.transforms.discovery.clusters import cluster_field, is_cluster_field
 from slicebeam.transforms.discovery.derive_columns import (
     Derivation,
+    cluster_field,
     derive_chunk,
     derived_examples,
     derived_source,
+    is_cluster_field,
 )
-from slicebeam.transforms.discovery.embed_examples import Embedded, ExampleSplit
-from slicebeam.transforms.discovery.stored_encoder import StoredEncoder
+from slicebeam.transforms.discovery.embeddings import Embedded, ExampleSplit
 from slicebeam.transforms.encode.extract_predictions import has_losses
 from slicebeam.transforms.encode.extract_slice_keys import (
     Encoding,
     ExtractPredictions,
     ReadExamples,
 )
+from slicebeam.transforms.encoders.lsa import StoredEncoder
 from slicebeam.transforms.encoders.registry import needs_fit
 from slicebeam.transforms.storage.storage import beneath, storage_path
 

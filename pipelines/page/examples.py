@@ -11,7 +11,7 @@ from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.define.document_data import FAILING, FIXED, RIGHT, open_data
 from slicebeam.pipelines.page.overview import shown_slices
-from slicebeam.transforms.encode.column_values import python_values
+from slicebeam.transforms.encode.column import python_values
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:

@@ -45,9 +45,7 @@ def centres(mixture: Mixture) -> tuple[NDArray[np.float64], float]:
     The axes are the first two principal components of the means, each with its component's weight. The
     variance is that of the mixture: within its components, and between their means.
 
-    Returns
-    -------
-    float64 [components, 2], and the share
+    Returns float64 [components, 2], and the share.
     """
     weights = mixture.weights / mixture.weights.sum()
     apart = mixture.means - weights @ mixture.means

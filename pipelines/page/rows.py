@@ -88,13 +88,10 @@ def _whole(table: pa.Table, columns: Sequence[str]) -> pa.Table:
 class Kept:
     """What the page keeps of a table.
 
-    Attributes
-    ----------
-    tables : of each metric the rows of the same slices, in the same order; see `SCHEMA`
-    slices : how many slices the table has
-    significant : of each metric, how many of them are significant
-    sides : of each metric, how many of them have a delta below 0, and above
-    densities : of each metric what `Density.content` returns
+    ``tables``: of each metric the rows of the same slices, in the same order; see `SCHEMA`.
+    ``slices``: how many slices the table has. ``significant``: of each metric, how many of them are
+    significant. ``sides``: of each metric, how many of them have a delta below 0, and above.
+    ``densities``: of each metric what `Density.content` returns.
     """
 
     tables: dict[str, pa.Table]
@@ -151,9 +148,7 @@ def kept_rows(parts: Parts, metrics: Sequence[str], most_rows: int = MOST_ROWS) 
     the other significant ones, then the others; of each the surest first, by the bound of the interval
     of the delta that is nearer to no difference. Memory does not grow with the table.
 
-    Parameters
-    ----------
-    metrics : names; the rows of each are of the same slices in the same order
+    ``metrics``: names; the rows of each are of the same slices in the same order.
     """
     keep = max(1, most_rows // max(1, len(metrics)))
     ranked = {name: _Ranked() for name in metrics}

@@ -21,7 +21,7 @@ from slicebeam.pipelines.paid_api.answer_paths import (
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.request_templates import Request, RequestFields, RequestTemplates
 from slicebeam.transforms.formats.strict_text import parse_yaml
-from slicebeam.transforms.secrets.redaction import hiding
+from slicebeam.transforms.secrets.variables import hiding
 from slicebeam.transforms.storage.storage import storage_path
 
 _HIDDEN = "***"
@@ -30,20 +30,16 @@ _HIDDEN = "***"
 class ApiFile(RequestFields):
     """The description of a paid API; made by `read`.
 
-    Attributes
-    ----------
-    url, params, headers, json_body : templates, in which ``{column}`` stands for a column of the
-        item and ``${NAME}`` for an environment variable
-    answer : a JMESPath expression that finds the answer
-    labels : the class of each answer; None if answers are classes themselves
-    price : of a call, in ``currency``; None if the file gives none
-    retries : further calls after one that failed
-    lost_calls : what becomes of a call of which nobody knows whether it was served: ``repeat`` it,
-        or ``count`` it as paid. Only a file that names its ``idempotency_header`` says that the API
-        knows a repeated call, so ``repeat`` is the default there and ``count`` elsewhere
-    idempotency_header : the name of the header by which the API knows a call that is repeated; it is
-        sent by default, since an API that ignores it takes no harm
-    stop_after : this many first answers without a class end the run; 0 for never
+    ``url``, ``params``, ``headers``, ``json_body``: templates, in which ``{column}`` stands for a
+    column of the item and ``${NAME}`` for an environment variable. ``answer``: a JMESPath
+    expression that finds the answer. ``labels``: the class of each answer; None if answers are
+    classes themselves. ``price``: of a call, in ``currency``; None if the file gives none.
+    ``retries``: further calls after one that failed. ``lost_calls``: what becomes of a call of
+    which nobody knows whether it was served: ``repeat`` it, or ``count`` it as paid. Only a file
+    that names its ``idempotency_header`` says that the API knows a repeated call, so ``repeat`` is
+    the default there and ``count`` elsewhere. ``idempotency_header``: the name of the header by
+    which the API knows a call that is repeated; it is sent by default, since an API that ignores it
+    takes no harm. ``stop_after``: this many first answers without a class end the run; 0 for never.
     """
 
     answer: str

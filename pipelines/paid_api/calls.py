@@ -21,10 +21,8 @@ class Item:
 class Answer:
     """The answer to a paid call.
 
-    Attributes
-    ----------
-    value : the JSON scalar at the place of the answer, None if there is none
-    problem : why there is none, such as ``no JSON`` or ``HTTP 422``; None if there is one
+    ``value``: the JSON scalar at the place of the answer, None if there is none. ``problem``: why
+    there is none, such as ``no JSON`` or ``HTTP 422``; None if there is one.
     """
 
     key: str

@@ -52,11 +52,9 @@ _ENCODE = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 class Ledger:
     """What was sent to a paid API and what it answered; a context manager, made by `open`.
 
-    Attributes
-    ----------
-    count_lost : whether calls without an outcome count as paid
-    answers : the first answer of each key, in the order in which they were recorded
-    bodies : of answers without a class, which another ``answer`` path may read
+    ``count_lost``: whether calls without an outcome count as paid. ``answers``: the first answer of
+    each key, in the order in which they were recorded. ``bodies``: of answers without a class,
+    which another ``answer`` path may read.
     """
 
     def __init__(

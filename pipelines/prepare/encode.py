@@ -19,7 +19,7 @@ from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.encode.extract_predictions import check_classes, sum_labels
 from slicebeam.transforms.encode.extract_slice_keys import Encoding, shard_path
-from slicebeam.transforms.encode.models import load_model, model_features
+from slicebeam.transforms.encode.list_outcomes import refuse_lengths
 from slicebeam.transforms.encode.passes import read_repeats
 from slicebeam.transforms.encode.shards import CONTENT, read_all_facts, rows_in
 from slicebeam.transforms.search_graph import EncodeExamples
@@ -52,6 +52,8 @@ def model_columns(
     for side, path in files:
         if path is None:
             continue
+        from slicebeam.transforms.encode.models import load_model, model_features
+
         own = model_features(load_model(path))
         names = own or config.model_inputs or features
         for name in names:
@@ -90,12 +92,16 @@ def encode(
     left_out: tuple[LeftOutColumn, ...],
     work: WorkFolder,
     engine: Engine,
+    prefix: str = "",
 ) -> EncodedDataset:
-    """Write the shards, unless they exist, and check their records of the examples."""
+    """Write the shards, unless they exist, and check their records of the examples.
+
+    ``prefix``: of the stages of examples beside those that are searched, which are not resampled.
+    """
     run_stage(
         work,
         engine,
-        "shards",
+        f"{prefix}shards",
         lambda pipeline: (
             pipeline
             | "Splits" >> beam.Create(list(encoding.source.splits))
@@ -114,6 +120,7 @@ def encode(
             f"{missing_shard(encoding, facts)} is missing: {encoding.source.rows - rows:,} of "
             f"{encoding.source.rows:,} examples are missing; run again without --resume"
         )
+    refuse_lengths(fact["lengths"] for fact in facts)
     labels = check_classes(
         [fact["classes"] for fact in facts],
         encoding.outcome,
@@ -121,7 +128,8 @@ def encode(
     )
 
     def over(stage: str, function: Function) -> list[Found]:
-        return pass_over_shards(paths, stage, function, work, engine, rows * SECONDS_PER_ROW)
+        seconds = rows * SECONDS_PER_ROW
+        return pass_over_shards(paths, f"{prefix}{stage}", function, work, engine, seconds)
 
     scaling = scale(encoding, over, facts, rows)
     found = over("totals", partial(totals, scaling, lattice))
@@ -130,7 +138,7 @@ def encode(
         raise OptionError(f"--weight {config.weight!r} is 0 for every example")
     shards = tuple(map(str, paths))
     repeated: RepeatedIds | None = None
-    if config.numbers_rows:
+    if config.numbers_rows and not prefix:
         column = "id" if encoding.example_id else CONTENT
         heaviest = scaling.heaviest if column == CONTENT else 0.0
         files = numbered(config, paths, column, rows, work, engine, heaviest)
@@ -152,7 +160,7 @@ def encode(
         shards,
         tuple(labels),
         sum(fact["content"] for fact in facts) % 2**64,
-        exact.of_all(),
+        exact.of_all(f"{prefix}auc-of-all"),
         repeated_ids=repeated,
         models_agree=bool(differs) and all(one is False for one in differs),
         label_counts=sum_labels(

@@ -38,7 +38,7 @@ class EncodedDataset:
     examples by class, alone and with each feature; None if labels are no classes. ``hints``:
     features that look like no property of an example, such as a model's output. ``model_columns``:
     what each model reads, by side. ``within``: findings that the examples are within; None for all
-    examples of the data.
+    examples of the data. ``reserved``: the examples with which findings are confirmed.
     """
 
     source: Source
@@ -62,6 +62,7 @@ class EncodedDataset:
     hints: tuple[ColumnHint, ...] = ()
     model_columns: dict[Side, tuple[str, ...]] = field(default_factory=dict)
     within: Within | None = None
+    reserved: EncodedDataset | None = None
 
     @property
     def rows(self) -> int:

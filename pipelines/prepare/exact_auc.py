@@ -72,11 +72,11 @@ class ExactAuc:
         """The statistics."""
         return self.scaling.space
 
-    def of_all(self) -> IntArray:
+    def of_all(self, stage: str) -> IntArray:
         """Return the reduced sums of all examples [columns and total terms], with their exact AUC."""
         reduced = self.space.reduce(self.totals[None, :], self.totals[None, :])
         if self.space.ranked and has_error(reduced, self.space).any():
-            counted, _ = self.count("auc-of-all", np.array([WHOLE]), reduced)
+            counted, _ = self.count(stage, np.array([WHOLE]), reduced)
             for some in counted:
                 put_ranking(reduced, np.zeros(1, np.int64), some, self.space)
         exact: IntArray = reduced[0]

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slicebeam.metrics.errors import ColumnError, OptionError, unknown_name
 from slicebeam.metrics.registry import averaged_column
-from slicebeam.pipelines.prepare.drift import drift_lines
 from slicebeam.pipelines.prepare.feature_hints import is_named_output
-from slicebeam.pipelines.prepare.given_domains import given_domains
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
@@ -19,6 +17,7 @@ from slicebeam.transforms.encode.learn_domains import (
     learn_domains,
     written_domains,
 )
+from slicebeam.transforms.encode.sources import VARIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from slicebeam.transforms.storage.parts import WriteParts
 
 
+_MOST_GROUPS = 200  # of --parity: every pair is compared
 _OUTPUT = "named like a model's output; --keep-outputs makes features of such"
 
 
@@ -45,45 +45,65 @@ class ChosenColumns(NamedTuple):
 
 def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> ChosenColumns:
     """Return the columns that are features: those named, or all that are nothing else."""
-    names = source.schema.names
+    names = [*source.schema.names, *source.varying]
     for option, given in (
         ("features", config.features),
         ("exclude-features", config.exclude_features),
+        ("parity", getattr(config, "parity", ())),
     ):
         for name in given:
             if name not in names:
                 raise ColumnError(f"--{option}: {unknown_name('column', name, names)}")
-    for name in config.features:
-        source.column_type(name, "--features")
-        if name in config.exclude_features:
-            raise OptionError(
-                f"--features and --exclude-features both name {name!r}; remove it from one"
-            )
     for option, column in (("--example-id", config.example_id), ("--group", config.group)):
         if column:
             source.column_type(column, option)
     roles = {outcome.label, config.prediction, config.score, config.baseline_prediction}
     roles |= {config.baseline_score, config.example_id, config.weight, config.group}
-    roles |= {config.loss, config.baseline_loss}
+    roles |= {config.query, config.loss, config.baseline_loss}
+    roles |= {name for parts in source.lists.values() for name in parts}
     roles |= set(map(averaged_column, config.metric))
     for name in config.features:
+        if name in config.exclude_features:
+            raise OptionError(
+                f"--features and --exclude-features both name {name!r}; remove it from one"
+            )
         if name in roles:
             raise OptionError(
                 f"--features: {name!r} is the label, a prediction, a score, a loss, a weight, a "
                 "group, an id or the averaged column; a slice of it would be meaningless"
             )
+        source.column_type(name, "--features")
     chosen = config.features or tuple(name for name in names if name not in roles)
     features = [name for name in dict.fromkeys(chosen) if name not in set(config.exclude_features)]
-    return _without_outputs(features) if config.leaves_outputs_out else ChosenColumns(features, ())
+    varying = tuple(LeftOutColumn(name, VARIES) for name in features if name in source.varying)
+    features = [name for name in features if name not in source.varying]
+    outputs = _outputs(features) if config.leaves_outputs_out else []
+    left_out = (*(LeftOutColumn(name, _OUTPUT) for name in outputs), *varying)
+    return ChosenColumns([name for name in features if name not in outputs], left_out)
 
 
-def _without_outputs(names: list[str]) -> ChosenColumns:
-    """Leave out what is named like a model's output, unless nothing would be left to slice by."""
-    features = [name for name in names if not is_named_output(name)]
-    if not features:
-        return ChosenColumns(names, ())
-    outputs = (name for name in names if is_named_output(name))
-    return ChosenColumns(features, tuple(LeftOutColumn(name, _OUTPUT) for name in outputs))
+def check_parity_columns(
+    config: SearchConfig, domains: Sequence[FeatureDomain], left_out: Sequence[LeftOutColumn]
+) -> None:
+    """Refuse columns of ``--parity`` that do not divide the examples into groups."""
+    known = {domain.name: domain for domain in domains}
+    reasons = {column.name: column.reason for column in left_out}
+    for name in config.parity:
+        if name not in known:
+            reason = reasons.get(name, "not a feature; add it to --features")
+            raise OptionError(f"--parity {name!r} has no groups: {reason}")
+        if known[name].kind == "list":
+            raise OptionError(f"--parity {name!r} is a column of lists, whose groups overlap")
+        if known[name].size > _MOST_GROUPS:
+            raise OptionError(
+                f"--parity {name!r} has {known[name].size:,} groups, more than {_MOST_GROUPS}; lower --top-values or --bins"
+            )
+
+
+def _outputs(names: list[str]) -> list[str]:
+    """Return what is named like a model's output, unless nothing would be left to slice by."""
+    outputs = [name for name in names if is_named_output(name)]
+    return outputs if len(outputs) < len(names) else []
 
 
 @dataclass(frozen=True)
@@ -115,12 +135,11 @@ def learning(
     config: SearchConfig, source: Source, features: Sequence[str], work: WorkFolder
 ) -> Learning:
     """Return what is to be learned of the features."""
-    given = (
-        given_domains(config.domains, source, features, config.domains_option)
-        if config.domains
-        else None
-    )
-    if given is not None:
+    given = None
+    if config.domains:
+        from slicebeam.pipelines.prepare.given_domains import given_domains
+
+        given = given_domains(config.domains, source, features, config.domains_option)
         if config.features:
             # A feature that the user did not name is not missed.
             given = replace(given, lost=())
@@ -156,6 +175,8 @@ def learn(
     left_out = tuple(domain for domain in learned if isinstance(domain, LeftOutColumn))
     if given is None:
         return Learned(domains, left_out, (), wanted.options.top_values)
+    from slicebeam.pipelines.prepare.drift import drift_lines
+
     return Learned(
         domains,
         (*given.left_out, *left_out),

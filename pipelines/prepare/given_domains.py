@@ -11,8 +11,8 @@ import pyarrow as pa
 from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.metrics.registry import averaged_column
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.transforms.discovery.clusters import is_cluster_field
-from slicebeam.transforms.encode.column_values import arrow_type, sortable
+from slicebeam.transforms.discovery.derive_columns import is_cluster_field
+from slicebeam.transforms.encode.column import arrow_type, sortable
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, LeftOutColumn
 from slicebeam.transforms.encode.frozen_domains import FrozenDomain
 from slicebeam.transforms.encode.learn_domains import is_categorical

@@ -12,14 +12,14 @@ import pyarrow.compute as pc
 from slicebeam.metrics.errors import ColumnError, FileError, InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.transforms.discovery.clusters import is_cluster_field
+from slicebeam.transforms.discovery.derive_columns import is_cluster_field
 from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
-from slicebeam.transforms.encode.predicate_text import parse_predicate
 from slicebeam.transforms.encode.predicates import (
     OPS,
     Singleton,
     arrow_values,
     json_values,
+    parse_predicate,
     shortened,
     slice_hashes,
 )

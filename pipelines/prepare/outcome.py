@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from os.path import commonprefix
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
     """Return the measurements of each example, after checking that the columns match."""
     label_type = source.column_type(config.label, "--label") if config.label else pa.null()
-    needs = needs_of(config.metric)
+    needs = needs_of(config.measured)
     new, old = (_predictor(config, prefix, needs, source) for prefix in ("", "baseline_"))
     is_paired = config.comparison == "baseline"
     # Else the slice is held against all examples: what the old model said is of no account.
@@ -41,7 +42,7 @@ def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
         new,
         old if reads_old else None,
         is_paired=is_paired,
-        score_classes=config.score_classes,
+        score_classes=config.score_classes or _classes_of(config, source),
         threshold=config.threshold,
         needs=needs,
         weight=config.weight,
@@ -70,14 +71,32 @@ def _predictor(config: RunConfig, prefix: str, needs: Needs, source: Source) -> 
     return Predictor(column, score if is_read else None, model, loss)
 
 
+def _classes_of(config: RunConfig, source: Source) -> tuple[str, ...]:
+    """Return the classes that the columns of scores name after their common beginning, which ends in a _."""
+    classes: list[tuple[str, ...]] = []
+    for name in (config.score, config.baseline_score):
+        if columns := source.lists.get(name or ""):
+            begin = commonprefix(columns).rfind("_") + 1  # noqa: RUF071  (of texts)
+            classes.append(tuple(column[begin:] for column in columns))
+    if len(set(classes)) > 1:
+        new, old = (", ".join(names) for names in classes)
+        raise OptionError(
+            f"--score has the classes {new}, and --baseline-score {old}; name the same ones in the same "
+            "order, or give --score-classes"
+        )
+    return classes[0] if classes else ()
+
+
 def _positive_class(config: RunConfig, label_type: pa.DataType, common: str) -> Any:
     text = config.positive_class
     if text is None:
         if common == "string":
+            of_metrics = needs_of(config.metric).one_class
+            about = ", ".join(config.metric) if of_metrics else "--parity"
             why = (
                 "--score does not say which class it refers to"
                 if config.uses_threshold
-                else f"{', '.join(config.metric)} is about one class"
+                else f"{about} is about one class"
             )
             raise OptionError(
                 f"--positive-class is missing: label {config.label!r} is text, and {why}"

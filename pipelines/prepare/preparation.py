@@ -10,9 +10,9 @@ from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.prepare.encode import encode, model_columns
 from slicebeam.pipelines.prepare.feature_hints import feature_hints
-from slicebeam.pipelines.prepare.features import choose_features, learn
-from slicebeam.pipelines.prepare.given_domains import read_domains_of
+from slicebeam.pipelines.prepare.features import check_parity_columns, choose_features, learn
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
+from slicebeam.pipelines.prepare.rows_within import reserved_rows
 from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.encode.extract_slice_keys import Encoding
@@ -42,6 +42,8 @@ def prepare(
 ) -> EncodedDataset:
     """Read the data, learn the domains and write the encoded shards."""
     if config.domains:
+        from slicebeam.pipelines.prepare.given_domains import read_domains_of
+
         # What is wrong with it is said before anything takes long.
         read_domains_of(config.domains, config.domains_option)
     if any(file_format(path, config.format) != "parquet" for path in files):
@@ -83,12 +85,22 @@ def prepare_source(
     """Learn the domains of features, beside those that are known, and write the encoded shards."""
     source = examples.source
     learned = learn(config, source, examples.features, work, engine)
+    reserved = None
+    if config.reserved is not None:
+        source, reserved = reserved_rows(source, config.reserved, work, engine)
+        examples = examples._replace(source=source)
     plan = encoding_of(config, examples, learned, work, known)
     chunks = sum(-(-split.rows // source.chunk_rows) for split in source.splits)
     on_stage(
         Stage("encoding the examples", _files(work, "shards", "*.arrow"), "chunks encoded", chunks)
     )
     prepared = encode(config, *plan, work, engine)
+    if reserved is not None:
+        encoding, lattice, left_out = plan
+        folder = work.folder("reserved-shards")
+        encoding = replace(encoding, source=reserved, folder=folder)
+        measured = encode(config, encoding, lattice, left_out, work, engine, "reserved-")
+        prepared = replace(prepared, reserved=measured)
     # What is known already are no columns of the data, or chosen by other means.
     chosen = {domain.name for domain in known} | set(config.features)
     return replace(
@@ -118,7 +130,8 @@ def encoding_of(
             f"no feature is left to slice by ({reasons or 'no other column'}); give data with "
             "columns that describe the examples"
         )
-    space = statistic_space(config.metric, config.comparison, weighted=config.weight is not None)
+    check_parity_columns(config, domains, left_out)
+    space = statistic_space(config.measured, config.comparison, weighted=config.weight is not None)
     lattice = Lattice(
         tuple(domain.size for domain in domains),
         # Levels beyond the number of features hold no slice, and take no share of alpha.

@@ -1,4 +1,4 @@
-"""The examples that are in at least one finding of an earlier run."""
+"""Some of the examples: those in at least one finding of an earlier run, or not reserved."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ from slicebeam.pipelines.run.published_run import hash_of_document
 from slicebeam.pipelines.run.run_stage import run_parts
 from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
 from slicebeam.transforms.encode.predicates import Singleton
+from slicebeam.transforms.encode.reserved_rows import ReservedRows
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
+    from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.sources import Source, Split
@@ -67,7 +69,7 @@ def read_within(
             check_condition(one, kind)
         except InputError as error:
             raise InputError(f"{_OPTION} {within.uri}, '{one}': {error}") from error
-    kept = _kept(replace(source, within=membership), work, engine)
+    kept = kept_rows(replace(source, within=membership), "within", work, engine)
     if not kept.rows:
         raise InputError(
             f"{_OPTION} {within.uri}: none of the {source.rows:,} examples is in one of its "
@@ -76,31 +78,61 @@ def read_within(
     return kept, within.model_copy(update={"n": kept.rows, "of": source.rows})
 
 
-def _kept(source: Source, work: WorkFolder, engine: Engine) -> Source:
-    """Return a source whose splits know how many rows are in the slices."""
+def reserved_rows(
+    source: Source, rows: ReservedRows, work: WorkFolder, engine: Engine
+) -> tuple[Source, Source]:
+    """Return the source of the examples to search, and of those that are reserved for measuring."""
+    searched, reserved = (
+        kept_rows(
+            replace(source, within=replace(rows, is_reserved=is_reserved)), stage, work, engine
+        )
+        for is_reserved, stage in ((False, "searched-rows"), (True, "reserved-rows"))
+    )
+    if not searched.rows or not reserved.rows:
+        raise OptionError(
+            f"--confirm {rows.share:g} reserves {reserved.rows:,} of {source.rows:,} examples, and "
+            "one at least is needed to search and to measure; give more data"
+        )
+    return searched, reserved
+
+
+def searched_rows(
+    source: Source, document: SearchChangeList, work: WorkFolder, engine: Engine
+) -> Source:
+    """Return the source of the examples that the search of a document did not reserve."""
+    known = document.confirmation
+    if known is None or not source.rows:
+        return source
+    seed = document.provenance.seed
+    rows = ReservedRows(known.share, seed, known.column, "--data", is_reserved=True)
+    return reserved_rows(source, rows, work, engine)[0]
+
+
+def kept_rows(source: Source, stage: str, work: WorkFolder, engine: Engine) -> Source:
+    """Return a source whose splits know how many rows it is read within."""
     columns = source.within.columns if source.within is not None else ()
-    transform = WriteParts(partial(_count, source), source.splits, work.folder("within"))
+    transform = WriteParts(partial(_count, source), source.splits, work.folder(stage))
     seconds = source.rows * max(len(columns), 1) * SECONDS_PER_VALUE
-    counted = run_parts(work, engine, "within", transform, seconds=seconds)
+    counted = run_parts(work, engine, stage, transform, seconds=seconds)
     splits: list[Split] = []
-    start = 0
+    start = left_out_before = 0
     for split, part in zip(source.splits, counted, strict=True):
         rows = part["rows"][0].as_py()
+        left_out = split.rows - rows
         if rows:
-            left_out = split.rows - rows
-            splits.append(
-                replace(split, index=len(splits), start_row=start, rows=rows, left_out=left_out)
-            )
+            kept = replace(split, index=len(splits), start_row=start, rows=rows)
+            splits.append(replace(kept, left_out=left_out, left_out_before=left_out_before))
             start += rows
+        left_out_before += left_out
     return replace(source, splits=tuple(splits))
 
 
 def _count(source: Source, split: Split) -> pa.RecordBatch:
-    """Return how many rows of a split are in the slices of a source."""
+    """Return how many rows of a split a source is read within."""
     within = source.within
     if within is None:
-        raise TypeError("a source that is read without slices")
-    chunks = read_split(replace(source, within=None), split, within.columns)
-    ends = (within.codes(chunk.table).offsets for chunk in chunks)
-    rows = sum(int(np.count_nonzero(np.diff(offsets))) for offsets in ends)
+        raise TypeError("a source that is read whole")
+    columns = within.columns or source.schema.names[:1]
+    chunks = read_split(replace(source, within=None), split, columns)
+    rows = sum(int(np.count_nonzero(within.holds(chunk))) for chunk in chunks)
     return pa.record_batch({"rows": [rows]})

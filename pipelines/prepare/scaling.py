@@ -13,6 +13,8 @@ from slicebeam.metrics.counting.counting import Tables
 from slicebeam.metrics.counting.statistic_space import BUCKETS, Deviations, Range, Term
 from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.metrics.kinds import ABOVE
+from slicebeam.metrics.measures.mean import LABEL
+from slicebeam.metrics.measures.r_squared import of_error
 from slicebeam.metrics.registry import averaged_column
 from slicebeam.metrics.significance.auc import bucket_edges
 from slicebeam.metrics.significance.random_subset import BINS, bin_edges, bin_sums, population
@@ -134,7 +136,7 @@ def _refined(
         if scale > _ROUGH * max(size - most, 0.0) / rows:
             rough.add(term.value)
     scaling = replace(scaling, space=refined, rough=tuple(sorted(rough)))
-    if space.comparison == "baseline" or not space.terms:
+    if not space.terms:
         return scaling
     units = (*space.scales, *space.weight_scales)
     measured = [total * unit for total, unit in zip(sums, units, strict=True)]
@@ -162,26 +164,47 @@ def _with_deviations(
     rows: int,
     sums: Sequence[float],
 ) -> Scaling:
-    """Return the scaling with the deviations that the slices' means are held against."""
+    """Return the scaling with what the slices' means are held against: deviations from the mean, or changes."""
     space = scaling.space
     centres: dict[str, float] = {}
     edges: dict[str, FloatArray] = {}
+    spreads: dict[str, tuple[float, float]] = {}
     known = dict(zip(space.all_terms, sums, strict=False))
     weight, squares = sums[-2:] if space.weighted else (float(rows), float(rows))
     # Of weighted deviations the squares are summed with the squared weights.
     linear, squared = (1, 2) if space.weighted else (0, 0)
-    for name in sorted({term.value for term in space.terms}):
-        centre = known[Term(name, "new", 1, linear)] / weight if weight > 0 else 0.0
-        first, second = (known[Term(name, "new", power, squared)] for power in (1, 2))
-        variance = (second - 2.0 * centre * first + centre**2 * squares) / rows
-        low, high = ((end - space.shift(name) - centre) * heaviest for end in ranges[name, False])
-        if low < 0.0 < high and variance > 0:
+    paired = space.comparison == "baseline"
+    source = "change" if paired else "new"
+    for name in sorted({term.value for term in space.terms if term.source == source}):
+        new = ranges[name, False]
+        if paired:
+            centre, old = 0.0, ranges[name, True]
+            variance = known[Term(name, "change", 2, squared)] / rows
+            low = min(new.low - old.high, 0.0) * heaviest
+            high = max(new.high - old.low, 0.0) * heaviest
+        else:
+            centre = known[Term(name, "new", 1, linear)] / weight if weight > 0 else 0.0
+            first, second = (known[Term(name, "new", power, squared)] for power in (1, 2))
+            variance = (second - 2.0 * centre * first + centre**2 * squares) / rows
+            low, high = ((end - space.shift(name) - centre) * heaviest for end in new)
+        spreads[name] = centre, variance
+        if low <= 0.0 <= high and variance > 0:
             centres[name] = centre
             edges[name] = bin_edges(low, high, variance**0.5)
+    unexplained = None
+    if "r2" in centres and LABEL in centres:
+        mean, of_label = spreads[LABEL]
+        slope = (centres["r2"] + space.shift("r2")) / of_label
+        unexplained = partial(of_error, slope=slope, centre=mean, variance=of_label)
+        farthest = max(abs(end - space.shift(LABEL) - mean) for end in ranges[LABEL, False])
+        low, high = (end - space.shift("r2") - centres["r2"] for end in ranges["r2", False])
+        low, high = low - slope * farthest**2, high + slope * of_label
+        edges["r2"] = bin_edges(low, high, spreads["r2"][1] ** 0.5)
+    centres.pop(LABEL, None)
     if not centres:
         return scaling
     unit = ldexp(1.0, rows.bit_length() - _BINNED_BITS)
-    found = over("deviations", partial(_binned, space, centres, edges, unit))
+    found = over("deviations", partial(_binned, space, centres, edges, unit, unexplained))
     of = tuple(
         (
             name,
@@ -202,14 +225,22 @@ def _binned(
     centres: Mapping[str, float],
     edges: Mapping[str, FloatArray],
     unit: float,
+    unexplained: Callable[[FloatArray, FloatArray], FloatArray] | None,
     shards: Iterable[Shard],
 ) -> Found:
-    """Return the sums by bin [3 * BINS] of each value's weighted deviations from its centre."""
+    """Return the sums by bin [3 * BINS] of each value's weighted deviations from its centre, or changes."""
     sums = {name: np.zeros((3, BINS), np.int64) for name in centres}
     for shard in shards:
         weight = space.in_weight_units(shard.column(WEIGHT)) if space.weighted else None
         for name, centre in centres.items():
-            values = shard.column(value_column(name, old=False)) - space.shift(name) - centre
+            values = shard.column(value_column(name, old=False))
+            if space.comparison == "baseline":
+                values = values - shard.column(value_column(name, old=True))
+            else:
+                values = values - space.shift(name) - centre
+            if name == "r2" and unexplained is not None:
+                label = shard.column(value_column(LABEL, old=False)) - space.shift(LABEL)
+                values = unexplained(values, label)
             sums[name] += bin_sums(values if weight is None else values * weight, edges[name], unit)
     return {name: own.ravel() for name, own in sums.items()}
 

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.run.run_stage import run_parts
 from slicebeam.transforms.encode.passes import (
     ROW_BYTES,
-    AsRow,
-    OverShards,
+    as_row,
     from_row,
     number_equal_rows,
+    over_shards,
     read_found,
     write_found,
 )
 from slicebeam.transforms.encode.shards import Shard
-from slicebeam.transforms.storage.arrow_files import part_path
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import matching
+from slicebeam.transforms.storage.work_files import part_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -72,7 +73,7 @@ def pass_over(
     """
     if engine.workers == 1 or seconds < LEAST_PASS_SECONDS:
         return [function(group) for group in groups]
-    transform = WriteParts(AsRow(function), groups, work.path_of(stage))
+    transform = WriteParts(partial(as_row, function), groups, work.path_of(stage))
     work.folder(stage)
     found = run_parts(work, engine, stage, transform, seconds=seconds, has_written=has_written)
     return list(map(from_row, found))
@@ -90,14 +91,12 @@ def pass_over_shards(
 ) -> list[Found]:
     """Return the result of a function on the shards, by workers if that is worth a job.
 
-    Parameters
-    ----------
-    keeps : whether a run that continues finds it, also where this process does the work
+    ``keeps``: whether a run that continues finds it, also where this process does the work.
     """
     groups = 2 * engine.workers
     if engine.workers > 1 and seconds >= LEAST_PASS_SECONDS:
         dealt = [[*map(str, shards[at::groups])] for at in range(min(groups, len(shards)))]
-        return pass_over(OverShards(function), dealt, stage, work, engine, seconds)
+        return pass_over(partial(over_shards, function), dealt, stage, work, engine, seconds)
     if not keeps:
         return [function(map(Shard, shards))]
     path = part_path(work.folder(stage), 0)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from slicebeam.pipelines.changelist.document import SearchChangeList, ShiftChangeList
+    from slicebeam.pipelines.changelist.findings import Finding
     from slicebeam.pipelines.config.common import Command
     from slicebeam.pipelines.config.option_fields import Options
     from slicebeam.pipelines.config.shift import ShiftConfig
@@ -60,9 +61,20 @@ _FINDINGS = pa.schema(
         *((name, pa.float64()) for name in ("value", "expected", "corrected")),
         *((name, pa.float64()) for name in ("corrected_low", "corrected_high", "difference")),
         *((name, pa.float64()) for name in ("ci_low", "ci_high", "p_value")),
-        *((name, pa.float64()) for name in ("held_share", "rate_outside")),
+        *((name, pa.float64()) for name in ("held_share", "rate_outside", "confirmed")),
+        *((name, pa.float64()) for name in ("confirmed_low", "confirmed_high", "confirmed_p")),
+        ("confirmed_n", pa.int64()),
     ]
 )
+
+
+def _confirmed(one: Finding) -> dict[str, float | None]:
+    again = one.confirmed
+    if again is None:
+        return {"confirmed": None}
+    ends = {"confirmed_low": again.low, "confirmed_high": again.high}
+    numbers = {"confirmed": again.difference, "confirmed_p": again.p_value}
+    return {**numbers, **ends, "confirmed_n": again.examples}
 
 
 @dataclass(frozen=True, repr=False)
@@ -89,7 +101,8 @@ class Report:
         metric, direction : text; rank : int64; slice_id, slice : text; n : int64; value, expected :
         double; corrected, corrected_low, corrected_high : double, the difference without what its
         selection adds, and its interval; difference, ci_low, ci_high : double, as observed; p_value,
-        held_share, rate_outside : double.
+        held_share, rate_outside : double; confirmed, confirmed_low, confirmed_high, confirmed_p :
+        double, the difference on the reserved examples, confirmed_n : int64, null without ``confirm``.
         """
         names = {one.slice_id: one.name for one in self.changelist.slices}
         rows = [
@@ -101,10 +114,16 @@ class Report:
                 "corrected_high": one.corrected.high,
                 "ci_low": one.interval[0],
                 "ci_high": one.interval[1],
+                **_confirmed(one),
             }
             for one in self.changelist.findings
         ]
         return pa.Table.from_pylist(rows, schema=_FINDINGS)
+
+    @property
+    def parity(self) -> pa.Table:
+        """The largest gaps of ``parity=``, as the document has them: a row for each column, model and measure."""
+        return pa.Table.from_pylist([one.model_dump() for one in self.changelist.parity])
 
     def show(self, report: Literal["findings", "all"] = "findings") -> None:
         """Print it as the command does; in a notebook show its page in a frame.

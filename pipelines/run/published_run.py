@@ -12,8 +12,7 @@ from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist.document import ChangeList
 from slicebeam.pipelines.changelist.provenance import Run
 from slicebeam.pipelines.run.work_folder import OtherRunError
-from slicebeam.transforms.storage.publish import sha256_of
-from slicebeam.transforms.storage.published_files import well_known
+from slicebeam.transforms.storage.publish import sha256_of, well_known
 from slicebeam.transforms.storage.storage import storage_errors
 
 if TYPE_CHECKING:

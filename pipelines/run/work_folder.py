@@ -22,7 +22,6 @@ from slicebeam.pipelines.config.option_fields import flag
 from slicebeam.pipelines.run.lock_files import LOCK, lock_file
 from slicebeam.pipelines.run.run_lock import RunLock
 from slicebeam.transforms.encode.sources import changed
-from slicebeam.transforms.storage.checked_files import DamagedFileError, read_facts, write_facts
 from slicebeam.transforms.storage.storage import (
     StoragePath,
     beneath,
@@ -33,6 +32,7 @@ from slicebeam.transforms.storage.storage import (
     storage_errors,
     storage_path,
 )
+from slicebeam.transforms.storage.work_files import DamagedFileError, read_facts, write_facts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from dataclasses import asdict
 from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +15,13 @@ import numpy as np
 
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
-from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
+from slicebeam.pipelines.changelist.changes import (
+    Change,
+    Comparison,
+    Confirmation,
+    MetricEntry,
+    Model,
+)
 from slicebeam.pipelines.changelist.dataset import Dataset, Domain, FeatureHint, LeftOut
 from slicebeam.pipelines.changelist.discovered import AnyDefinition, PredicateDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
@@ -28,7 +35,7 @@ from slicebeam.pipelines.search.results import CONFIDENCE, estimate, finite, str
 from slicebeam.pipelines.search.since_overall import adjusted_overall
 from slicebeam.pipelines.search.summary import summary
 from slicebeam.pipelines.search.testing_section import testing
-from slicebeam.transforms.encode.learn_domains import domain_to_json
+from slicebeam.transforms.encode.reserved_rows import ReservedRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,6 +120,7 @@ def build(
             slices_fingerprint=slices_fingerprint,
         ),
         check=_check(prepared, results),
+        confirmation=_confirmation(config, prepared),
         findings=tuple(finding for one in lists for finding in one.findings),
         finding_models=tuple(one.model for one in lists),
         slices=slices,
@@ -159,6 +167,16 @@ def fingerprint_of(prepared: EncodedDataset) -> str:
     return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
 
 
+def _confirmation(config: RunConfig, prepared: EncodedDataset) -> Confirmation | None:
+    if prepared.reserved is None:
+        return None
+    rows, overall = prepared.reserved.source.within, _overall(config, prepared.reserved)
+    if not isinstance(rows, ReservedRows):
+        raise TypeError("reserved examples that no hash chose")
+    n = prepared.reserved.rows
+    return Confirmation(share=rows.share, column=rows.column, n=n, overall=overall)
+
+
 def _check(prepared: EncodedDataset, results: Results) -> Check | None:
     if prepared.given is None:
         return None
@@ -199,8 +217,8 @@ def _dataset(config: RunConfig, prepared: EncodedDataset, fingerprint: str) -> D
         weight_field=config.weight,
         group_field=config.group,
         classes=prepared.labels,
-        domains=tuple(Domain(**domain_to_json(domain)) for domain in prepared.domains),
-        left_out=tuple(LeftOut(**domain_to_json(column)) for column in prepared.left_out),
+        domains=tuple(Domain(**asdict(domain)) for domain in prepared.domains),
+        left_out=tuple(LeftOut(**asdict(column)) for column in prepared.left_out),
         hints=tuple(FeatureHint(**vars(hint)) for hint in prepared.hints),
         drift=prepared.drift,
         within=prepared.within,

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.findings.choice import ChosenSlice
+    from slicebeam.metrics.findings.confirmed import ConfirmedSlice
     from slicebeam.metrics.findings.target_sums import TargetSums
     from slicebeam.metrics.metric import Metric, Target
     from slicebeam.pipelines.search.results import MetricResult
@@ -53,6 +54,7 @@ class FindingTerms:
     direction: Direction  # ``worse`` or ``better``
     space: StatisticSpace
     everything: NDArray[np.int64]  # int64 [raw columns] sums of all examples
+    is_grouped: bool = False  # whether examples depend on each other, so that formulas do not hold
 
     @property
     def _own(self) -> Metric:
@@ -73,7 +75,12 @@ class FindingTerms:
             np.array([one.value, one.expected, one.outside]), self.space
         ).tolist()
         difference = self._difference(one, value, expected)
-        low, high = self._interval(one, position, value, expected)
+        measured = self.measured
+        ends = (measured.value_low, measured.value_high)
+        if self.space.comparison == "baseline":
+            ends = (measured.low, measured.high)
+        of_value = float(ends[0][position]), float(ends[1][position])
+        low, high = self._interval(one, of_value, value, expected)
         return document.Finding(
             metric=self.measured.name,
             direction=self.direction,
@@ -95,7 +102,9 @@ class FindingTerms:
     ) -> document.CorrectedDifference:
         """Return the difference without what the selection adds, within the metric's range."""
         z, c = -float(ndtri(one.p_value)), one.selected_above
-        found = corrected.difference(difference, ends, z, c)
+        # In the unit of the metric.
+        unit = abs(difference / (one.value - one.expected))
+        found = corrected.difference(difference, ends, z, c, unit * one.null_error)
         low, high = self._own.range
         if self.space.comparison == "baseline":
             low, high = low - high, high - low
@@ -104,7 +113,9 @@ class FindingTerms:
             difference=middle, low=finite(interval[0]), high=finite(interval[1])
         )
 
-    def _difference(self, one: ChosenSlice, value: float, expected: float) -> float:
+    def _difference(
+        self, one: ChosenSlice | ConfirmedSlice, value: float, expected: float
+    ) -> float:
         """Return how far the metric is from what is expected.
 
         A mean is added to a shift, beside which the digits of a difference would be lost.
@@ -145,15 +156,41 @@ class FindingTerms:
         both = inside.T @ (layout.moment(sums, 1, 0)[:, None] * inside)
         return explained_variance(layout, both, inside.T @ sums, sums.sum(axis=0))
 
+    def confirmed(
+        self, one: ConfirmedSlice | None, slices: Slices, n: int
+    ) -> document.ConfirmedDifference:
+        """Return a finding as measured on reserved examples, of which it has n; None for too few.
+
+        ``slices``: the finding alone.
+        """
+        if one is None:
+            return document.ConfirmedDifference(examples=n)
+        own, space = self._own, self.space
+        value, expected = own.of_target(np.array([one.value, one.expected]), space).tolist()
+        ends = (np.full(1, np.nan),) * 2
+        if not self.is_grouped:
+            interval = own.delta_interval if slices.is_paired else own.value_interval
+            ends = interval(slices, CONFIDENCE)
+        low, high = self._interval(one, (float(ends[0][0]), float(ends[1][0])), value, expected)
+        difference = self._difference(one, value, expected)
+        return document.ConfirmedDifference(
+            examples=n,
+            value=value,
+            difference=difference,
+            low=finite(low),
+            high=finite(high),
+            p_value=one.p_value,
+        )
+
     def _interval(
-        self, one: ChosenSlice, position: int, value: float, expected: float
+        self,
+        one: ChosenSlice | ConfirmedSlice,
+        of_value: tuple[float, float],
+        value: float,
+        expected: float,
     ) -> tuple[float, float]:
-        """Return the interval of the difference of value and expectation."""
-        measured, covariance = self.measured, one.covariance
-        ends = (measured.value_low, measured.value_high)
-        if self.space.comparison == "baseline":
-            ends = (measured.low, measured.high)
-        of_value = float(ends[0][position]), float(ends[1][position])
+        """Return the interval of the difference of value and expectation, from that of the value."""
+        covariance = one.covariance
         z = float(normal_quantile(CONFIDENCE))
         if any(map(math.isnan, of_value)):
             of_value = self._around(one.value, z * math.sqrt(covariance.value))

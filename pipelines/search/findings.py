@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,12 +11,12 @@ import numpy as np
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.choice import Candidates, Changes, Choice
 from slicebeam.metrics.findings.conditional import DeviationLaw
+from slicebeam.metrics.findings.confirmed import ReservedSums
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance.random_subset import bin_edges, population
-from slicebeam.metrics.significance.subset_law import Population
+from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
 from slicebeam.pipelines.changelist import findings as document
 from slicebeam.pipelines.prepare.shard_passes import LEAST_PASS_SECONDS, pass_over_shards
 from slicebeam.pipelines.search.finding_terms import FindingList, FindingTerms
@@ -28,7 +29,7 @@ from slicebeam.transforms.count.finding_passes import (
     added_groups,
     without_buckets,
 )
-from slicebeam.transforms.discovery.one_thread import one_thread
+from slicebeam.transforms.discovery.embeddings import one_thread
 from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.storage import storage_path
 
@@ -59,6 +60,8 @@ _TABLES_SHARE = 8
 # Examples that are held take at most this share of it.
 _HELD_SHARE = 2
 _PLACE_BITS = 62
+# Fewer reserved examples say nothing of a finding.
+LEAST_CONFIRMED = 10
 # Bytes up to which examples are held rather than read again for each finding.
 MOST_HELD = 1 << 29
 _NO_SHARE = "it does not average over its examples"
@@ -79,6 +82,7 @@ def finding_lists(
     """Return the findings of each metric, of the worse side before the better one."""
     sides: tuple[Direction, ...] = ("worse", "better")
     wanted = [side for side in sides if config.alternative in (side, "both")]
+    reserved = prepared.reserved
     lists = []
     for number, measured in enumerate(results.metrics):
         own = metric(measured.name)
@@ -99,13 +103,18 @@ def finding_lists(
             if found is None:
                 lists.append(_impossible(own, direction, _CONSTANT))
             else:
-                lists.append(choice.listed(found, names))
+                listed = choice.listed(found, names)
+                if reserved is not None and listed.findings:
+                    stage = f"confirm-{number}-{direction}"
+                    others = config, reserved, results, measured, target, direction, stage
+                    listed = _Choice(*others, work, engine).confirmed(listed)
+                lists.append(listed)
     return tuple(lists)
 
 
 def _why_not_an_average(own: Metric) -> str:
     if own.needs.values:
-        return _TWO_ROOTS
+        return own.indivisible or _TWO_ROOTS
     is_ratio = own.target(StatisticSpace(own.needs.indicators, "overall")) is not None
     return _TWO_RATIOS if is_ratio else _NO_SHARE
 
@@ -287,7 +296,7 @@ class _Choice:
         """Return the law of weight · (target − mean) of all examples; None if all are the same."""
         layout = self.target.layout
         known = self.space.deviations_of(self.measured.name)
-        if known is not None:
+        if known is not None and self.space.comparison == "overall":
             return DeviationLaw(known.population)
         if self._are_counts:
             return self._law_of_changes(mean, of_all)
@@ -361,6 +370,47 @@ class _Choice:
                 for some in own
             ],
         )
+
+    def confirmed(self, listed: FindingList) -> FindingList:
+        """Return the findings of a search of other examples with what they are on these."""
+        keys, is_grouped = self.results.keys[listed.positions], bool(self.config.group)
+        function = SumByGroup(self.prepared.lattice, self.scaling, keys, keys[:0], is_grouped)
+        found = added_groups(self._pass("sums", function))
+        masks, raw = found["mask"], found["sums"].reshape(-1, self.space.raw_columns)
+        sums = self._target_sums(raw)
+        layout = self.target.layout
+        of_all = self._target_sums(self.everything[None])
+        size = float(layout.moment(of_all, 1, 0)[0])
+        law = None
+        if size and (layout.kind == "mean" or layout.weighted):
+            law = self._law(float(layout.moment(of_all, 1, 1)[0]) / size, of_all)
+        is_change = self.space.comparison == "baseline"
+        held = layout.moment(sums, 1, 0) > 0
+        reserved = ReservedSums(
+            group=np.unique(found["id"][held], return_inverse=True)[1],
+            masks=masks[held],
+            sums=sums[held],
+            layout=layout,
+            tail="upper" if self.target.upward == (self.direction == "worse") else "lower",
+            law=law,
+            is_grouped=is_grouped,
+            no_change=self._no_change() if is_change else None,
+            are_counts=self._are_counts,
+        )
+        is_constant = law is None and not (layout.kind == "rate" and not layout.weighted)
+        terms = FindingTerms(self.measured, self.direction, self.space, self.everything, is_grouped)
+        further = self.prepared.totals[self.prepared.space.raw_columns :]
+        totals = np.append(self.everything, further)
+        findings = []
+        with one_thread():
+            for number, one in enumerate(listed.findings):
+                own = raw[(masks >> number & 1) > 0].sum(axis=0)
+                n = int(self._examples(own[None])[0])
+                is_measured = n >= LEAST_CONFIRMED and not is_constant
+                again = reserved.measured(number) if is_measured else None
+                confirmed = terms.confirmed(again, Slices(own[None], self.space, totals), n)
+                findings.append(one.model_copy(update={"confirmed": confirmed}))
+        return replace(listed, findings=tuple(findings))
 
     def listed(self, found: ChosenSlices, names: SliceNames) -> FindingList:
         """Return the findings in the metric's own terms."""

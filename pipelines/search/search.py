@@ -3,33 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import IO, TYPE_CHECKING, Generic, TypedDict
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.document import SearchChangeList
-from slicebeam.pipelines.changelist.reading import TABLE
+from slicebeam.pipelines.changelist.reading import TABLE, TFMA_TABLE
 from slicebeam.pipelines.config.slices import Config
 from slicebeam.pipelines.prepare.preparation import prepare
 from slicebeam.pipelines.run.open_run import RunContext, open_run
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.building import build, listed_positions
-from slicebeam.pipelines.search.earlier_run import BaselineRun, earlier_run
-from slicebeam.pipelines.search.explain import explain
 from slicebeam.pipelines.search.findings import finding_lists
 from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.iterations import Iterations
 from slicebeam.pipelines.search.list_coverage import MOST_COVERING, list_coverage
 from slicebeam.pipelines.search.report_order import Reported, given_order, report_order
 from slicebeam.pipelines.search.results import Results, collect, collect_given
-from slicebeam.pipelines.search.since import compare_runs
-from slicebeam.pipelines.search.slice_lookup import check_slice_text, find_slice_key
 from slicebeam.pipelines.search.slices_table import slice_names, write_slices
-from slicebeam.pipelines.search.tolerance import check_published, with_tolerances
-from slicebeam.pipelines.tfma.evaluate import with_tfma
-from slicebeam.pipelines.tfma.messages import TFMA_TABLE, write_messages
-from slicebeam.pipelines.tfma.request import evaluation_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -38,10 +29,14 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.gate import Gate
     from slicebeam.pipelines.config.search import SearchConfig
+    from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.search.earlier_run import BaselineRun
+    from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.search_observer import SearchObserver
+    from slicebeam.pipelines.search.slices_table import SliceNames
     from slicebeam.pipelines.tfma.request import Evaluation
 
 
@@ -91,6 +86,10 @@ def run_search(
 
 def compared(config: SearchConfig) -> tuple[SearchConfig, BaselineRun | None]:
     """Return a search as it is run, and the earlier run that it is compared with."""
+    if config.since is None:
+        return config, None
+    from slicebeam.pipelines.search.earlier_run import earlier_run
+
     earlier = earlier_run(config)
     if earlier is not None and earlier.document.discovery is not None:
         raise OptionError(
@@ -109,33 +108,29 @@ def run_steps(
     engine: Engine,
     observer: SearchObserver,
     earlier: BaselineRun | None = None,
-    *,
-    resume: bool = False,
-    explained_slice: str | None = None,
-    fail_on: str | None = None,
-    tolerance: Mapping[str, float] = MappingProxyType({}),
+    **how: Unpack[HowToRun],
 ) -> Published:
     """Run a command's steps within the common ones, and publish the result."""
+    explained_slice, fail_on = how.get("explained_slice"), how.get("fail_on")
     if explained_slice is not None:
+        from slicebeam.pipelines.search.slice_lookup import check_slice_text
+
         check_slice_text(explained_slice, config)
     # What is wrong with a metric is said before anything is read.
-    evaluation = evaluation_of(config)
+    evaluation = None
+    if config.tfma_metric or getattr(config, "eval_config", None):
+        from slicebeam.pipelines.tfma.request import evaluation_of
+
+        evaluation = evaluation_of(config)
     explanation: tuple[str, ...] = ()
+    resume = how.get("resume", False)
     with open_run(
         config, engine, observer, SearchChangeList, resume=resume, shares_output=True
     ) as run:
         changelist = run.published
         if changelist is None:
             changelist, explanation = _find_and_publish(
-                run,
-                config,
-                steps,
-                observer,
-                earlier,
-                explained_slice,
-                fail_on,
-                evaluation,
-                tolerance,
+                run, config, steps, observer, earlier, evaluation, how
             )
         elif explained_slice is not None:
             raise OptionError(
@@ -144,7 +139,9 @@ def run_steps(
             )
         else:
             if fail_on is not None:
-                check_published(changelist, tolerance)
+                from slicebeam.pipelines.search.tolerance import check_published
+
+                check_published(changelist, how.get("tolerance", {}))
             gate = steps.judge(changelist, fail_on)
             changelist = judged_anew(changelist, run.document, gate)
     return Published(changelist, run.document, run.table, explanation)
@@ -156,17 +153,19 @@ def _find_and_publish(
     steps: Steps[Config],
     observer: SearchObserver,
     earlier: BaselineRun | None,
-    explained_slice: str | None,
-    fail_on: str | None,
     evaluation: Evaluation | None,
-    tolerance: Mapping[str, float],
+    how: HowToRun,
 ) -> tuple[SearchChangeList, tuple[str, ...]]:
     """Do all steps that the work folder does not hold; return document and explanation."""
-    work, engine = run.work, run.engine
+    work, engine, explained_slice = run.work, run.engine, how.get("explained_slice")
     prepared = steps.prepare(config, run.files, work, engine, observer.stage)
     observer.prepared(prepared)
     names = slice_names(prepared)
-    key = None if explained_slice is None else find_slice_key(explained_slice, prepared, names)
+    key = None
+    if explained_slice is not None:
+        from slicebeam.pipelines.search.slice_lookup import find_slice_key
+
+        key = find_slice_key(explained_slice, prepared, names)
     iterations = Iterations(config, prepared, work, engine, observer.progress, observer.recorded)
     searched = iterations.search()
     observer.stage(Stage("describing the results"))
@@ -183,7 +182,8 @@ def _find_and_publish(
         config, prepared, results.keys[first], work, engine, results.sums[first]
     )
     further = () if steps.further is None else steps.further.names
-    with run.files_to_publish(*further, *([TFMA_TABLE] if evaluation else []), TABLE) as files:
+    of_tfma = () if evaluation is None else (TFMA_TABLE,)
+    with run.files_to_publish(*further, *of_tfma, TABLE) as files:
         write_slices(files.streams[TABLE], results, names, prepared.rows, lists)
         changelist = build(
             config,
@@ -196,22 +196,53 @@ def _find_and_publish(
             engine.name,
             f"sha256:{files.sha256(TABLE)}",
         ).model_copy(update={"coverage": coverage})
+        changelist = _with_comparisons(
+            changelist, config, prepared, searched, results, names, earlier, how.get("tolerance")
+        )
         if evaluation is not None:
+            from slicebeam.pipelines.tfma.evaluate import with_tfma
+            from slicebeam.pipelines.tfma.messages import write_messages
+
             changelist, messages = with_tfma(
                 changelist, evaluation, prepared, run.work, run.engine, observer.stage
             )
             write_messages(files.streams[TFMA_TABLE], messages)
-        if earlier is not None:
-            since = compare_runs(config, earlier, changelist, results, names)
-            changelist = changelist.model_copy(update={"since": since})
         if steps.further is not None:
             others = [files.streams[name] for name in further]
             changelist = steps.further.write(config, prepared, changelist, others, work, engine)
-        if tolerance:
-            changelist = with_tolerances(changelist, tolerance, config, prepared, searched, results)
-        changelist = with_gate(changelist, steps.judge(changelist, fail_on))
+        changelist = with_gate(changelist, steps.judge(changelist, how.get("fail_on")))
         changelist = run.publish(changelist, files)
     if explained_slice is None:
         return changelist, ()
+    from slicebeam.pipelines.search.explain import explain
+
     lines = explain(explained_slice, key, config, prepared, searched, results, names)
     return changelist, lines
+
+
+def _with_comparisons(
+    changelist: SearchChangeList,
+    config: RunConfig,
+    prepared: EncodedDataset,
+    searched: SearchResult,
+    results: Results,
+    names: SliceNames,
+    earlier: BaselineRun | None,
+    tolerance: Mapping[str, float] | None,
+) -> SearchChangeList:
+    """Return the document with what the user asks to compare besides: groups, an earlier run, tolerances."""
+    more: dict[str, object] = {}
+    if getattr(config, "parity", ()):
+        from slicebeam.pipelines.search.parity import parity_gaps
+
+        more["parity"] = parity_gaps(config, prepared, searched)
+    if earlier is not None:
+        from slicebeam.pipelines.search.since import compare_runs
+
+        more["since"] = compare_runs(config, earlier, changelist, results, names)
+    changelist = changelist.model_copy(update=more)
+    if not tolerance:
+        return changelist
+    from slicebeam.pipelines.search.tolerance import with_tolerances
+
+    return with_tolerances(changelist, tolerance, config, prepared, searched, results)

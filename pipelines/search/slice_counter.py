@@ -22,8 +22,8 @@ from slicebeam.transforms.count.tables import (
     write_plan,
 )
 from slicebeam.transforms.search_graph import CountAndTest
-from slicebeam.transforms.storage.arrow_files import part_path
 from slicebeam.transforms.storage.storage import fetch, matching
+from slicebeam.transforms.storage.work_files import part_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

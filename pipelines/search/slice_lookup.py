@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
-from slicebeam.transforms.encode.predicate_text import condition_fields, refuse_empty_intervals
+from slicebeam.transforms.encode.predicates import condition_fields, refuse_empty_intervals
 
 if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys

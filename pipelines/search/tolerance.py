@@ -29,13 +29,7 @@ if TYPE_CHECKING:
 
 
 def tolerances(texts: Sequence[str], config: RunConfig) -> dict[str, float]:
-    """Return the tolerance of each metric that has one.
-
-    Raises
-    ------
-    InputError
-        A text is not a tolerance, or a metric cannot be tested against one.
-    """
+    """Return the tolerance of each metric that has one."""
     found: dict[str, float] = {}
     for text in texts:
         name, equals, number = text.rpartition("=")
@@ -77,7 +71,7 @@ def _check(name: str, config: RunConfig) -> None:
     if not has_margin_test(name, config.comparison, weighted=weighted):
         others = "means" if weighted else "shares, such as accuracy and recall, and means"
         if config.comparison == "baseline":
-            others = "all but auc"
+            others = "all but auc and rmse"
         raise OptionError(
             f"--tolerance: {name}{' with --weight' if weighted else ''} has no test against a tolerance; leave it "
             f"out of --metric, or name those that have one by NAME=NUMBER: {others}"
@@ -107,7 +101,10 @@ def with_tolerances(
     A slice that is not significantly worse is not so by more than a tolerance, for no p-value here is below
     that of the plain test, and every correction is monotone in each p-value.
     """
-    overall = [_of_all_examples(change.p_value, change.reason) for change in document.global_]
+    overall = [
+        math.nan if change.p_value is None or change.reason else change.p_value
+        for change in document.global_
+    ]
     for number, change in enumerate(document.global_):
         if not math.isnan(overall[number]) and (margin := tolerance.get(change.metric)):
             p = worse_by_more_p(change.metric, prepared.slices(), margin, "both")
@@ -133,10 +130,6 @@ def with_tolerances(
         tests.append(tested)
     testing = document.testing.model_copy(update={"metrics": tuple(tests)})
     return document.model_copy(update={"testing": testing})
-
-
-def _of_all_examples(p: float | None, reason: str | None) -> float:
-    return math.nan if p is None or reason else p
 
 
 def _p_values(

@@ -30,17 +30,9 @@ _ONLY_WRONG = Needs(indicators=("wrong",))
 def unbalanced_classes(config: RunConfig, prepared: EncodedDataset) -> Iterator[str]:
     """Yield a line where accuracy, or what equals it, says little of the model.
 
-    That is where at least 90 % of the examples have one class, or where the model is right no more
-    often than always predicting the most frequent class would be. It holds for any number of classes.
-
-    Nothing is said
-
-    - of other metrics: recall, AUC, F1 and macro averages do not grow with the most frequent class;
-      losses and errors of numbers know how far a prediction is off;
-    - where the user looks at one of those beside accuracy: it shows what accuracy hides;
-    - of two models: their difference on a slice is counted on the same examples, so that what always
-      predicting one class would get right cancels;
-    - with weights: whether the weighted classes are balanced is not counted.
+    At least 90 % of the examples have one class, or always predicting the most frequent class would be right
+    as often. Not with other metrics, which show what accuracy hides, nor of two models, whose difference
+    such a constant cancels from, nor with weights.
     """
     counts = prepared.label_counts
     names = [name for name in config.metric if metric(name).needs == _ONLY_WRONG]

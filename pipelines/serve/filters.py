@@ -25,19 +25,14 @@ _HEX = re.compile(r"[0-9a-f]{16}")
 class Filter(Given):
     """Which slices are shown, and in which order.
 
-    Attributes
-    ----------
-    metric : its key
-    text : words that the conditions hold, or its name, description, notes, phrases or attributed words,
-        apart by ``&``; or the begin of an id
-    conditions : keys of conditions that a slice has, as `IndexedCondition` has them
-    inherited : whether slices that one above explains are shown, where they are no findings
-    label : what a slice says beside those above it; empty for any
-    level : number of conditions; 0 for any
-    least, most : examples
-    low, high : of the delta
-    under : id of the slice that explains it
-    sort : what it is sorted by; ``harm`` is the order of the index: findings, then the surely worst
+    ``metric``: its key. ``text``: words that the conditions hold, or its name, description, notes,
+    phrases or attributed words, apart by ``&``; or the begin of an id. ``conditions``: keys of
+    conditions that a slice has, as `IndexedCondition` has them. ``inherited``: whether slices that
+    one above explains are shown, where they are no findings. ``label``: what a slice says beside
+    those above it; empty for any. ``level``: number of conditions; 0 for any. ``least``, ``most``:
+    examples. ``low``, ``high``: of the delta. ``under``: id of the slice that explains it.
+    ``sort``: what it is sorted by; ``harm`` is the order of the index: findings, then the surely
+    worst.
     """
 
     metric: str

@@ -43,13 +43,10 @@ THREADS = 2
 class IndexedCondition:
     """A singleton predicate.
 
-    Attributes
-    ----------
-    code : its number in the table
-    text : as a reader would say it, with all characters of its values
-    key : what filters name it by: its text with long values cut, or `json` where others have the same
-    json : as the table has it in the predicates of its slices
-    part : field, op and value
+    ``code``: its number in the table. ``text``: as a reader would say it, with all characters of
+    its values. ``key``: what filters name it by: its text with long values cut, or `json` where
+    others have the same. ``json``: as the table has it in the predicates of its slices. ``part``:
+    field, op and value.
     """
 
     code: int
@@ -63,12 +60,9 @@ class IndexedCondition:
 class Totals:
     """Of a metric, all tested slices.
 
-    Attributes
-    ----------
-    slices, significant : how many there are
-    sides : how many have a delta below 0, and above
-    density : how many there are of each size and delta, as `page.rows.Density.content` returns it
-    largest : absolute delta; 0 where none is known
+    ``slices``, ``significant``: how many there are. ``sides``: how many have a delta below 0, and
+    above. ``density``: how many there are of each size and delta, as `page.rows.Density.content`
+    returns it. ``largest``: absolute delta; 0 where none is known.
     """
 
     slices: int

@@ -17,9 +17,9 @@ from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.rules import rule_of
 from slicebeam.pipelines.serve.answers import Given, RefusedError, takes
-from slicebeam.transforms.encode.column_values import python_values
-from slicebeam.transforms.encode.definitions import columns_of, members, needs_ids
-from slicebeam.transforms.encode.models import load_model, model_features, predict, probabilities
+from slicebeam.transforms.encode.column import python_values
+from slicebeam.transforms.encode.conditions import columns_of, members, needs_ids
+from slicebeam.transforms.encode.models import LoadedModel, load_model, model_features
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -212,11 +212,11 @@ def _cell(text: str, column: pa.Field) -> pa.Array:
 def _answered(called: _Called, table: pa.Table) -> dict[str, Any]:
     """Return what a model says of a row, or why it says nothing."""
     said: dict[str, Any] = {"is": called.role, "name": called.name}
-    given = called.model, table, called.columns, called.name
+    model = LoadedModel(called.model, called.columns, called.name)
     try:
-        said["predicted"] = str(predict(*given)[0].as_py())
+        said["predicted"] = str(model.classes(table)[0].as_py())
         if hasattr(called.model, "predict_proba"):
-            classes, shares = probabilities(*given)
+            classes, shares = model.probabilities(table)
             scores = zip(classes, shares[0].tolist(), strict=True)
             said["scores"] = [(str(one), share) for one, share in scores][:_CLASSES]
     except SlicebeamError as error:

@@ -54,12 +54,9 @@ _HEADERS = {
 class PageSession:
     """What lets a page ask a server.
 
-    Attributes
-    ----------
-    port : that the server listens at
-    token : 256 bits, in the fragment of the address that the user opens, which a browser sends to no
-        server; the page keeps it for its tab and sends it in a header. A cookie would go to every
-        port of this machine.
+    ``port``: that the server listens at. ``token``: 256 bits, in the fragment of the address that
+    the user opens, which a browser sends to no server; the page keeps it for its tab and sends it
+    in a header. A cookie would go to every port of this machine.
     """
 
     port: int
@@ -141,10 +138,7 @@ def _is_path(path: str, raw: bytes | None) -> bool:
     Whatever reads a path after this reads it as it was checked: no segment is empty or a dot, and an escape
     stands only in the name of a run, for a character that can't be written otherwise.
 
-    Parameters
-    ----------
-    path : as the routes get it
-    raw : as it was sent
+    ``path``: as the routes get it. ``raw``: as it was sent.
 
     Examples
     --------

@@ -63,15 +63,11 @@ class OpenedData:
 class ServedOutput:
     """An output as the features of the server get it.
 
-    Attributes
-    ----------
-    uri : of the document's last revision when the output was opened
-    folder : of the document
-    document : as it was then; `latest` has what was edited since
-    data : files or globs of the examples: those of the command line, or those of the document
-    config : options of the command
-    state : folder on this machine for what the server keeps of this output; it exists and is the user's
-    at_end : what the features do when the server ends
+    ``uri``: of the document's last revision when the output was opened. ``folder``: of the
+    document. ``document``: as it was then; `latest` has what was edited since. ``data``: files or
+    globs of the examples: those of the command line, or those of the document. ``config``: options
+    of the command. ``state``: folder on this machine for what the server keeps of this output; it
+    exists and is the user's. ``at_end``: what the features do when the server ends.
     """
 
     uri: str

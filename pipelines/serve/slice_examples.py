@@ -14,7 +14,7 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.serve.answers import Given, RefusedError, takes
 from slicebeam.pipelines.serve.data_check import DataChecker
 from slicebeam.pipelines.serve.table_slices import table_slice
-from slicebeam.transforms.encode.column_values import python_values
+from slicebeam.transforms.encode.column import python_values
 
 if TYPE_CHECKING:
     from starlette.routing import Route

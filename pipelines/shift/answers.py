@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from slicebeam.pipelines.paid_api.calls import Item
-from slicebeam.transforms.encode.column_values import python_rows
+from slicebeam.transforms.encode.column import python_rows
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
@@ -75,12 +75,9 @@ class Classes:
 class LedgerAnswers:
     """Answers bought from an API, or stored in the ledger.
 
-    Attributes
-    ----------
-    buy : makes the calls that the ledger has no answer of: items, and how many calls it may hold in
-        the end
-    class_of : returns the class that an answer stands for, None for none
-    replayed : answers that the ledger had before this run
+    ``buy``: makes the calls that the ledger has no answer of: items, and how many calls it may hold
+    in the end. ``class_of``: returns the class that an answer stands for, None for none.
+    ``replayed``: answers that the ledger had before this run.
     """
 
     items: PoolItems

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.metrics.shift.allocation import batch_size, smallest_budget
-from slicebeam.metrics.shift.allocator import Allocator
+from slicebeam.metrics.shift.allocation import Allocator, batch_size, smallest_budget
 from slicebeam.metrics.shift.estimates import error_bound, first_check, summarise
 from slicebeam.metrics.shift.strata import Sample, Strata
 from slicebeam.pipelines.shift.answers import LOST, NO_RESULT
@@ -38,12 +37,9 @@ class Stopping:
 class Assessment:
     """The queried items and the counts.
 
-    Attributes
-    ----------
-    strata : of the pool; the last class of the matrix is "no result"
-    items : int64 [calls] positions of the queried candidates
-    codes : int64 [calls] columns of their answers
-    lost : calls that count as paid and were never answered
+    ``strata``: of the pool; the last class of the matrix is "no result". ``items``: int64 [calls]
+    positions of the queried candidates. ``codes``: int64 [calls] columns of their answers.
+    ``lost``: calls that count as paid and were never answered.
     """
 
     strata: Strata

@@ -13,13 +13,12 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import ColumnError
-from slicebeam.transforms.encode.column import numbers
-from slicebeam.transforms.encode.column_values import missing_mask
+from slicebeam.transforms.encode.column import missing_mask, numbers
 from slicebeam.transforms.encode.value_counts import NumberCounts
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray, IntArray
-    from slicebeam.transforms.encode.sources import Chunk
+    from slicebeam.transforms.encode.column import Chunk
 
 # Of a bin: the difficulty is missing.
 MISSING_BIN = -1

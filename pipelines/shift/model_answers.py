@@ -19,10 +19,10 @@ from apache_beam.ml.inference.base import (
 from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.imported import imported, one_line
 from slicebeam.pipelines.paid_api.calls import Answer
-from slicebeam.transforms.encode.models import load_model, model_features, predict
-from slicebeam.transforms.storage.checked_files import DamagedFileError, read_facts, write_facts
+from slicebeam.transforms.encode.models import LoadedModel, load_model, model_features
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.storage import matching, open_input, remove_folder, storage_path
+from slicebeam.transforms.storage.work_files import DamagedFileError, read_facts, write_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -70,7 +70,7 @@ class _FileHandler(ModelHandler):
         import pyarrow as pa
 
         table = pa.Table.from_pylist(list(batch))
-        predicted = predict(model, table, self.columns, self.path).to_pylist()
+        predicted = LoadedModel(model, self.columns, self.path).classes(table).to_pylist()
         for row, value in zip(batch, predicted, strict=True):
             yield PredictionResult(row, value)
 

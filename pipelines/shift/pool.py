@@ -22,8 +22,7 @@ from slicebeam.pipelines.shift.difficulties import (
     difficulty_bins,
     quantile_edges,
 )
-from slicebeam.transforms.encode.column import ChunkColumn, id_hashes
-from slicebeam.transforms.encode.column_values import missing_mask
+from slicebeam.transforms.encode.column import ChunkColumn, id_hashes, missing_mask
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES
 from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
@@ -36,7 +35,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.transforms.encode.sources import Chunk, Source
+    from slicebeam.transforms.encode.column import Chunk
+    from slicebeam.transforms.encode.sources import Source
 
 Role = Literal["label", "old", "recorded"]
 
@@ -55,15 +55,12 @@ _SHOWN = 5
 class PoolColumns:
     """The columns of a pool that are read.
 
-    Attributes
-    ----------
-    old_prediction : the old API's predictions, None if unknown
-    difficulty : numbers, such as a confidence; a value may be missing
-    recorded : recorded answers of the new API; a missing one is "no result"
-    example_id : identifies an example; None for its position in the data
-    fields : what requests are made of, read of the candidates only
-    by : slices for which the shift is wanted too
-    class_type : Arrow type in which classes are compared, of `extract_predictions.class_type`
+    ``old_prediction``: the old API's predictions, None if unknown. ``difficulty``: numbers, such as
+    a confidence; a value may be missing. ``recorded``: recorded answers of the new API; a missing
+    one is "no result". ``example_id``: identifies an example; None for its position in the data.
+    ``fields``: what requests are made of, read of the candidates only. ``by``: slices for which the
+    shift is wanted too. ``class_type``: Arrow type in which classes are compared, of
+    `extract_predictions.class_type`.
     """
 
     label: str
@@ -108,16 +105,13 @@ def _different(names: Iterable[str | None]) -> list[str]:
 class PoolItems:
     """The candidates of all strata, ordered by stratum and then by the hash of their identity.
 
-    Attributes
-    ----------
-    stratum : int32 [n]
-    identity : uint64 [n] what identifies the example: a hash of its id, or its position
-    keys : string [n] the id, or ``#17`` for the example at position 17, counted from 0
-    old : int32 [n] code of the old API's prediction, None if unknown
-    recorded : int32 [n] code of the recorded answer, −1 for "no result", None without such a column
-    fields : the columns that requests are made of, ordered by their rows in the data
-    place : int64 [n] where in ``fields`` each is; empty without such columns
-    slices : codes of the slices that each is in, None if no slices were given
+    ``stratum``: int32 [n]. ``identity``: uint64 [n] what identifies the example: a hash of its id,
+    or its position. ``keys``: string [n] the id, or ``#17`` for the example at position 17, counted
+    from 0. ``old``: int32 [n] code of the old API's prediction, None if unknown. ``recorded``:
+    int32 [n] code of the recorded answer, −1 for "no result", None without such a column.
+    ``fields``: the columns that requests are made of, ordered by their rows in the data. ``place``:
+    int64 [n] where in ``fields`` each is; empty without such columns. ``slices``: codes of the
+    slices that each is in, None if no slices were given.
     """
 
     stratum: NDArray[np.int32]
@@ -138,11 +132,9 @@ class PoolItems:
 class PoolSlices:
     """Counts of slices.
 
-    Attributes
-    ----------
-    sizes : int64 [G] examples of each slice
-    labels : int64 [G, L] of them those of each label, as in `LabelledPool.labels`
-    old : int64 [G, L, P] of these those of each old prediction, None if that is not known
+    ``sizes``: int64 [G] examples of each slice. ``labels``: int64 [G, L] of them those of each
+    label, as in `LabelledPool.labels`. ``old``: int64 [G, L, P] of these those of each old
+    prediction, None if that is not known.
     """
 
     sizes: IntArray
@@ -154,18 +146,15 @@ class PoolSlices:
 class LabelledPool:
     """A labelled pool, divided into strata.
 
-    Attributes
-    ----------
-    classes : all classes [P] as JSON values, sorted; the position of one is its code
-    labels : int64 [L] codes of the classes that occur as labels, ascending: rows of the matrices
-    stratum_row : int64 [S] position in ``labels`` of each stratum's label; strata are ordered by
-        label and bin, and each has examples
-    stratum_bin : int64 [S] bin of the difficulty, −1 where it is missing
-    edges : float64 [at most bins − 1] a difficulty of at least ``edges[k]`` is in bin k + 1 or above
-    sizes : int64 [S] examples
-    old : int64 [S, P] of these those of each old prediction, None if that is not known
-    starts : int64 [S + 1] where the candidates of each stratum begin
-    fingerprint : 64 bits of all examples' identities, labels and old predictions, in any order
+    ``classes``: all classes [P] as JSON values, sorted; the position of one is its code.
+    ``labels``: int64 [L] codes of the classes that occur as labels, ascending: rows of the
+    matrices. ``stratum_row``: int64 [S] position in ``labels`` of each stratum's label; strata are
+    ordered by label and bin, and each has examples. ``stratum_bin``: int64 [S] bin of the
+    difficulty, −1 where it is missing. ``edges``: float64 [at most bins − 1] a difficulty of at
+    least ``edges[k]`` is in bin k + 1 or above. ``sizes``: int64 [S] examples. ``old``: int64 [S,
+    P] of these those of each old prediction, None if that is not known. ``starts``: int64 [S + 1]
+    where the candidates of each stratum begin. ``fingerprint``: 64 bits of all examples'
+    identities, labels and old predictions, in any order.
     """
 
     rows: int
@@ -194,11 +183,9 @@ def read_pool(
 ) -> LabelledPool:
     """Read a pool in two passes, in memory of its strata and candidates.
 
-    Parameters
-    ----------
-    signed : whether a difficulty counts as negative where the old prediction is wrong
-    most : candidates of a stratum; None for all examples
-    extra_classes : classes that an answer may have although no column of the pool does
+    ``signed``: whether a difficulty counts as negative where the old prediction is wrong. ``most``:
+    candidates of a stratum; None for all examples. ``extra_classes``: classes that an answer may
+    have although no column of the pool does.
     """
     if source.rows == 0:
         raise InputError("the pool has no examples; give --data with labelled examples")

@@ -75,13 +75,10 @@ class SliceChange(NamedTuple):
 class Bill(NamedTuple):
     """What the queried items cost.
 
-    Attributes
-    ----------
-    limit : calls that the budget buys; None without one
-    replayed : answers that an earlier run had paid
-    unaccounted : further calls without an answer, which may have been charged
-    without_class : why answers are no class, and how many for each reason
-    maps_answers : whether the file of the API maps answers to classes
+    ``limit``: calls that the budget buys; None without one. ``replayed``: answers that an earlier
+    run had paid. ``unaccounted``: further calls without an answer, which may have been charged.
+    ``without_class``: why answers are no class, and how many for each reason. ``maps_answers``:
+    whether the file of the API maps answers to classes.
     """
 
     limit: int | None

@@ -48,15 +48,12 @@ _CHECKS = 60
 class MethodQuality(NamedTuple):
     """The quality of a method on recorded answers, over R runs, as ``--repeat --json`` prints it.
 
-    Attributes
-    ----------
-    mse_frobenius : mean squared Frobenius error of the new matrix after the budget
-    q95_frobenius : error below which 95 % of the runs are
-    accuracy_coverage : share of runs whose interval of the accuracy contains the true one
-    cell_coverage : mean share of runs whose interval of a cell does, of cells that were predicted
-    target_error : the error that is aimed at, ``--target-error`` or 0.01
-    calls_for_target : calls from which 95 % of the runs have at most that error; None if the budget
-        does not suffice
+    ``mse_frobenius``: mean squared Frobenius error of the new matrix after the budget.
+    ``q95_frobenius``: error below which 95 % of the runs are. ``accuracy_coverage``: share of runs
+    whose interval of the accuracy contains the true one. ``cell_coverage``: mean share of runs
+    whose interval of a cell does, of cells that were predicted. ``target_error``: the error that is
+    aimed at, ``--target-error`` or 0.01. ``calls_for_target``: calls from which 95 % of the runs
+    have at most that error; None if the budget does not suffice.
     """
 
     method: Method
@@ -74,12 +71,9 @@ class MethodQuality(NamedTuple):
 class BudgetPlan(NamedTuple):
     """The expected results of a budget.
 
-    Attributes
-    ----------
-    method, churn, budget : the plan; a churn of None is a whole new API
-    cost : of the calls; None without a price
-    q95_frobenius : error below which 95 % of the runs are
-    accuracy_width, cell_width : mean widths of the intervals
+    ``method``, ``churn``, ``budget``: the plan; a churn of None is a whole new API. ``cost``: of
+    the calls; None without a price. ``q95_frobenius``: error below which 95 % of the runs are.
+    ``accuracy_width``, ``cell_width``: mean widths of the intervals.
     """
 
     method: Method

@@ -33,13 +33,10 @@ def found_lines(document: SearchChangeList) -> list[str]:
         if one.found is not None and (one.found.phrases or one.found.examples):
             lines += [*_lines(one, one.found)]
     if lines:
-        words = " (words, and their correlation with membership)" if _has_words(described) else ""
+        has_words = any(one.found is not None and one.found.phrases for one in described)
+        words = " (words, and their correlation with membership)" if has_words else ""
         lines = [f"What they are like{words}:", *lines, ""]
     return [*lines, *_fitted(document.discovery)]
-
-
-def _has_words(described: list[Slice]) -> bool:
-    return any(one.found is not None and one.found.phrases for one in described)
 
 
 def _lines(one: Slice, found: Found) -> Iterator[str]:

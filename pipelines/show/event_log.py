@@ -16,7 +16,6 @@ from slicebeam.transforms.secrets.variables import redacted
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slicebeam.pipelines.changelist.gate import Gate
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.published import Published
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.shift.run import PublishedShift
 
 _MOST_FILES = 100
+_OF_METRIC = {"tested", "significant", "degraded", "reported"}
 # What may repeat the words of an engine or an endpoint.
 _TEXTS = frozenset({"text", "message", "runner"})
 
@@ -116,29 +116,17 @@ class EventLog:
             names = ("changelist_id", "compared", "new", "gone", "worse", "better")
             facts["since"] = {name: getattr(since, name) for name in names}
             facts["since"]["overall"] = [overall_json(one) for one in since.overall]
-        content = hashlib.sha256(document.to_json().encode()).hexdigest()
-        self._write(
-            "published",
-            changelist=str(published.changelist_path),
-            changelist_id=document.changelist_id,
-            changelist_hash=f"sha256:{content}",
+        self._published(
+            published,
             slices=str(published.slices_path),
             slices_hash=document.search.slices_fingerprint,
-            summary=document.summary,
             tested=sum(document.testing.tested_per_level),
             significant=document.testing.significant,
             degraded=document.testing.degraded,
             reported=document.search.reported,
             metrics={
-                one.metric: {
-                    "tested": one.tested,
-                    "significant": one.significant,
-                    "degraded": one.degraded,
-                    "reported": one.reported,
-                }
-                for one in document.testing.metrics
+                one.metric: one.model_dump(include=_OF_METRIC) for one in document.testing.metrics
             },
-            **_judged(document.gate),
             **facts,
         )
 
@@ -148,13 +136,8 @@ class EventLog:
         shift, change = document.shift, document.global_[0]
         for warning in shift.warnings:
             self._write("warning", text=warning)
-        content = hashlib.sha256(document.to_json().encode()).hexdigest()
-        self._write(
-            "published",
-            changelist=str(published.changelist_path),
-            changelist_id=document.changelist_id,
-            changelist_hash=f"sha256:{content}",
-            summary=document.summary,
+        self._published(
+            published,
             calls=shift.cost.calls,
             replayed=shift.cost.replayed,
             unaccounted=shift.cost.unaccounted,
@@ -163,20 +146,27 @@ class EventLog:
             accuracy_shift=None if change.delta is None else change.delta.value,
             significant=change.significant,
             changed_cells=len(shift.changed),
-            **_judged(document.gate),
+        )
+
+    def _published(self, published: Published | PublishedShift, **facts: Any) -> None:
+        document, gate = published.changelist, published.changelist.gate
+        judged: dict[str, Any] = {"gate": None, "reasons": [], "exit_code": 0}
+        if gate is not None:
+            judged = {
+                "gate": "PASS" if gate.passed else "FAIL",
+                "reasons": list(gate.reasons),
+                "exit_code": gate.exit_code,
+            }
+        self._write(
+            "published",
+            changelist=str(published.changelist_path),
+            changelist_id=document.changelist_id,
+            changelist_hash=f"sha256:{hashlib.sha256(document.to_json().encode()).hexdigest()}",
+            summary=document.summary,
+            **facts,
+            **judged,
         )
 
     def error(self, message: str, code: int) -> None:
         """Tell why the run ended without a result."""
         self._write("error", message=message, exit_code=code)
-
-
-def _judged(gate: Gate | None) -> dict[str, Any]:
-    """Return the gate, its reasons and the exit code."""
-    if gate is None:
-        return {"gate": None, "reasons": [], "exit_code": 0}
-    return {
-        "gate": "PASS" if gate.passed else "FAIL",
-        "reasons": list(gate.reasons),
-        "exit_code": gate.exit_code,
-    }

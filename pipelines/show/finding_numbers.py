@@ -50,12 +50,23 @@ class Numbers:
 
     def difference(self, one: Finding) -> str:
         """Return the corrected difference with its interval, such as ``+.148 [+.139, +.158]``."""
-        low, high = _ends(one)
+        return self._with_ends(one.corrected.difference, *_ends(one))
+
+    def confirmed(self, one: Finding) -> str:
+        """Return the same of the reserved examples; their number where they are too few."""
+        again = one.confirmed
+        if again is None:
+            return ""
+        if again.difference is None:
+            return f"n = {again.examples}"
+        return self._with_ends(again.difference, again.low, again.high)
+
+    def _with_ends(self, difference: float, low: float | None, high: float | None) -> str:
         ends = (
             f"-{_INFINITE}" if low is None else self.text(low, signed=True),
             f"+{_INFINITE}" if high is None else self.text(high, signed=True),
         )
-        return f"{self.text(one.corrected.difference, signed=True)} [{', '.join(ends)}]"
+        return f"{self.text(difference, signed=True)} [{', '.join(ends)}]"
 
 
 def _ends(one: Finding) -> tuple[float | None, float | None]:

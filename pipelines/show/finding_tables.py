@@ -39,10 +39,8 @@ class FindingTables(NamedTuple):
 class Column(NamedTuple):
     """A column of the table.
 
-    Attributes
-    ----------
-    cells : its texts, by rank
-    is_optional : whether it is left out where the slices need its room
+    ``cells``: its texts, by rank. ``is_optional``: whether it is left out where the slices need its
+    room.
     """
 
     header: str
@@ -131,6 +129,11 @@ def columns(document: SearchChangeList, shown: FindingTables, most: int) -> list
         Column("change" if is_change else "value", texts([one.value for one in findings])),
         Column("expected", texts([one.expected for one in findings]), is_optional=True),
         Column("corrected [95%]", [numbers.difference(one) for one in findings]),
+        *(
+            [Column("confirmed [95%]", [numbers.confirmed(one) for one in findings])]
+            if document.confirmation is not None
+            else []
+        ),
         Column(
             "observed",
             [numbers.text(one.difference, signed=True) for one in findings],
@@ -175,10 +178,8 @@ def table(
 ) -> Table:
     """Return a table with a row for each finding.
 
-    Parameters
-    ----------
-    width : columns of the terminal; None to write each slice on one line
-    hidden : headers of columns that are left out
+    ``width``: columns of the terminal; None to write each slice on one line. ``hidden``: headers of
+    columns that are left out.
     """
     from rich import box
     from rich.table import Table
@@ -225,9 +226,7 @@ def legend(
 ) -> str:
     """Return the legend of the columns.
 
-    Parameters
-    ----------
-    hidden : columns left out for lack of space
+    ``hidden``: columns left out for lack of space.
     """
     words = []
     for some in shown:
@@ -241,6 +240,9 @@ def legend(
         expected = "expected"
     most = "worst" if all(some.model.direction == "worse" for some in shown) else "most extreme"
     words.append(f"corrected: value - {expected}, without what selecting the {most} slices adds")
+    if document.confirmation is not None:
+        n = document.confirmation.n
+        words.append(f"confirmed: the same on the {n:,} reserved examples, or how many are in it")
     if "observed" not in hidden:
         words.append("observed: with it")
     parts = {

@@ -75,9 +75,7 @@ def notes(
 ) -> list[str]:
     """Return the lines about the basis of the table, and what was left out.
 
-    Parameters
-    ----------
-    is_short : leave out how many slices the table does not show
+    ``is_short``: leave out how many slices the table does not show.
     """
     testing, search = document.testing, document.search
     lines = [*_untested(document), *_thresholds(document, places)]

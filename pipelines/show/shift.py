@@ -9,7 +9,7 @@ from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.shift.result import money
 from slicebeam.pipelines.show.slice_tables import WIDE, console_of_stdout
 from slicebeam.pipelines.show.summary_json import gate_json
-from slicebeam.pipelines.show.terminal_text import json_line
+from slicebeam.pipelines.show.terminal_text import json_line, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,12 +135,9 @@ def _fitting_heat_map(shift: Shift, console: Console) -> Any:
 
 
 def _heat_map(shift: Shift) -> Any:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("label", justify="right")
+    table = table_of("label")
     for prediction in shift.predictions:
         table.add_column(Text(_name(prediction)), justify="right", no_wrap=True)
     changed = {(cell.label, cell.prediction) for cell in shift.changed}
@@ -164,13 +161,9 @@ def _color(strength: float) -> str:
 
 
 def _cells(shift: Shift) -> Any:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for header in ("label", "prediction", "shift (points)", "interval", "q"):
-        table.add_column(header, justify="right")
+    table = table_of("label", "prediction", "shift (points)", "interval", "q")
     for cell in shift.changed[:_MOST_CELLS]:
         value = cell.shift
         table.add_row(
@@ -184,16 +177,11 @@ def _cells(shift: Shift) -> Any:
 
 
 def _slices(document: ShiftChangeList, *, wide: bool) -> Any:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
     calls = {one.slice_id: one.calls for one in document.shift.slices}
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    headers = ["n", "calls", "accuracy", "was", "shift", *(["interval", "q"] if wide else [])]
-    for header in headers:
-        table.add_column(header, justify="right", no_wrap=True)
-    table.add_column("slice", overflow="fold")
+    more = ["interval", "q"] if wide else []
+    table = table_of("n", "calls", "accuracy", "was", "shift", *more, last="slice")
     for one in document.slices[:_MOST_SLICES]:
         change = one.changes[0]
         before, delta = change.before, change.delta or Estimate()
@@ -225,22 +213,20 @@ def _notes(document: ShiftChangeList) -> list[str]:
     if document.models[1].model_uri is not None:
         new = shift.cost.calls - shift.cost.replayed
         paid = f" {shift.cost.replayed:,} answers were in the ledger, {new:,} are new."
-    focus = []
-    if shift.focus is not None:
-        focus.append(
-            f"Calls follow --focus {shift.focus.of}: cells without a weight are less certain."
-        )
-    weight = []
+    more = []
     if shift.reliance is not None:
-        weight.append(
+        more.append(
             f"The old predictions count with a weight of {shift.reliance:.2f}: 1 where few "
             "changed, 0 where they say nothing about the new ones."
+        )
+    if shift.focus is not None:
+        more.append(
+            f"Calls follow --focus {shift.focus.of}: cells without a weight are less certain."
         )
     return [
         f"{queried} (--method {shift.method}), until {why}.{paid}",
         f"The error of the matrix (Frobenius{weighted}) is below {bound}.",
-        *weight,
-        *focus,
+        *more,
         shift.corrected_for,
     ]
 
@@ -270,20 +256,13 @@ def show_plan(
     planned: Sequence[BudgetPlan], currency: str | None, better: Sequence[BetterMethod] = ()
 ) -> None:
     """Print what each budget would give, and where another method than ``plus`` gives more."""
-    from rich import box
-    from rich.table import Table
-
     console = console_of_stdout()
     for churn in dict.fromkeys(one.churn for one in planned):
         what = "a completely new API" if churn is None else f"{churn:.0%} of the predictions change"
         console.print()
         console.print(f"If {what}:" if churn is not None else f"With {what}:", markup=False)
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-        headers = ["method", "calls", "error (95 %)", "accuracy ±", "cells ±"]
-        if currency is not None:
-            headers.insert(2, currency)
-        for header in headers:
-            table.add_column(header, justify="right")
+        of_money = [] if currency is None else [currency]
+        table = table_of("method", "calls", *of_money, "error (95 %)", "accuracy ±", "cells ±")
         for one in planned:
             if one.churn != churn:
                 continue

@@ -10,7 +10,6 @@ from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.search.gate import lead
 from slicebeam.pipelines.search.summary import counted, overall_sentences
 from slicebeam.pipelines.show.coverage import coverage_lines
-from slicebeam.pipelines.show.discovery import found_lines
 from slicebeam.pipelines.show.finding_tables import (
     LEAST_LINES,
     MOST_LINES,
@@ -24,8 +23,7 @@ from slicebeam.pipelines.show.finding_tables import (
     table,
 )
 from slicebeam.pipelines.show.result_notes import found_line, notes, since_lines, tested_line
-from slicebeam.pipelines.show.terminal_text import FILES, guarded
-from slicebeam.pipelines.show.tfma import tfma_lines
+from slicebeam.pipelines.show.terminal_text import FILES, guarded, table_of
 from slicebeam.pipelines.show.worst_slices import (
     MetricRows,
     number_text,
@@ -35,7 +33,7 @@ from slicebeam.pipelines.show.worst_slices import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console
 
@@ -80,9 +78,7 @@ def show_slices(
     Metrics that have no findings, slices that were given, and documents of earlier versions have the
     table in any case.
 
-    Parameters
-    ----------
-    places : where the lines say that more is
+    ``places``: where the lines say that more is.
     """
     console = console_of_stdout()
     lists = all_findings(document) if report == "findings" else []
@@ -109,8 +105,7 @@ def show_slices(
     reasons = (make(one) for one in lists for make in (reason_line, left_out_line))
     blocks = [
         list(dict.fromkeys(filter(None, [*coverage_lines(document, lists), *reasons]))),
-        list(tfma_lines(document, places)),
-        found_lines(document),
+        *_blocks_of_options(document, places),
         since_lines(document, places),
         notes(document, places, is_short=bool(told)),
     ]
@@ -128,11 +123,28 @@ def show_slices(
     console.print(document.testing.corrected_for, markup=False)
 
 
+def _blocks_of_options(document: SearchChangeList, places: ResultPlaces) -> Iterator[list[str]]:
+    """Yield the lines about what only some runs have."""
+    if document.parity:
+        from slicebeam.pipelines.show.parity import parity_lines
+
+        yield list(parity_lines(document))
+    if document.tfma_metrics or document.validation:
+        from slicebeam.pipelines.show.tfma import tfma_lines
+
+        yield list(tfma_lines(document, places))
+    if document.discovery:
+        from slicebeam.pipelines.show.discovery import found_lines
+
+        yield found_lines(document)
+
+
 def _print_findings(
     console: Console, document: SearchChangeList, shown: list[FindingTables], places: ResultPlaces
 ) -> None:
     most = max(LEAST_LINES, MOST_LINES // max(len(shown), 1))
-    width = _width_of(console)
+    # A line may be as long as it is where nobody set a width.
+    width = console.width if console.is_terminal or "COLUMNS" in os.environ else None
     hidden = [] if width is None else hidden_columns(document, shown, width, most)
     for one in shown:
         console.print()
@@ -147,11 +159,6 @@ def _print_findings(
         console.print(line, markup=False, style="dim")
 
 
-def _width_of(console: Console) -> int | None:
-    """Return the width of a terminal; None if a line may be as long as it is."""
-    return console.width if console.is_terminal or "COLUMNS" in os.environ else None
-
-
 def _print_whole(console: Console, table: Any) -> None:
     """Print a table on lines as long as it needs: where there is no terminal, or too narrow a one."""
     width = console.width
@@ -162,19 +169,13 @@ def _print_whole(console: Console, table: Any) -> None:
 
 
 def _table(shown: MetricRows, document: SearchChangeList, *, wide: bool) -> Any:
-    from rich import box
-    from rich.table import Table
     from rich.text import Text
 
     baseline = document.comparison.kind == "baseline"
     headers = ["n", shown.metric, *(["was"] if baseline else []), "delta"]
     if wide:
         headers += ["95% interval", "q"]
-    rows = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for header in headers:
-        rows.add_column(header, justify="right", no_wrap=True)
-    # Last, so that it has all the width that the numbers leave.
-    rows.add_column("slice", overflow="fold")
+    rows = table_of(*headers, last="slice")
     for one, change in shown.rows:
         cells = [f"{one.size.n:,}", number_text(change.after.value)]
         cells += [number_text(reference_of(change))] if baseline else []

@@ -60,6 +60,7 @@ def summary_json(published: Published) -> dict[str, Any]:
             for one in document.findings
         ],
         "coverage": [one.model_dump(mode="json") for one in document.coverage],
+        "parity": [one.model_dump(mode="json") for one in document.parity],
         "drift": list(document.dataset.drift),
         "warnings": list(document.testing.warnings),
         "explanation": list(published.explanation),

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.pipelines.show.slice_tables import show
-from slicebeam.pipelines.show.summary_json import summary_json
 from slicebeam.pipelines.show.terminal_text import guarded, json_line
 from slicebeam.transforms.secrets.variables import redacted
 
@@ -34,11 +32,9 @@ _POLL_SECONDS = 0.2
 class Terminal:
     """Shows a run: a bar where stderr is a terminal, plain lines otherwise.
 
-    Parameters
-    ----------
-    as_json : print the summary as JSON on stdout instead of the table
-    events : log for a scheduler, which gets everything in place of the terminal
-    report : ``findings``, or ``all`` for the table of the worst slices
+    ``as_json``: print the summary as JSON on stdout instead of the table. ``events``: log for a
+    scheduler, which gets everything in place of the terminal. ``report``: ``findings``, or ``all``
+    for the table of the worst slices.
     """
 
     def __init__(
@@ -133,8 +129,12 @@ class Terminal:
         """Print what was found."""
         self.stop()
         if self.as_json:
+            from slicebeam.pipelines.show.summary_json import summary_json
+
             sys.stdout.write(json_line(summary_json(published)) + "\n")
         elif not self.quiet:
+            from slicebeam.pipelines.show.slice_tables import show
+
             show(published, self.report)
 
     def judged(self, gate: Gate | None) -> int:

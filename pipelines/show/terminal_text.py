@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType
     from rich.segment import Segment
+    from rich.table import Table
 
 # Control characters except for line ends, and what changes the direction of a text.
 _STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -77,3 +78,16 @@ class _Guarded:
                 yield one
             else:
                 yield Segment(_STEERING.sub(_SHOWN, one.text), one.style)
+
+
+def table_of(*numbers: str, last: str | None = None) -> Table:
+    """Return a table with columns of numbers, and a last one that has all the width they leave."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for header in numbers:
+        table.add_column(header, justify="right", no_wrap=True)
+    if last is not None:
+        table.add_column(last, overflow="fold")
+    return table

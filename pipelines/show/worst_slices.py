@@ -24,9 +24,8 @@ def reference_of(change: Change) -> float | None:
 class MetricRows(NamedTuple):
     """The shown slices of a metric, with its change on each, and the number of others.
 
-    Attributes
-    ----------
-    folded : discovered slices left out ahead of the last row, as most of their examples are above
+    ``folded``: discovered slices left out ahead of the last row, as most of their examples are
+    above.
     """
 
     metric: str

@@ -43,15 +43,7 @@ def with_tfma(
     engine: Engine,
     say: Callable[[Stage], None],
 ) -> tuple[SearchChangeList, list[TfmaMessage]]:
-    """Return the document with what TFMA says of its slices, and TFMA's messages.
-
-    Raises
-    ------
-    InputError
-        A metric is not possible, or a column is not there or holds no numbers.
-    EngineError
-        The engine or the storage failed.
-    """
+    """Return the document with what TFMA says of its slices, and TFMA's messages."""
     config = evaluation.config
     slices = [one for one in document.slices if isinstance(one.definition, PredicateDefinition)]
     seconds = seconds_of(evaluation, prepared.rows + sum(one.size.n for one in slices))

@@ -55,13 +55,9 @@ _READ = ("metrics", "plots", "attributions", "validations")
 class Exported:
     """What was written.
 
-    Attributes
-    ----------
-    folder : where
-    slices : how many slices, besides all examples
-    derived : columns that the data does not have, by which some slices are named
-    is_ok : what `tfma.load_validation_result` says
-    notes : what the user should know
+    ``folder``: where. ``slices``: how many slices, besides all examples. ``derived``: columns that
+    the data does not have, by which some slices are named. ``is_ok``: what
+    `tfma.load_validation_result` says. ``notes``: what the user should know.
     """
 
     folder: str
@@ -74,18 +70,8 @@ class Exported:
 def export_changelist(changelist: str, folder: str, judge: Judge) -> Exported:
     """Write a ChangeList as an output folder of TFMA.
 
-    Parameters
-    ----------
-    changelist : path of a document, or of its folder for the last revision
-    folder : where; made if it is not there
-    judge : returns whether a document passes, and why not
-
-    Raises
-    ------
-    InputError
-        TFMA is not installed, there is no such document, or the folder holds somebody else's results.
-    EngineError
-        Storage failed.
+    ``changelist``: path of a document, or of its folder for the last revision. ``folder``: where;
+    made if it is not there. ``judge``: returns whether a document passes, and why not.
     """
     uri = base_of(changelist, "OUTPUT")
     document = read_search(uri, "OUTPUT")

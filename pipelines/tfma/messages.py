@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import FileError
-from slicebeam.pipelines.changelist.reading import file_of
+from slicebeam.pipelines.changelist.reading import TFMA_TABLE, file_of
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.storage import open_input, storage_errors
 
@@ -17,19 +17,15 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
 
-TFMA_TABLE = "tfma.parquet"
 _SCHEMA = pa.schema([("kind", pa.string()), ("slice_id", pa.string()), ("content", pa.binary())])
 
 
 class TfmaMessage(NamedTuple):
     """A message of TFMA's output, serialized.
 
-    Attributes
-    ----------
-    kind : ``metrics`` (a MetricsForSlice), ``plots`` (a PlotsForSlice) or ``validation`` (a
-        ValidationResult)
-    slice_id : None for all examples and for a validation
-    content : the message, whose models are ``candidate`` and ``baseline``, or nameless
+    ``kind``: ``metrics`` (a MetricsForSlice), ``plots`` (a PlotsForSlice) or ``validation`` (a
+    ValidationResult). ``slice_id``: None for all examples and for a validation. ``content``: the
+    message, whose models are ``candidate`` and ``baseline``, or nameless.
     """
 
     kind: str
@@ -44,13 +40,7 @@ def write_messages(stream: Any, messages: Sequence[TfmaMessage]) -> None:
 
 
 def read_messages(uri: str, document: SearchChangeList) -> list[TfmaMessage]:
-    """Return the messages of the file that a document names; none where it names none.
-
-    Raises
-    ------
-    FileError
-        The file is not beside the document, or is another run's.
-    """
+    """Return the messages of the file that a document names; none where it names none."""
     named = (document.files or {}).get(TFMA_TABLE.partition(".")[0])
     if named is None:
         return []

@@ -31,10 +31,8 @@ _SECONDS_OF_EXAMPLE = 3e-4
 class Evaluation:
     """What TFMA is asked to evaluate.
 
-    Attributes
-    ----------
-    config : the run's options
-    plan : of the EvalConfig; None for metrics of ``--metric`` only
+    ``config``: the run's options. ``plan``: of the EvalConfig; None for metrics of ``--metric``
+    only.
     """
 
     config: RunConfig
@@ -173,13 +171,7 @@ def _add_metric(message: Any, spec: Any) -> None:
 
 
 def evaluation_of(config: RunConfig) -> Evaluation | None:
-    """Return what TFMA has to evaluate in a run, after it was checked; None for nothing.
-
-    Raises
-    ------
-    InputError
-        TFMA is not installed, or a metric is not possible.
-    """
+    """Return what TFMA has to evaluate in a run, after it was checked; None for nothing."""
     uri = getattr(config, "eval_config", None)
     plan = None if uri is None else eval_plan(uri)
     evaluation = Evaluation(config, plan)

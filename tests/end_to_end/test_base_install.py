@@ -16,7 +16,7 @@ import pytest
 
 from tests import base_install
 from tests.tfrecord_files import example, frame
-from tests.transforms.encode.test_inputs import COLUMNS, ROWS, USELESS, with_roles
+from tests.transforms.encode.test_sources import COLUMNS, ROWS, USELESS, with_roles
 
 ROOT = Path(__file__).parent.parent.parent
 WORDS = ("good", "awful", "slow", "great", "poor")

@@ -57,24 +57,21 @@ class Rows:
         rows = rows & self.kept
         return float((self.weight * self.target)[rows].sum() / self.weight[rows].sum())
 
-    def expected(self, members, rows):
-        """The mean over some rows of what a model of membership, fitted to all rows, expects."""
+    def fitted(self, members):
+        """What a model of membership, fitted to all rows of the denominator, expects of each."""
         X = np.stack([self.kept * 1.0, *members], axis=1)[self.kept]
         w, t = self.weight[self.kept], self.target[self.kept]
         if not members:
-            fitted = np.full(t.size, np.average(t, weights=w))
-        elif self.is_rate:
+            return np.full(t.size, np.average(t, weights=w))
+        if self.is_rate:
             model = LogisticRegression(C=np.inf, solver="newton-cholesky", tol=1e-13, max_iter=500)
             # Rows that are alike are fitted as one.
             code = np.column_stack([t, X[:, 1:]]) @ 2.0 ** np.arange(X.shape[1])
             _, one, of = np.unique(code, return_index=True, return_inverse=True)
             model.fit(X[one, 1:], t[one], np.bincount(of, w))
-            fitted = model.predict_proba(X[:, 1:])[:, 1]
-        else:
-            root = np.sqrt(w)
-            fitted = X @ np.linalg.lstsq(X * root[:, None], t * root, rcond=None)[0]
-        own = rows[self.kept]
-        return float((w * fitted)[own].sum() / w[own].sum())
+            return model.predict_proba(X[:, 1:])[:, 1]
+        root = np.sqrt(w)
+        return X @ np.linalg.lstsq(X * root[:, None], t * root, rcond=None)[0]
 
 
 def _members(found, frame, finding):
@@ -155,7 +152,9 @@ def test_findings_equal_a_model_of_the_rows(case, table, tmp_path):
             assert one["n"] == (inside & rows.kept).sum()
             assert one["value"] == pytest.approx(rows.value(rows.mean(inside)), rel=1e-9, abs=1e-10)
             # scikit-learn stops at gradients of 1e-13 of the mean loss.
-            expected = rows.value(rows.expected(members, inside))
+            fitted, own_rows = rows.fitted(members), inside[rows.kept]
+            weights = rows.weight[rows.kept][own_rows]
+            expected = rows.value(np.average(fitted[own_rows], weights=weights))
             assert one["expected"] == pytest.approx(expected, rel=2e-8, abs=1e-9)
             assert one["difference"] == pytest.approx(one["value"] - one["expected"], abs=1e-15)
             is_harm = (one["difference"] > 0) == (metric == "log_loss")
@@ -164,7 +163,9 @@ def test_findings_equal_a_model_of_the_rows(case, table, tmp_path):
             assert low <= one["difference"] <= high
             assert low < high
             counts = rows.is_rate and metric != "f1" and "weight" not in options
-            _check_corrected(found.document, one, counts=counts)
+            variances = (fitted * (1.0 - fitted))[own_rows]
+            null_error = np.sqrt(variances.sum()) / one["n"] if counts else None
+            _check_corrected(found.document, one, null_error)
             members.append(inside)
             held = np.any(members, axis=0)
             outside = rows.value(rows.mean(~held))
@@ -185,26 +186,27 @@ def test_findings_equal_a_model_of_the_rows(case, table, tmp_path):
     assert len(ranks) == len({one["slice_id"] for one in findings})
 
 
-def _check_corrected(document, one, *, counts):
+def _check_corrected(document, one, null_error):
     """By the p-value that the finding has, and the largest that it could have.
 
-    Of counts by the gain too, which is 0 where the log-likelihood ratio is that of the number of tests.
+    That of counts is also bound by the gain, which is 0 where the log-likelihood ratio is that of the
+    number of tests.
     """
+    shown = one["corrected"]
+    assert shown["low"] <= shown["difference"] <= shown["high"]
+    assert 0 < shown["difference"] / one["difference"] <= 1 + 1e-9
+    if null_error is None:
+        return
     tests = document["testing"]["tested_per_level"]
     (size,) = [s["cross_size"] for s in document["slices"] if s["slice_id"] == one["slice_id"]]
     z, c = stats.norm.isf([one["p_value"], 0.05 / len(tests) / tests[size - 1]])
-    if counts:
-        pairs = (value := one["value"], one["expected"]), (1 - value, 1 - one["expected"])
-        ratio = one["n"] * sum(special.rel_entr(*pair) for pair in pairs)
-        c = max(c, z * np.sqrt(np.log(tests[size - 1]) / ratio))
-    wanted = corrected.difference(one["difference"], one["interval"], z, c)
-    shown = one["corrected"]
-    if counts:
-        # A rate is between 0 and 1.
-        wanted = np.clip(wanted, -one["expected"], 1 - one["expected"])
-        assert list(shown.values()) == pytest.approx(wanted, rel=1e-6)
-    assert abs(shown["difference"]) <= abs(wanted[0]) * (1 + 1e-6)
-    assert abs(wanted[0]) <= abs(one["difference"])
+    pairs = (value := one["value"], one["expected"]), (1 - value, 1 - one["expected"])
+    ratio = one["n"] * sum(special.rel_entr(*pair) for pair in pairs)
+    c = max(c, z * np.sqrt(np.log(tests[size - 1]) / ratio))
+    wanted = corrected.difference(one["difference"], one["interval"], z, c, null_error)
+    # A rate is between 0 and 1.
+    wanted = np.clip(wanted, -one["expected"], 1 - one["expected"])
+    assert list(shown.values()) == pytest.approx(wanted, rel=1e-6)
 
 
 def _check_coverage_of_the_slices(document, frame, rows, *, weighted):

@@ -1,24 +1,19 @@
 """Every metric of a search, held against scikit-learn, scipy and pandas on the raw rows."""
 
-import pickle
-import re
 import warnings
 
-import joblib
 import numpy as np
 import pandas as pd
 import pytest
 from sklearn import metrics as sk
-from sklearn.compose import make_column_transformer
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MultiLabelBinarizer, OneHotEncoder
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.preprocessing import MultiLabelBinarizer
 
 from slicebeam.metrics.errors import InputError
 from tests.conftest import slow
+from tests.refusals import refuses
 from tests.running import rows_of, search
 
-# One of each kind: tests/metrics/measures/test_metric_values.py has the formulas of all.
+# One of each kind: tests/metrics/test_metric.py has the formulas of all.
 BINARY = ("accuracy", "precision", "f1", "fpr", "mcc", "log_loss", "recall_micro")
 BINARY += ("calibration_in_the_large",)
 # The same for every model, so that two models cannot be compared by it.
@@ -284,12 +279,44 @@ def test_lists_of_scores_and_of_labels(tmp_path):
     assert {one["metric"] for one in found.document["findings"]} == set(classes["metric"])
     two = search(tmp_path / "b", baseline_score="scores_old", **classes, **options)
     assert check_values(two, frame, of_lists(""), of_lists("_old")) == 3
+    # As a column for each class the scores are the same, and the columns name the classes.
+    names = {side: [f"p{side}_{name}" for name in ("ant", "bee", "cat")] for side in ("", "_old")}
+    for side, columns in names.items():
+        frame[columns] = frame["scores" + side].tolist()
+    frame.to_parquet(tmp_path / "data.parquet")
+    classes |= {"score": ",".join(names[""]), "score_classes": ()}
+    three = search(tmp_path / "e", baseline_score=",".join(names["_old"]), **classes, **options)
+    assert three.slices_bytes == two.slices_bytes
     queries = {"label": "gains", "score": "scores", "baseline_score": "scores_old"}
     two = search(tmp_path / "d", metric=("ndcg:2",), **queries, **options)
     assert check_values(two, frame, of_lists(""), of_lists("_old")) == 3
     sets = {"label": "truth", "prediction": "tags", "metric": ("jaccard", "hamming")}
     two = search(tmp_path / "c", baseline_prediction="tags_old", **sets, **options)
     assert check_values(two, frame, of_lists(""), of_lists("_old")) == 3
+
+
+def test_scores_of_classes_that_are_refused(tmp_path):
+    frame = pd.DataFrame({"f": range(6), "y": list("ababab")})
+    frame[["p_a", "p_b", "q_a"]] = [0.25, 0.75, 0.25]
+    frame["lists"] = [[0.25, 0.75]] * 4 + [[1.0, 0.0, 0.0]] * 2
+    for name, value in (("p_none", np.nan), ("p_much", 0.5)):
+        frame[name] = frame["p_b"].mask(frame["f"] == 4, value)
+    options = {"data": (str(tmp_path / "data.parquet"),), "label": "y", "score": "p_a,p_b"}
+    options |= {"metric": ("brier_multiclass",), "chunk_rows": 2}
+    for number, (own, message) in enumerate((
+        ({"score": "p_a,p_much", "score_classes": ("a", "b")}, "score column 'p_a,p_much' holds 0.75 in row 5 of .*add up to 1; divide by the sum"),
+        ({"score": "p_a,p_none", "score_classes": ("a", "b")}, "column 'p_a,p_none' has a list with a missing number in row 5 of"),
+        ({"score": "p_a,p_c"}, "--score: unknown column 'p_c'; did you mean"),
+        ({"score": "p_a,y"}, "--score: column 'y' is string, but a score is a number"),
+        ({"score": "q_a,p_b"}, "label 'y' holds 'a' in row 1 .*its classes are q_a, p_b; name them by --score-classes"),
+        ({"baseline_score": "p_b,p_a"}, "--score has the classes a, b, and --baseline-score b, a; name the same ones"),
+        ({"features": ("f", "p_a")}, "--features: 'p_a' is the label, a prediction, a score"),
+        ({"score": "lists", "label": "f"}, "label 'f' holds 2 in row 3 .*its classes are 0, 1"),
+        ({"score": "lists", "label": "zero"}, "score column 'lists' holds 2 numbers in row 1 of .*data.parquet, but 3 in row 5 of .*data.parquet; each class has one"),
+        ({"score": "lists", "score_classes": ("a", "b")}, "--score-classes names 2 classes, but --score has 3 numbers in row 5 of"),
+    )):  # fmt: skip
+        frame.assign(zero=0).to_parquet(tmp_path / "data.parquet")
+        refuses(InputError, message, search, tmp_path / f"{number}", **{**options, **own})
 
 
 @pytest.mark.parametrize(("compared", "most"), [(False, 64), (True, 16)])
@@ -302,117 +329,6 @@ def test_macro_averages_of_too_many_classes(tmp_path, *, compared, most):
     options |= {"baseline_prediction": "old"} if compared else {}
     with pytest.raises(InputError, match=f"have {most + 1} classes.*for at most {most} classes"):
         search(tmp_path / "out", **options)
-
-
-FEATURES = ["age", "hours-per-week", "sex", "workclass"]
-
-
-class Stubborn:
-    def predict(self, frame):
-        raise ValueError(f"I do not like\n{len(frame)} rows")
-
-
-class Fractions:
-    def predict(self, frame):
-        return frame["age"].to_numpy() / 100
-
-
-class Wide:
-    """A model that predicts a probability for each class."""
-
-    def predict(self, frame):
-        return np.ones((len(frame), 2))
-
-
-def fitted(adult, features):
-    words = [name for name in features if not pd.api.types.is_numeric_dtype(adult[name])]
-    one_hot = OneHotEncoder(handle_unknown="ignore")
-    encode = make_column_transformer((one_hot, words), remainder="passthrough")
-    model = make_pipeline(encode, DecisionTreeClassifier(max_depth=4, random_state=0))
-    return model.fit(adult[features].iloc[:2000], adult["income"].iloc[:2000])
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory, adult):
-    folder = tmp_path_factory.mktemp("models")
-    few = adult[[*FEATURES, "income"]].iloc[:6000]
-    new, old = fitted(adult, FEATURES), fitted(adult, ["age", "sex"])
-    with (folder / "new.pkl").open("wb") as stream:
-        pickle.dump(new, stream)
-    joblib.dump(old, folder / "old.joblib")
-    predicted = few.assign(new=new.predict(few[FEATURES]), old=old.predict(few[["age", "sex"]]))
-    few.to_parquet(folder / "data.parquet", row_group_size=2500)
-    predicted.to_parquet(folder / "predicted.parquet")
-    return {"folder": folder, "data": (str(folder / "data.parquet"),), "label": "income"}
-
-
-def test_a_model_is_its_predictions(tmp_path, data):
-    folder = data["folder"]
-    options = {"label": "income", "alternative": "both", "max_cross_size": 2, "chunk_rows": 1000}
-    models = {"model": str(folder / "new.pkl"), "baseline_model": str(folder / "old.joblib")}
-    by_model = search(tmp_path / "model", data=data["data"], **models, **options)
-    columns = {"prediction": "new", "baseline_prediction": "old", **options}
-    by_column = search(tmp_path / "column", data=folder / "predicted.parquet", **columns)
-    assert by_model.slices_bytes == by_column.slices_bytes
-    assert by_model.document["slices"] == by_column.document["slices"]
-    assert by_model.document["slices"]
-    models = {one["role"]: one["model_uri"] for one in by_model.document["models"]}
-    assert models == {"after": str(folder / "new.pkl"), "before": str(folder / "old.joblib")}
-
-
-def test_a_model_without_names_of_columns_reads_the_features(tmp_path, data, adult):
-    numbers = ["age", "hours-per-week"]
-    train = adult.iloc[:500]
-    model = DecisionTreeClassifier(max_depth=3, random_state=0)
-    model.fit(train[numbers].to_numpy(), train["income"])
-    joblib.dump(model, tmp_path / "plain.joblib")
-    frame = pd.read_parquet(data["data"][0])
-    frame["p"] = model.predict(frame[numbers].to_numpy())
-    frame.to_parquet(tmp_path / "data.parquet")
-    options = {"data": (str(tmp_path / "data.parquet"),), "label": "income", "features": numbers}
-    with warnings.catch_warnings():
-        # It is given no names either, of which it would warn.
-        warnings.simplefilter("error", UserWarning)
-        one = search(tmp_path / "a", model=str(tmp_path / "plain.joblib"), **options)
-    assert one.slices_bytes == search(tmp_path / "b", prediction="p", **options).slices_bytes
-
-
-GONE = None
-# Content of the file and its name, and what is said of it.
-REFUSED = {
-    "gone": (GONE, "m.pkl", "no such file"),
-    "no pickle": (b"I am no joblib file", "m.joblib", "not readable as a pickle"),
-    "no model": (pickle.dumps({"a": 1}), "m.pkl", "a dict has no predict method"),
-    "no package": (b"cno_such_package\nModel\n.", "m.pkl", "a package that it needs is missing.*no_such_package"),
-    "fails": (pickle.dumps(Stubborn()), "m.pkl", "failed on the columns age, .*: I do not like$"),
-    "no classes": (pickle.dumps(Fractions()), "m.pkl", "does not contain classes of the label's type: Float value 0."),
-    "a matrix": (pickle.dumps(Wide()), "m.pkl", "not one class per row"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_models_that_are_refused(what, tmp_path, data):
-    content, name, message = REFUSED[what]
-    if content is not GONE:
-        (tmp_path / name).write_bytes(content)
-    assert re.search(message, refused(tmp_path / name, data))
-
-
-def refused(model, data):
-    output = model.parent / "out"
-    with pytest.raises(InputError) as caught:
-        search(output, data=data["data"], label="income", model=str(model))
-    assert not (output / "changelist.json").exists()
-    assert "\n" not in str(caught.value)
-    assert str(model) in str(caught.value)
-    return str(caught.value)
-
-
-def test_columns_that_the_model_misses(tmp_path, data, adult):
-    renamed = adult.rename(columns={"hours-per-week": "hours_per_week"})
-    joblib.dump(fitted(renamed, ["age", "hours_per_week", "sex"]), tmp_path / "m.joblib")
-    message = refused(tmp_path / "m.joblib", data)
-    assert "unknown column 'hours_per_week'; did you mean 'hours-per-week'?" in message
 
 
 CLASSES = np.array(["ant", "bee", "cat", "dog"])

@@ -1,9 +1,8 @@
 """Searches whose data, work folder and output are in object storage, undisturbed and disturbed."""
 
 import json
+import os
 import pickle
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,6 @@ from sklearn.tree import DecisionTreeClassifier
 from slicebeam.pipelines.cli import run
 from tests.conftest import google_first, own_stores, s3_first, slow
 from tests.gcs_server import FORBIDDEN
-from tests.object_stores import ROOT
 from tests.running import names_of, read, refused, search
 from tests.storage_faults import Fault
 from tests.tfrecord_files import example, frame
@@ -31,12 +29,6 @@ PUBLISHED = ["out/changelist.json", "out/slices.parquet"]
 def arguments(data, output, **options):
     given = {"data": data, "output": output, "features": ",".join(FEATURES), **OPTIONS, **options}
     return ["search", *(f"--{key.replace('_', '-')}={value}" for key, value in given.items())]
-
-
-def process(given):
-    """Start the command as a user would, in the environment of the test."""
-    command = [sys.executable, "-m", "slicebeam.pipelines.cli", *given, "--quiet"]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
 
 def published(bucket, folder, key="out"):
@@ -235,15 +227,18 @@ def test_data_that_changed_since_the_run_began(bucket, data, stopped, adult, cap
     [("iteration-1", "out/_work", (3,)), ("domains.json", "data/adult.parquet", (2, 3))],
     ids=["work folder", "data"],
 )
-def test_what_is_deleted_during_the_run_is_named(bucket, data, proxy, moment, prefix, codes):
+def test_what_is_deleted_during_the_run_is_named(
+    commands, bucket, data, proxy, moment, prefix, codes
+):
     gate = proxy.add(Fault("gate", method="PUT|POST", path=f"_work.*{moment}", times=1))
-    running = process(arguments(data, f"{bucket.uri}/out"))
+    given = [*arguments(data, f"{bucket.uri}/out"), "--quiet"]
+    running = commands.start(given, environment=os.environ)
     proxy.wait_for(gate, 1, running)
     for key in bucket.keys(prefix):
         bucket.delete(key)
     gate.gate.set()
-    _, message = running.communicate(timeout=120)
-    assert running.returncode in codes, message
+    code, message = (ended := running.ended(120)).code, ended.said
+    assert code in codes, message
     assert 1 <= len(message.splitlines()) <= 2
     assert f"{bucket.uri}/{prefix}" in message
     assert "Traceback" not in message

@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from slicebeam.pipelines.cli import run
-from tests.waiting_jobs import command, search_at_work
+from tests.waiting_jobs import command, forked_search_at_work
 
 
 @pytest.fixture
@@ -44,20 +44,20 @@ def test_a_full_disk_publishes_nothing_and_can_be_resumed(small_disk, adult_path
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["direct", "direct_multi"])
 @pytest.mark.parametrize("stage", ["encode", "iteration-1"])
-def test_interrupted(tmp_path, adult_path, engine, stage):
+def test_interrupted(commands, tmp_path, adult_path, engine, stage):
     """Ctrl-C ends with 130 and one line, leaves no process, and the run can be resumed."""
     output = tmp_path / "out"
-    process, workers = search_at_work(tmp_path, adult_path, engine, stage)
+    search, workers = forked_search_at_work(commands, tmp_path, adult_path, engine, stage)
     # Two workers, and the process that they are forked from.
     assert len(workers) == (3 if engine == "direct_multi" else 0)
-    process.send_signal(signal.SIGINT)
-    _, message = process.communicate(timeout=60)
-    assert process.returncode == 130, message
+    search.send(signal.SIGINT)
+    ended = search.ended(60)
+    assert ended.code == 130, ended
     said = "slicebeam: interrupted; a search continues with the same options and --resume"
-    assert message.strip() == said
+    assert ended.said.strip() == said
     assert not (output / "changelist.json").exists()
     _, alive = psutil.wait_procs(workers, timeout=10)
     assert not alive
     if engine == "direct":
-        subprocess.run([*command(output, adult_path, engine), "--resume"], check=True)
+        assert run([*command(output, adult_path, engine)[3:], "--resume"]) == 0
         assert (output / "changelist.json").exists()

@@ -2,12 +2,11 @@
 
 import ast
 import json
+import os
 import re
 import runpy
 import shlex
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -296,18 +295,17 @@ def test_what_is_common_holds_for_each_step(placed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seen", ["search/changelist.json", "discover/_work/run.json", "shift"])
-def test_a_killed_run_continues(seen, placed, capsys):
+def test_a_killed_run_continues(seen, commands, placed, capsys):
     """Killed between the steps, or within one: what is finished is kept."""
     search = placed / DAYS[1] / "search"
     words = ["run", str(STEPS), "--date", DAYS[1], "--quiet"]
-    code = f"import slicebeam.pipelines.cli as cli; cli.run({words!r})"
-    with subprocess.Popen([sys.executable, "-c", code]) as process:
-        while process.poll() is None and (
-            not (placed / DAYS[1] / seen).exists() or (search / "_work").exists()
-        ):
-            time.sleep(0.005)
-        process.kill()
-    assert process.returncode == -signal.SIGKILL
+    running = commands.start(words, environment=os.environ, folder=Path.cwd())
+    while running.runs() and (
+        not (placed / DAYS[1] / seen).exists() or (search / "_work").exists()
+    ):
+        time.sleep(0.005)
+    running.send(signal.SIGKILL)
+    assert running.ended().code == -signal.SIGKILL
     before = (search / "changelist.json").stat().st_mtime_ns
     assert run([*words, "--resume"]) == 1
     assert (search / "changelist.json").stat().st_mtime_ns == before

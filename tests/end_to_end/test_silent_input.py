@@ -2,17 +2,13 @@
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pytest
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.api import search as api_search
 from slicebeam.pipelines.cli import run
-from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
-from slicebeam.transforms.encode.learn_domains import learn_domain
-from slicebeam.transforms.encode.value_counts import ValueCounts
 from tests.refusals import refuses
-from tests.running import read, refused, search
+from tests.running import refused, search
 
 ROWS = 600
 ROLES = {"label": "label", "prediction": "pred", "max_cross_size": 1}
@@ -62,56 +58,10 @@ def test_distinct_ids_and_groups_are_not(tmp_path):
         assert not any("more than once" in one for one in warnings(found))
 
 
-def learned(values, *, named=False):
-    unique, counts = np.unique(np.array(values), return_counts=True)
-    counted = ValueCounts(pa.array(unique.tolist()), counts, 0, len(values))
-    return learn_domain("x", counted, bins=10, top_values=100, named=named)
-
-
-def test_ids_of_pairs_are_left_out():
-    pairs = np.repeat(np.arange(1000), 2)
-    for values in (pairs.tolist(), [f"user {one}" for one in pairs]):
-        left = learned(values)
-        assert isinstance(left, LeftOutColumn)
-        begins = "1,000 distinct values in 2,000, about twice each: an id of pairs"
-        assert left.reason.startswith(begins)
-        assert "--features" in left.reason
-        assert isinstance(learned(values, named=True), FeatureDomain)
-    # Some lost their partner, some have a third.
-    some = np.concatenate([pairs[60:], np.arange(500, 530)])
-    assert isinstance(learned(some.tolist()), LeftOutColumn)
-    assert isinstance(learned([f"user {one}" for one in some]), LeftOutColumn)
-
-
-def test_measurements_that_repeat_as_seldom_stay():
-    rng = np.random.default_rng(3)
-    for most in (500, 1000, 2000, 10_000, 10**6):
-        assert isinstance(learned(rng.integers(0, most, 2000).tolist()), FeatureDomain), most
-    # Some names are frequent, though most occur about twice.
-    names = [f"name {one}" for one in np.repeat(np.arange(900), 2)] + ["Miller"] * 200
-    assert isinstance(learned(names), FeatureDomain)
-
-
 def test_one_score_with_two_decisions_is_a_comparison(tmp_path):
     both = {"score": "score", "baseline_score": "score", "baseline_prediction": "old"}
     found = search(tmp_path / "out", data=saved(tmp_path, examples()), **ROLES, **both)
     assert not any("agree" in one for one in warnings(found))
-
-
-@pytest.mark.parametrize("metric", [("accuracy",), ("auc", "log_loss"), ("f1_macro",), ("mae",)])
-def test_models_that_agree_everywhere_are_noted(tmp_path, metric):
-    frame = examples().assign(copy=lambda one: one["pred"], score2=lambda one: one["score"])
-    options = ROLES | {"metric": metric, "baseline_prediction": "copy", "chunk_rows": 100}
-    options |= {"features": ("place",)}
-    if metric[0] == "auc":
-        options |= {"score": "score", "baseline_score": "score2", "replicates": 10}
-    said = "The two models agree on every example, so nothing can have changed."
-    found = search(tmp_path / "out", data=saved(tmp_path, frame), **options)
-    assert said in warnings(found)
-    frame.loc[ROWS - 1, "copy"] = 1 - frame.loc[ROWS - 1, "copy"]
-    frame.loc[ROWS - 1, "score2"] = 0.5
-    found = search(tmp_path / "other", data=saved(tmp_path, frame), **options)
-    assert said not in warnings(found)
 
 
 WRONG = {
@@ -212,9 +162,6 @@ def test_auc_alone_takes_any_scores(tmp_path):
     assert run([*arguments, f"--output={tmp_path}/out", "--features=f", "--metric=auc"]) == 0
 
 
-FLAGS = ("--label=label", "--prediction=pred", "--quiet")
-
-
 def with_zeros(zero=0.0):
     rng = np.random.default_rng(6)
     x = rng.choice([-2.5, zero, 0.5, 3.0], 600)
@@ -227,16 +174,3 @@ def data(tmp_path_factory):
     path = tmp_path_factory.mktemp("data") / "data.parquet"
     with_zeros().to_parquet(path)
     return path
-
-
-@pytest.mark.parametrize("kind", ["parquet", "csv"])
-def test_negative_zero_in_data_makes_the_same_slices(tmp_path, kind):
-    found = {}
-    for name, zero in (("plus", 0.0), ("minus", -0.0)):
-        frame = with_zeros(zero)
-        path = tmp_path / f"{name}.{kind}"
-        frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path)
-        assert run(["search", f"--data={path}", *FLAGS, f"--output={tmp_path}/{name}"]) == 0
-        found[name] = read(tmp_path / name).table
-    assert "x = 0" in found["plus"]["slice"].tolist()
-    pd.testing.assert_frame_equal(found["plus"], found["minus"])

@@ -1,6 +1,7 @@
 # ruff: noqa: F811  (fixtures are arguments)
 """Dataflow without a cloud: the whole way of a run, over a stand-in of the service and of storage."""
 
+import os
 import re
 import shutil
 import signal
@@ -27,11 +28,11 @@ from tests.dataflow_runs import (  # noqa: F401  (fixtures)
     SEARCH,
     bucket,
     command,
-    driver,
     engine_options,
     expected,
     service,
     wait_for,
+    workers,
 )
 from tests.dataflow_service import Fault
 from tests.object_stores import ROOT, free_port
@@ -96,14 +97,16 @@ def test_what_a_worker_says_of_data_is_told_in_words(bucket, service, adult_path
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", ["encode", "iteration-1"])
 @pytest.mark.parametrize("meanwhile", ["running", "finished", "failed"])
-def test_a_killed_driver_finds_a_job_again(bucket, service, adult_path, expected, stage, meanwhile):
+def test_a_killed_driver_finds_a_job_again(
+    bucket, service, adult_path, expected, stage, meanwhile, commands
+):
     """What runs is waited for, what is finished is taken, and what failed is sent anew."""
     arguments = command(bucket, service, bucket.upload(adult_path), ALL_JOBS)
     service.held = stage
-    process = driver(arguments)
-    job = wait_for(service, stage, process)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    driver = commands.start(arguments, environment=os.environ)
+    job = wait_for(service, stage, driver)
+    driver.send(signal.SIGKILL)
+    assert driver.ended().code == -signal.SIGKILL
     if meanwhile == "failed":
         service.fail(job, "Workflow failed. Causes: quota exceeded.")
     if meanwhile == "finished":
@@ -137,7 +140,9 @@ def test_jobs_of_a_stage(end):
 
 
 @pytest.mark.slow
-def test_a_job_of_another_plan_is_ended_first(bucket, service, adult_path, tmp_path, monkeypatch):
+def test_a_job_of_another_plan_is_ended_first(
+    bucket, service, adult_path, tmp_path, monkeypatch, commands
+):
     """Other workers make other blocks: a job that counts the earlier ones is of no use."""
     # Too many features for one table.
     more = ["--features=race,relationship,workclass,marital-status,native-country"]
@@ -146,10 +151,10 @@ def test_a_job_of_another_plan_is_ended_first(bucket, service, adult_path, tmp_p
     assert run(direct) == 0
     arguments = [*command(bucket, service, bucket.upload(adult_path), ALL_JOBS), *more]
     service.held = "iteration-1"
-    process = driver(arguments)
-    job = wait_for(service, "iteration-1", process)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    driver = commands.start(arguments, environment=os.environ)
+    job = wait_for(service, "iteration-1", driver)
+    driver.send(signal.SIGKILL)
+    assert driver.ended().code == -signal.SIGKILL
     # So little work is else one block, however many workers there are.
     monkeypatch.setattr(counting_plan, "BLOCK_SECONDS", 0.001)
     resumed = [*arguments, "--runner-option=num_workers=7", "--resume"]
@@ -170,14 +175,15 @@ def test_a_job_of_another_plan_is_ended_first(bucket, service, adult_path, tmp_p
 
 
 @pytest.mark.slow
-def test_interrupt_cancels_the_job(bucket, service, adult_path):
+def test_interrupt_cancels_the_job(bucket, service, adult_path, commands):
     service.held = "domains"
-    process = driver(command(bucket, service, bucket.upload(adult_path), ALL_JOBS))
-    job = wait_for(service, "domains", process)
-    process.send_signal(signal.SIGINT)
-    _, message = process.communicate(timeout=60)
-    assert process.returncode == 130, message
-    assert message.startswith("slicebeam: interrupted")
+    arguments = command(bucket, service, bucket.upload(adult_path), ALL_JOBS)
+    driver = commands.start(arguments, environment=os.environ)
+    job = wait_for(service, "domains", driver)
+    driver.send(signal.SIGINT)
+    ended = driver.ended(60)
+    assert ended.code == 130, ended
+    assert ended.said.startswith("slicebeam: interrupted")
     assert job.state == "JOB_STATE_CANCELLED"
 
 

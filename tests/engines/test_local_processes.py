@@ -1,6 +1,7 @@
 """Worker processes share the elements of a job, and end with the run, however it ends, and it with them."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -13,12 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from tests.conftest import slow
 from tests.object_stores import ROOT
 from tests.refusals import refuses
 from tests.running import search
-from tests.waiting_jobs import command, search_at_work
+from tests.waiting_jobs import command, forked_search_at_work
 
 
 def children(*, recursive=False):
@@ -167,11 +169,12 @@ def test_nothing_heavy_is_loaded_before_they_start():
 
 
 @pytest.mark.slow
-def test_a_killed_run_leaves_no_worker(tmp_path, adult_path):
-    process, workers = search_at_work(tmp_path, adult_path, "direct_multi", "iteration-1")
+def test_a_killed_run_leaves_no_worker(commands, tmp_path, adult_path):
+    how = "direct_multi", "iteration-1"
+    search, workers = forked_search_at_work(commands, tmp_path, adult_path, *how)
     assert len(workers) == 3
-    process.kill()
-    process.communicate(timeout=60)
+    search.send(signal.SIGKILL)
+    assert search.ended(60).code == -signal.SIGKILL
     _, alive = psutil.wait_procs(workers, timeout=20)
     assert not alive
 
@@ -197,17 +200,18 @@ def test_a_job_with_bundles_is_shared_too(engine, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_killed_worker_is_a_line_and_the_run_is_resumed(tmp_path, adult_path):
+def test_a_killed_worker_is_a_line_and_the_run_is_resumed(commands, tmp_path, adult_path):
     output = tmp_path / "out"
-    process, workers = search_at_work(tmp_path, adult_path, "direct_multi", "iteration-1")
+    how = "direct_multi", "iteration-1"
+    search, workers = forked_search_at_work(commands, tmp_path, adult_path, *how)
     workers[-1].kill()
-    _, message = process.communicate(timeout=60)
-    assert process.returncode == 3, message
-    first, second = message.strip().splitlines()
+    ended = search.ended(60)
+    assert ended.code == 3, ended
+    first, second = ended.said.strip().splitlines()
     assert first.startswith("slicebeam: ")
     assert "--resume" in second
     assert not (output / "changelist.json").exists()
     _, alive = psutil.wait_procs(workers, timeout=20)
     assert not alive
-    subprocess.run([*command(output, adult_path, "direct_multi"), "--resume"], check=True)
+    assert run([*command(output, adult_path, "direct_multi")[3:], "--resume"]) == 0
     assert (output / "changelist.json").exists()

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from slicebeam.transforms.storage.published_files import is_own_name
+from slicebeam.transforms.storage.publish import is_own_name
 from tests.running import Found, names_of, own_file, read
 
 ROOT = Path(__file__).parents[2]
@@ -70,6 +70,10 @@ class Command:
         except FileNotFoundError:
             return False
         return state != "Z"
+
+    def poll(self):
+        """Return how it has ended; None if it runs."""
+        return None if self.runs() else self.ended().code
 
     def stopped_when(self, condition):
         while self.runs():

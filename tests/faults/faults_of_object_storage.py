@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from slicebeam.transforms.storage.published_files import is_own_name
+from slicebeam.transforms.storage.publish import is_own_name
 from tests import storage_faults
 from tests.faults.faults import ADULT, CLEAR, EQUAL, Fault, same, verdict
 from tests.object_stores import Bucket, gcs_store, moto_store

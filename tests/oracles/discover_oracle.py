@@ -14,6 +14,7 @@ from sklearn.cluster import KMeans
 
 from tests.oracles import predicates
 from tests.oracles.significance import hypergeometric_mid_p, mcnemar_mid_p
+from tests.random_subsets import student_root
 
 EPS = 2.0**-52
 FLOOR = 0.05
@@ -141,18 +142,10 @@ def p_error(wrong, held):
 
 
 def p_paired(D, held):
-    """Return the two-sided p of Hall's corrected paired t.
-
-    The skewness is that of all examples; a slice's variance is at least what γ²/2 more values with
-    that of all would make it.
-    """
+    """Return the two-sided p of Student's t by the law of all changes."""
     own, n = D[held], int(held.sum())
-    skewness, spread = float(stats.skew(D)), D.var(ddof=1)
-    added = skewness**2 / 2
-    joined = ((n - 1) * own.var(ddof=1) + added * spread) / (n - 1 + added)
-    variance = max(own.var(ddof=1), joined)
-    t, G = own.mean() / np.sqrt(variance / n), skewness / np.sqrt(n)
-    return float(2 * stats.t.sf(abs(t + G * t**2 / 3 + G**2 * t**3 / 27 + G / 6), n - 1))
+    theta = own.sum() / np.sqrt(n * (own**2).sum())
+    return float(2 * stats.norm.sf(abs(student_root(D, 1.0 / D.size, theta, n))))
 
 
 def benjamini_hochberg(p, tests, factor=1.0):

@@ -4,11 +4,9 @@ import runpy
 from typing import NamedTuple
 
 import apache_beam as beam
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-from apache_beam.utils.timestamp import Timestamp
 
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.pipelines.api import FindSlices
@@ -141,6 +139,7 @@ def test_another_pipeline_begins_anew(table, rows, tmp_path):
 
 @pytest.mark.parametrize(("options", "message"), [
     ({"data": "x.parquet"}, "FindSlices takes no data: the examples are the PCollection"),
+    ({"confirm": 0.3}, "FindSlices takes no confirm: the examples of a PCollection have no order"),
     ({"runner_config": "flink"}, "takes no runner_config: the pipeline has its own runner"),
     ({"model": "m.pkl"}, "takes no model: put RunInference before it, and name the column"),
     ({"strategy": "priority"}, "takes no strategy: it visits every conjunction"),
@@ -166,24 +165,6 @@ def test_wrong_examples(table, tmp_path):
         find_slices._begun(config, [])
     with pytest.raises(ColumnError, match="--label: unknown column 'income'"):
         steps(tmp_path, [table.drop_columns(["income"])])
-
-
-def test_values_of_beam_and_missing_keys():
-    made = write_examples.table_of([{"a": Timestamp(1.5)}, {"b": 1, "a": None}])
-    assert made.schema == pa.schema([("a", pa.timestamp("us", "UTC")), ("b", pa.int64())])
-    assert made["b"].to_pylist() == [None, 1]
-    assert made["a"].cast(pa.int64()).to_pylist() == [1_500_000, None]
-
-
-def test_files_hold_about_a_chunk(table, tmp_path, monkeypatch):
-    monkeypatch.setattr(write_examples, "CHUNK_ROWS", 1000)
-    whole = table.set_column(0, "age", table["age"].cast(pa.int64()))
-    parts = [table.slice(0, 600), whole.slice(600, 600), whole.slice(1200, 100)]
-    files = [*write_examples.write_tables(tmp_path, (3, parts))]
-    assert files == sorted(map(str, tmp_path.iterdir()))
-    assert [pq.read_metadata(file).num_rows for file in files] == [1200, 100]
-    read = pa.concat_tables([pq.read_table(one) for one in files])
-    assert read.equals(table.slice(0, 1300).cast(read.schema))
 
 
 @pytest.mark.engine

@@ -105,12 +105,16 @@ class DeviationBins:
 
 @dataclass(frozen=True)
 class SumByGroup:
-    """Sums statistics by group and pattern: of all examples, and of those of a few candidates."""
+    """Sums statistics by group and pattern: of all examples, and of those of a few candidates.
+
+    Where examples are not grouped, all are in group 0.
+    """
 
     lattice: Lattice
     scaling: Scaling
     findings: Keys
     candidates: Keys
+    is_grouped: bool = True
 
     def __call__(self, shards: Iterable[Shard]) -> Found:
         """Return ``id``, ``mask`` and ``candidate`` (−1 for all examples) [sums], and ``sums``."""
@@ -121,7 +125,8 @@ class SumByGroup:
             masks = patterns_of(block, self.findings, self.lattice)
             everything = Members(-1, np.full(block.rows, -1), np.arange(block.rows))
             for _, slices, rows in chain([everything], candidates.of(block)):
-                order, first, keys = _grouped([block.ids[rows], masks[rows], slices])
+                groups = block.ids[rows] if self.is_grouped else np.zeros(rows.size, np.uint64)
+                order, first, keys = _grouped([groups, masks[rows], slices])
                 number = np.empty(order.size, np.int64)
                 number[order] = np.cumsum(first) - 1
                 summed = SummedRows(block, self.scaling.space, [])

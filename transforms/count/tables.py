@@ -21,8 +21,8 @@ from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.transforms.encode.shards import Shard
-from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
 from slicebeam.transforms.storage.storage import storage_errors, storage_path
+from slicebeam.transforms.storage.work_files import open_arrow, part_path, write_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Descriptions of reported slices: sums over all tested examples, and typical examples."""
+"""Descriptions of reported slices: sums over all tested examples, typical ones, and overlaps."""
 
 from __future__ import annotations
 
@@ -8,28 +8,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from slicebeam.metrics.counting.counting import Coded, SummedRows
+from slicebeam.metrics.counting.membership import CandidateLookup
 from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.change import ChangeAssessment, ChangeSums, OverlapSums
 from slicebeam.metrics.discovery.chunks import JOINED, Summed
 from slicebeam.metrics.discovery.descriptions import EmbeddingSums, TypicalExamples
-from slicebeam.transforms.discovery.clusters import is_cluster_field
-from slicebeam.transforms.discovery.derive_columns import CHANGE, ROW, TESTED, odds_column
-from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
-from slicebeam.transforms.encode.definitions import ByPredicate, members
+from slicebeam.transforms.discovery.derive_columns import (
+    CHANGE,
+    ROW,
+    TESTED,
+    is_cluster_field,
+    odds_column,
+)
+from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, one_thread
+from slicebeam.transforms.encode.conditions import ByPredicate, members
 from slicebeam.transforms.encode.passes import from_arrays, to_arrays
-from slicebeam.transforms.storage.arrow_files import open_arrow
-from slicebeam.transforms.storage.checked_files import open_checked, read_facts
 from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.work_files import open_arrow, open_checked, read_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import pyarrow as pa
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.transforms.discovery.sample_texts import TextSample
+    from slicebeam.metrics.counting.lattice import Keys, Lattice
+    from slicebeam.transforms.discovery.embeddings import TextSample
     from slicebeam.transforms.encode.passes import Found
     from slicebeam.transforms.encode.predicates import Singleton
+    from slicebeam.transforms.encode.shards import Scaling, Shard
     from slicebeam.transforms.storage.storage import StoragePath
 
 
@@ -110,16 +118,12 @@ class DescribeSlices:
                 for field, K in self.components.items()
             }
         z = EmbeddedChunk(self.embeddings / name).z[tested]
-        odds = (
-            np.stack([self._odds(beside, conditions)[tested] for conditions in self.slices])
-            if (self.slices)
-            else np.zeros(inside.shape)
-        )
-        sampled = (
-            self.sample.chosen(rows.astype(np.uint64))
-            if self.sample is not None
-            else np.zeros(rows.size, bool)
-        )
+        odds = np.zeros(inside.shape)
+        for at, conditions in enumerate(self.slices):
+            odds[at] = self._odds(beside, conditions)[tested]
+        sampled = np.zeros(rows.size, bool)
+        if self.sample is not None:
+            sampled = self.sample.chosen(rows.astype(np.uint64))
         return Description(
             ChangeAssessment.of(inside, change) if change is not None else None,
             components,
@@ -148,3 +152,41 @@ class DescribeSlices:
             inside = read.inside.reshape(len(self.slices), read.sampled.size)
             total += replace(read, inside=inside)
         return total
+
+
+@dataclass(frozen=True)
+class CountOverlaps:
+    """Counts the examples that are in both of two slices (ascending keys), and sums their statistics.
+
+    `counted`: bool [denominators, cells] the examples that are counted, for each denominator. The scaling
+    has no score buckets. Where `sums_known`, sums are not counted again.
+    """
+
+    keys: Keys
+    lattice: Lattice
+    scaling: Scaling
+    counted: BoolArray
+    sums_known: bool = False
+
+    def __call__(self, shards: Iterable[Shard]) -> Found:
+        """Return ``both`` [denominators * slices * slices], and ``sums`` [slices * raw columns]."""
+        lookup = CandidateLookup(self.keys, self.lattice)
+        slices, space = self.keys.size, self.scaling.space
+        sums = np.zeros((1, space.raw_columns * slices), np.int64)
+        both = [OverlapSums.zero(slices) for _ in self.counted]
+        blocks = (block for shard in shards for block in shard.blocks(self.scaling))
+        with one_thread():
+            for block in blocks:
+                inside = np.zeros((slices, block.rows), np.bool_)
+                summed = SummedRows(block, space, [])
+                for rows, members in lookup.some_pairs(block):
+                    inside[members, rows] = True
+                    if not self.sums_known:
+                        summed.add(sums, Coded(members.astype(np.int64), rows.astype(np.int64)))
+                for at, counted in enumerate(self.counted[:, block.cells]):
+                    own = inside if counted.all() else inside[:, counted]
+                    both[at] += OverlapSums.of(own)
+        return {
+            "sums": sums.reshape(space.raw_columns, slices).T.ravel(),
+            "both": np.concatenate([one.both.ravel() for one in both]),
+        }

@@ -9,10 +9,14 @@ import numpy as np
 
 from slicebeam.metrics.discovery import mixture as em
 from slicebeam.metrics.discovery import pca
-from slicebeam.transforms.discovery.embed_examples import DISCOVERY, loss_column
-from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, write_embeddings
-from slicebeam.transforms.discovery.one_thread import one_thread
-from slicebeam.transforms.encode.passes import from_arrays, to_arrays
+from slicebeam.transforms.discovery.embeddings import (
+    DISCOVERY,
+    EmbeddedChunk,
+    loss_column,
+    one_thread,
+    write_embeddings,
+)
+from slicebeam.transforms.encode.passes import from_arrays, summed, to_arrays
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
@@ -46,9 +50,7 @@ class SumForPca:
 
     def total(self, parts: Sequence[Found]) -> PcaSums:
         """Return the sums over all files."""
-        total = zero = pca.PcaSums.zero(self.dimensions)
-        for part in parts:
-            total += from_arrays(zero, part)
+        total: PcaSums = summed(pca.PcaSums.zero(self.dimensions), parts)
         return total
 
 
@@ -112,11 +114,9 @@ def shaping(
 
 
 def shaping_blocks(group: RowGroup) -> Iterator[tuple[NDArray[np.float32], list[NDArray[Any]]]]:
-    """Yield what `shaping` returns of each block of rows, counted from the group's first.
-
-    Blocks go over the ends of files: what is summed block by block is then the same to the byte
-    however the data was divided into files. Blocks of which nothing shapes mixtures are left out.
-    """
+    """Yield what `shaping` returns of each block of rows, counted from the group's first."""
+    # Blocks go over the ends of files: what is summed block by block is then the same to the byte
+    # however the data was divided into files. Blocks of which nothing shapes mixtures are left out.
     pieces: list[tuple[NDArray[np.float32], list[NDArray[Any]]]] = []
     room = _BLOCK
     for path, begin, end in zip(*group, strict=True):

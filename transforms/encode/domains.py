@@ -14,13 +14,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError
-from slicebeam.transforms.encode.column_values import (
-    arrow_type,
-    boolean_mask,
-    missing_mask,
-    sortable,
-)
+from slicebeam.transforms.encode.column import arrow_type, boolean_mask, missing_mask, sortable
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values
 
 if TYPE_CHECKING:
@@ -88,6 +84,10 @@ class FeatureDomain:
     def radix(self) -> int:
         """Number of codes: one more than predicates where a value may satisfy none."""
         return self.size + (0 if self.closed or self.kind == "list" else 1)
+
+    def codes(self, values: pa.Array) -> IntArray | Ragged:
+        """Return the codes of a column, of lists too."""
+        return Ragged(*self.encode_lists(values)) if self.kind == "list" else self.encode(values)
 
     def encode(self, values: pa.Array) -> IntArray:
         """Return the code of every value, ``size`` for a value that satisfies no predicate: int64 [rows]."""

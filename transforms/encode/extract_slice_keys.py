@@ -6,11 +6,11 @@ import json
 import zlib
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
-import pyarrow as pa
 
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.randomness import splitmix64
@@ -34,10 +34,11 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.transforms.encode.column import Chunk
     from slicebeam.transforms.encode.conditions import SliceMembership
     from slicebeam.transforms.encode.domains import FeatureDomain
-    from slicebeam.transforms.encode.extract_predictions import Outcome, Predicted, Side
-    from slicebeam.transforms.encode.sources import Chunk, Source, Split
+    from slicebeam.transforms.encode.extract_predictions import Given, Outcome, Predicted, Side
+    from slicebeam.transforms.encode.sources import Source, Split
     from slicebeam.transforms.storage.storage import StoragePath
 
 # An odd number without structure: 2^64 divided by pi.
@@ -65,23 +66,19 @@ class Encoding:
 
     def columns(self) -> list[str]:
         """Return the columns that are read."""
-        wanted = [domain.name for domain in self.domains]
-        if self.given is not None:
-            wanted += self.given.columns
-        if self.outcome.label is not None:
-            wanted.append(self.outcome.label)
-        for predictor in (self.outcome.new, self.outcome.old):
-            if predictor is not None:
-                own = (predictor.column, predictor.score, predictor.loss)
-                wanted += [name for name in own if name]
-        wanted += [name for name in map(averaged_column, self.outcome.needs.values) if name]
-        if self.outcome.weight:
-            wanted.append(self.outcome.weight)
-        for names in self.model_columns.values():
-            wanted += names
-        if self.example_id:
-            wanted.append(self.example_id)
-        return list(dict.fromkeys(wanted))
+        outcome = self.outcome
+        predictors = [one for one in (outcome.new, outcome.old) if one is not None]
+        wanted = [
+            *(domain.name for domain in self.domains),
+            *(self.given.columns if self.given is not None else ()),
+            outcome.label,
+            *(name for one in predictors for name in (one.column, one.score, one.loss)),
+            *map(averaged_column, outcome.needs.values),
+            outcome.weight,
+            *chain.from_iterable(self.model_columns.values()),
+            self.example_id,
+        ]
+        return list(dict.fromkeys(name for name in wanted if name))
 
 
 def shard_path(folder: StoragePath, split: int, batch: int) -> StoragePath:
@@ -102,7 +99,7 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> int:
     for (indicator, old), bits in predicted.indicators.items():
         if (indicator, old) in space.axes:
             cells += bits.astype(np.int64) * space.stride(indicator, old=old)
-    codes = [_codes(chunk.table.column(d.name).combine_chunks(), d) for d in encoding.domains]
+    codes = [domain.codes(ChunkColumn.of(chunk, domain.name).array) for domain in encoding.domains]
     radices = [max(domain.radix, domain.size) for domain in encoding.domains]
     if encoding.given is not None:
         codes.append(encoding.given.codes(chunk.table))
@@ -129,6 +126,7 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> int:
         "rows": chunk.table.num_rows,
         "split": chunk.split,
         "classes": predicted.classes,
+        "lengths": predicted.lengths,
         "pairs": pairs,
         "ranges": [
             [name, old, float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))]
@@ -189,13 +187,6 @@ def _bits(
     return bits
 
 
-def _codes(column: pa.Array | pa.ChunkedArray, domain: FeatureDomain) -> IntArray | Ragged:
-    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if domain.kind == "list":
-        return Ragged(*domain.encode_lists(array))
-    return domain.encode(array)
-
-
 def row_contents(
     codes: Sequence[IntArray | Ragged], cells: IntArray, measured: Sequence[NDArray[np.uint64]]
 ) -> NDArray[np.uint64]:
@@ -243,21 +234,24 @@ class ExtractPredictions(beam.PTransform):
 
     def expand(self, chunks: beam.PCollection[Chunk]) -> beam.PCollection[Chunk]:
         """Wire the transform."""
+        outcome = self.encoding.outcome
         for side, columns in self.encoding.model_columns.items():
-            from slicebeam.transforms.encode.run_model import WantedPredictions, run_model
+            from slicebeam.transforms.encode.models import LoadedModel
+            from slicebeam.transforms.encode.run_model import run_model
 
-            outcome = self.encoding.outcome
-            predictor = outcome.predictor(side)
+            predictor, positive = outcome.predictor(side), outcome.positive_class
             if predictor is None or predictor.model is None:
                 continue
+            wanted: dict[Given, Any] = {}
+            if outcome.needs.predicted_classes:
+                wanted["class"] = LoadedModel.classes
+            if outcome.needs.predicted_classes and outcome.cuts_models:
+                cut = {"positive": positive, "threshold": outcome.threshold}
+                wanted["class"] = partial(LoadedModel.above, **cut)
             # A column of scores is used where one is named.
-            has_scores = predictor.score is not None
-            wanted = WantedPredictions(
-                outcome.needs.predicted_classes,
-                outcome.needs.scores and not has_scores,
-                outcome.needs.predicted_numbers and not has_scores,
-                positive=outcome.positive_class,
-                threshold=outcome.threshold if outcome.cuts_models else None,
-            )
+            if outcome.needs.scores and predictor.score is None:
+                wanted["score"] = partial(LoadedModel.scores, positive=positive)
+            if outcome.needs.predicted_numbers and predictor.score is None:
+                wanted["number"] = LoadedModel.numbers
             chunks = chunks | f"Run {side}" >> run_model(predictor.model, columns, side, wanted)
         return chunks

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.significance.count_tests import p_more_frequent
-from slicebeam.transforms.encode.column_values import missing_mask, sortable, successors
+from slicebeam.transforms.encode.column import missing_mask, sortable, successors
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, UnseenValue
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, json_values
 from slicebeam.transforms.encode.value_counts import most_frequent
@@ -44,19 +44,12 @@ class FrozenDomain:
     @property
     def largest_other(self) -> int | None:
         """How many examples had the most frequent value without a predicate; None if unknown."""
-        if self.domain.seen is not None:
-            return self.domain.seen.largest_other
-        has_other = any(one.op == "not_in" for one in self.domain.singletons)
-        is_complete = self.domain.closed and self.domain.kind != "list" and not has_other
-        return 0 if is_complete else None
+        return self.domain.seen.largest_other if self.domain.seen is not None else None
 
     @property
     def missing(self) -> int | None:
         """How many examples had no value; None if unknown."""
-        if self.domain.seen is not None:
-            return self.domain.seen.missing
-        has_missing = any(one.op == "is_null" for one in self.domain.singletons)
-        return 0 if self.domain.closed and not has_missing else None
+        return self.domain.seen.missing if self.domain.seen is not None else None
 
 
 def with_new_values(
@@ -67,11 +60,9 @@ def with_new_values(
     smallest: int,
     error: float = 0.0,
 ) -> FeatureDomain:
-    """Return a categorical domain or that of a list column, completed for new data.
-
-    Predicates keep their places; new ones follow: values, *other*, *missing*. A new value is named if it
-    is among the most frequent `top_values`, and at least `smallest` examples have it.
-    """
+    """Return a categorical domain or that of a list column, completed for new data."""
+    # Predicates keep their places; new ones follow: values, *other*, *missing*. A new value is named if it
+    # is among the most frequent `top_values`, and at least `smallest` examples have it.
     domain, counts = frozen.domain, counted.counts
     values = domain.comparable(counted.values)
     undefined = missing_mask(values)
@@ -199,11 +190,9 @@ class FrozenBins:
 
 
 def _with_gaps(domain: FeatureDomain) -> list[tuple[Singleton, bool]]:
-    """Return the bins of a domain and those before, between and after them, and which are these.
-
-    The bins of a run cover the range of its data except for what is next to a value with a bin of its
-    own.
-    """
+    """Return the bins of a domain and those before, between and after them, and which are these."""
+    # The bins of a run cover the range of its data except for what is next to a value with a bin of its
+    # own.
     name = domain.name
     bins = [one for one in domain.singletons if one.op != "is_null"]
     edges = [one.value[0] if one.op == "between" else one.value for one in bins]

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms.encode.column_values import boolean_mask, sortable, successors
+from slicebeam.transforms.encode.column import boolean_mask, plain_type, sortable, successors
 from slicebeam.transforms.encode.domains import (
     ColumnSummary,
     FeatureDomain,
@@ -84,7 +84,7 @@ def learn_columns(
     if not supported:
         return
     most_bytes = options.memory // 3 // len(supported)
-    kinds = {name: _value_type(source.schema.field(name).type) for name in supported}
+    kinds = {name: plain_type(source.schema.field(name).type) for name in supported}
     counters: dict[str, ColumnCounter | FrozenBins] = {}
     for name, kind in kinds.items():
         frozen = options.frozen.get(name)
@@ -119,15 +119,6 @@ def learn_columns(
         )
 
 
-def _value_type(kind: Any) -> Any:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
-def domain_to_json(domain: FeatureDomain | LeftOutColumn) -> dict[str, Any]:
-    """Return the JSON form of a domain or of a column that was left out."""
-    return asdict(domain)
-
-
 def domain_from_json(shape: dict[str, Any]) -> FeatureDomain | LeftOutColumn:
     """Return the domain of its JSON form."""
     if "reason" in shape:
@@ -143,7 +134,7 @@ def domain_from_json(shape: dict[str, Any]) -> FeatureDomain | LeftOutColumn:
 
 
 def _learned(source: Source, options: DomainOptions, features: tuple[str, ...]) -> pa.RecordBatch:
-    shapes = map(domain_to_json, learn_columns(source, features, options))
+    shapes = map(asdict, learn_columns(source, features, options))
     return pa.record_batch([pa.array(map(json.dumps, shapes), pa.string())], names=["domain"])
 
 
@@ -189,10 +180,8 @@ def learn_domain(
     error: float = 0.0,
     exact_edges: bool = False,
 ) -> FeatureDomain | LeftOutColumn:
-    """Return the domain of a column, or why it has none.
-
-    A column that the user `named` is never taken for an id. `error`: of the sketch that counted.
-    """
+    """Return the domain of a column, or why it has none."""
+    # A column that the user `named` is never taken for an id. `error`: of the sketch that counted.
     kind, distinct = counted.values.type, counted.distinct
     present = counted.rows - counted.missing
     if counted.list_column:
@@ -224,20 +213,18 @@ def learn_domain(
             "the column in --features to keep it",
         )
     if counted.list_column:
-        return _list_domain(name, counted, top_values, error)
+        return _value_domain(name, "list", counted, top_values, error)
     if is_categorical(kind, distinct, bins):
-        domain = _categorical_domain(name, counted, top_values, error)
+        domain = _value_domain(name, "categorical", counted, top_values, error)
     else:
         domain = numeric_domain(name, counted, bins, error, exact_edges=exact_edges)
     return domain if domain.size > 1 else LeftOutColumn(name, "all of its values are in one bin")
 
 
 def _are_pairs(counted: ValueCounts, distinct: int, present: int) -> bool:
-    """Return whether the values of text or of integers occur about twice each, as ids of pairs do.
-
-    Integers that measure something may repeat as seldom, but by chance: two in five of them at most
-    occur twice. So nearly all have to.
-    """
+    """Return whether the values of text or of integers occur about twice each, as ids of pairs do."""
+    # Integers that measure something may repeat as seldom, but by chance: two in five of them at most
+    # occur twice. So nearly all have to.
     kind, counts = counted.values.type, counted.counts
     if counts.max() > _MOST_OF_PAIR:
         return False
@@ -246,15 +233,21 @@ def _are_pairs(counted: ValueCounts, distinct: int, present: int) -> bool:
     return bool(pa.types.is_integer(kind)) and np.mean(counts == 2) >= _TWICE
 
 
-def _categorical_domain(
-    name: str, counted: ValueCounts, top_values: int, error: float
+def _value_domain(
+    name: str, kind: Kind, counted: ValueCounts, top_values: int, error: float
 ) -> FeatureDomain:
     top = most_frequent(counted.counts, top_values)
     values = json_values(counted.values.take(pa.array(top)))
-    singletons = [Singleton(name, "==", value) for value in values]
-    if top.size < counted.distinct or error:
+    op = "contains" if kind == "list" else "=="
+    singletons = [Singleton(name, op, value) for value in values]
+    if kind != "list" and (top.size < counted.distinct or error):
         singletons.append(Singleton(name, "not_in", values))
-    return _domain(name, "categorical", counted, singletons, error, _seen_besides(counted, top))
+    rest = np.delete(counted.counts, top)
+    distinct = None if kind == "list" else int(counted.distinct)
+    seen = ColumnSummary(
+        int(counted.missing), int(rest.sum()), int(rest.max(initial=0)), distinct=distinct
+    )
+    return _domain(name, kind, counted, singletons, error, seen)
 
 
 def _domain(
@@ -270,30 +263,12 @@ def _domain(
     return FeatureDomain(name, kind, str(counted.values.type), every, error, seen=seen)
 
 
-def _seen_besides(counted: ValueCounts, named: IntArray) -> ColumnSummary:
-    """Return the summary of a column without the values at some positions."""
-    rest = np.delete(counted.counts, named)
-    distinct = None if counted.list_column else int(counted.distinct)
-    return ColumnSummary(
-        int(counted.missing), int(rest.sum()), int(rest.max(initial=0)), distinct=distinct
-    )
-
-
-def _list_domain(name: str, counted: ValueCounts, top_values: int, error: float) -> FeatureDomain:
-    top = most_frequent(counted.counts, top_values)
-    values = json_values(counted.values.take(pa.array(top)))
-    singletons = [Singleton(name, "contains", value) for value in values]
-    return _domain(name, "list", counted, singletons, error, _seen_besides(counted, top))
-
-
 def numeric_domain(
     name: str, counted: ValueCounts, bins: int, error: float = 0.0, *, exact_edges: bool = False
 ) -> FeatureDomain:
-    """Return the bins of a numeric column: `bins` quantiles, with `rounded_edges` unless exact.
-
-    A value that alone holds more than 1/bins of the column gets a bin of its own (else the deciles of a
-    column that is mostly zero collapse to one). A range must not contain it, so ranges break there.
-    """
+    """Return the bins of a numeric column: `bins` quantiles, with `rounded_edges` unless exact."""
+    # A value that alone holds more than 1/bins of the column gets a bin of its own (else the deciles of a
+    # column that is mostly zero collapse to one). A range must not contain it, so ranges break there.
     values, counts = counted.values, counted.counts
     low, high = json_values(values.take(pa.array([0, len(values) - 1])))
     present = int(counts.sum())
@@ -342,11 +317,9 @@ def numeric_domain(
 def _without_gaps(
     values: pa.Array, counts: IntArray, heavy: BoolArray
 ) -> tuple[pa.Array, IntArray, BoolArray]:
-    """Return sketched values, with the next value after each heavy one.
-
-    A sketch does not know the smallest value above a heavy one, where a range has to begin for
-    every value to be in a bin.
-    """
+    """Return sketched values, with the next value after each heavy one."""
+    # A sketch does not know the smallest value above a heavy one, where a range has to begin for
+    # every value to be in a bin.
     after = np.flatnonzero(heavy[:-1]) + 1
     following = successors(values.take(pa.array(after - 1)))
     is_gap = boolean_mask(pc.not_equal(following, values.take(pa.array(after))))

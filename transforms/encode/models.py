@@ -6,6 +6,7 @@ import inspect
 import re
 from contextlib import contextmanager
 from copy import copy
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -148,10 +149,13 @@ def load_model(path: str) -> Any:
 
     if is_python_model(path):
         return _python_model(path)
+    why = " cannot be loaded"
     try:
-        exported = _exported_model(path)
-        if exported is not None:
-            return exported
+        if path.endswith(".onnx"):
+            return _onnx_model(path)
+        if (storage_path(path, "--model") / _SAVED).is_file():
+            return _saved_model(path)
+        why = ": not readable as a pickle or joblib file"
         with storage_path(path, "--model").open("rb") as stream:
             if path.endswith(".joblib"):
                 import joblib
@@ -168,9 +172,8 @@ def load_model(path: str) -> Any:
             f"--model {path}: a package that it needs is missing ({error})"
         ) from error
     except Exception as error:
-        raise OptionError(
-            f"--model {path}: not readable as a pickle or joblib file ({type(error).__name__}: {error})"
-        ) from error
+        name = type(error).__name__
+        raise OptionError(f"--model {path}{why} ({name}: {_first_line(error)})") from error
     if not hasattr(model, "predict"):
         raise OptionError(f"--model {path}: a {type(model).__name__} has no predict method")
     return model
@@ -184,20 +187,6 @@ def model_files(path: str | None) -> tuple[str, ...]:
     if isinstance(place, Path) and place.is_dir():
         return tuple(sorted(str(one) for one in place.rglob("*") if one.is_file()))
     return (path,)
-
-
-def _exported_model(path: str) -> OutputModel | None:
-    """Return the model in the folder of a SavedModel or in an ONNX file; None for any other file."""
-    try:
-        if path.endswith(".onnx"):
-            return _onnx_model(path)
-        if (storage_path(path, "--model") / _SAVED).is_file():
-            return _saved_model(path)
-    except (OptionError, FileNotFoundError):
-        raise
-    except Exception as error:
-        raise OptionError(f"--model {path} cannot be loaded: {_first_line(error)}") from error
-    return None
 
 
 def _saved_model(path: str) -> OutputModel:
@@ -446,116 +435,110 @@ def model_features(model: Any) -> list[str]:
     return [str(name) for name in getattr(model, "feature_names_in_", ())]
 
 
-@contextmanager
-def _named_errors(path: str, columns: Sequence[str]) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        more = f", … {len(columns) - _MOST_COLUMNS} more" if len(columns) > _MOST_COLUMNS else ""
-        named = ", ".join(columns[:_MOST_COLUMNS]) + more
-        raise OptionError(
-            f"--model {path} failed on the columns {named}: {_first_line(error)}"
-        ) from error
-
-
 def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def _examples(model: Any, table: pa.Table, columns: Sequence[str]) -> Any:
-    """Return columns as a model wants them: with names, unless scikit-learn fitted it without."""
-    frame = table.select(list(columns)).to_pandas()
-    fitted_without = hasattr(model, "n_features_in_") and not hasattr(model, "feature_names_in_")
-    return frame.to_numpy() if fitted_without else frame
+@dataclass(frozen=True)
+class LoadedModel:
+    """A loaded model, the columns that it reads, and its name for errors."""
 
+    loaded: Any
+    columns: Sequence[str]
+    path: str
 
-def predict(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> pa.Array:
-    """Return the classes that a model predicts for the rows of a table."""
-    with _named_errors(path, columns):
-        predicted = np.asarray(model.predict(_examples(model, table, columns)))
-        if predicted.shape != (table.num_rows,):
-            raise ValueError(
-                f"it predicts an array of shape {predicted.shape}, not one class per row"
+    @contextmanager
+    def _named_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            left_out = len(self.columns) - _MOST_COLUMNS
+            named = ", ".join(self.columns[:_MOST_COLUMNS])
+            named += f", … {left_out} more" if left_out > 0 else ""
+            raise OptionError(
+                f"--model {self.path} failed on the columns {named}: {_first_line(error)}"
+            ) from error
+
+    def _knows(self, classes: Sequence[Any], rest: str) -> OptionError:
+        known = ", ".join(map(repr, classes))
+        return OptionError(f"--model {self.path} knows the classes {known}{rest}")
+
+    def _examples(self, table: pa.Table) -> Any:
+        """Return columns with their names, unless scikit-learn fitted the model without."""
+        frame = table.select(list(self.columns)).to_pandas()
+        is_fitted = hasattr(self.loaded, "n_features_in_")
+        is_named = hasattr(self.loaded, "feature_names_in_")
+        return frame.to_numpy() if is_fitted and not is_named else frame
+
+    def classes(self, table: pa.Table) -> pa.Array:
+        """Return the classes that the model predicts for the rows of a table."""
+        with self._named_errors():
+            predicted = np.asarray(self.loaded.predict(self._examples(table)))
+            if predicted.shape != (table.num_rows,):
+                raise ValueError(
+                    f"it predicts an array of shape {predicted.shape}, not one class per row"
+                )
+            return pa.array(predicted.tolist() if predicted.dtype == object else predicted)
+
+    def probabilities(self, table: pa.Table) -> tuple[list[Any], FloatArray]:
+        """Return the classes that the model knows, and the probability of each [rows, classes]."""
+        if not hasattr(self.loaded, "predict_proba"):
+            raise OptionError(
+                f"--model {self.path}: a {type(self.loaded).__name__} gives no probabilities, which the "
+                "metrics need; give a column of scores as --score"
             )
-        return pa.array(predicted.tolist() if predicted.dtype == object else predicted)
+        with self._named_errors():
+            found = np.asarray(self.loaded.predict_proba(self._examples(table)), np.float64)
+        classes = getattr(self.loaded, "classes_", range(found.shape[1]))
+        return [getattr(one, "item", lambda one=one: one)() for one in classes], found
 
+    def scores(self, table: pa.Table, positive: Any) -> pa.Array:
+        """Return the probability of the positive class for each row."""
+        classes, found = self.probabilities(table)
+        if positive not in classes:
+            raise self._knows(classes, f", not --positive-class {positive!r}")
+        return pa.array(found[:, classes.index(positive)])
 
-def probabilities(
-    model: Any, table: pa.Table, columns: Sequence[str], path: str
-) -> tuple[list[Any], FloatArray]:
-    """Return the classes that a model knows, and the probability of each [rows, classes]."""
-    if not hasattr(model, "predict_proba"):
-        raise OptionError(
-            f"--model {path}: a {type(model).__name__} gives no probabilities, which the metrics need; "
-            "give a column of scores as --score"
-        )
-    with _named_errors(path, columns):
-        found = np.asarray(model.predict_proba(_examples(model, table, columns)), np.float64)
-    classes = getattr(model, "classes_", range(found.shape[1]))
-    return [getattr(one, "item", lambda one=one: one)() for one in classes], found
+    def above(self, table: pa.Table, positive: Any, threshold: float) -> pa.Array:
+        """Return the positive class where its probability is at least a threshold, else the other one."""
+        classes, found = self.probabilities(table)
+        if len(classes) != 2 or positive not in classes:
+            raise self._knows(
+                classes,
+                f", and --threshold {threshold:g} tells {positive!r} from one other; give predicted "
+                "classes as --prediction",
+            )
+        at = classes.index(positive)
+        above = found[:, at] >= threshold
+        return pa.array([classes[at if one else 1 - at] for one in above.tolist()])
 
+    def numbers(self, table: pa.Table) -> pa.Array:
+        """Return the number that the model predicts for each row."""
+        if not isinstance(self.loaded, OutputModel):
+            return self.classes(table)
+        with self._named_errors():
+            found = self.loaded.numbers(self._examples(table))
+            if found.ndim != 1:
+                raise ValueError(f"it gives {found.shape[1]} numbers a row, not one")
+            return pa.array(found)
 
-def _knows(path: str, classes: Sequence[Any], rest: str) -> OptionError:
-    return OptionError(f"--model {path} knows the classes {', '.join(map(repr, classes))}{rest}")
+    def outputs(self, table: pa.Table, positive: Any) -> pa.Array:
+        """Return what TensorFlow Model Analysis would take for the predictions of the model.
 
-
-def predict_scores(
-    model: Any, table: pa.Table, columns: Sequence[str], path: str, positive: Any
-) -> pa.Array:
-    """Return the probability of the positive class that a model gives each row of a table."""
-    classes, found = probabilities(model, table, columns, path)
-    if positive not in classes:
-        raise _knows(path, classes, f", not --positive-class {positive!r}")
-    return pa.array(found[:, classes.index(positive)])
-
-
-def predict_above(
-    model: Any, table: pa.Table, columns: Sequence[str], path: str, positive: Any, threshold: float
-) -> pa.Array:
-    """Return the positive class where its probability is at least a threshold, else the other one."""
-    classes, found = probabilities(model, table, columns, path)
-    if len(classes) != 2 or positive not in classes:
-        raise _knows(
-            path,
-            classes,
-            f", and --threshold {threshold:g} tells {positive!r} from one other; give predicted "
-            "classes as --prediction",
-        )
-    at = classes.index(positive)
-    above = found[:, at] >= threshold
-    return pa.array([classes[at if one else 1 - at] for one in above.tolist()])
-
-
-def predict_numbers(model: Any, table: pa.Table, columns: Sequence[str], path: str) -> pa.Array:
-    """Return the number that a model predicts for each row of a table."""
-    if not isinstance(model, OutputModel):
-        return predict(model, table, columns, path)
-    with _named_errors(path, columns):
-        found = model.numbers(_examples(model, table, columns))
-        if found.ndim != 1:
-            raise ValueError(f"it gives {found.shape[1]} numbers a row, not one")
-        return pa.array(found)
-
-
-def predict_outputs(
-    model: Any, table: pa.Table, columns: Sequence[str], path: str, positive: Any
-) -> pa.Array:
-    """Return what TensorFlow Model Analysis would take for the predictions of a model.
-
-    It is a number for each row: the probability of the positive class, or what a model of numbers
-    gives. Of more than two classes, which must be 0, 1, 2 and so on, it is a list of probabilities.
-    """
-    if isinstance(model, OutputModel):
-        with _named_errors(path, columns):
-            found = model.numbers(_examples(model, table, columns))
-    elif not hasattr(model, "predict_proba"):
-        return predict(model, table, columns, path)
-    else:
-        classes, found = probabilities(model, table, columns, path)
-        if len(classes) == 2:
-            found = found[:, classes.index(positive) if positive in classes else 1]
-        elif classes != list(range(len(classes))):
-            raise _knows(path, classes, "; metrics of TFMA take classes numbered from 0")
-    if found.ndim == 1:
-        return pa.array(found)
-    return pa.FixedSizeListArray.from_arrays(pa.array(found.ravel()), found.shape[1])
+        It is a number for each row: the probability of the positive class, or what a model of numbers
+        gives. Of more than two classes, which must be 0, 1, 2 and so on, it is a list of probabilities.
+        """
+        if isinstance(self.loaded, OutputModel):
+            with self._named_errors():
+                found = self.loaded.numbers(self._examples(table))
+        elif not hasattr(self.loaded, "predict_proba"):
+            return self.classes(table)
+        else:
+            classes, found = self.probabilities(table)
+            if len(classes) == 2:
+                found = found[:, classes.index(positive) if positive in classes else 1]
+            elif classes != list(range(len(classes))):
+                raise self._knows(classes, "; metrics of TFMA take classes numbered from 0")
+        if found.ndim == 1:
+            return pa.array(found)
+        return pa.FixedSizeListArray.from_arrays(pa.array(found.ravel()), found.shape[1])

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
@@ -16,9 +18,9 @@ from numpy.typing import NDArray
 from slicebeam.metrics.randomness import repeats
 from slicebeam.transforms.encode.shards import CONTENT, WEIGHT, Shard
 from slicebeam.transforms.encode.sources import Split, read_split
-from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.work_files import open_arrow, write_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -103,26 +105,19 @@ class RowGroup(NamedTuple):
     ends: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class AsRow:
-    """A function of an item that returns its arrays as a row."""
-
-    function: Callable[[Any], Found]
-
-    def __call__(self, item: Any) -> pa.RecordBatch:
-        """Return the row of an item."""
-        return to_row(self.function(item))
+def as_row(function: Callable[[Any], Found], item: Any) -> pa.RecordBatch:
+    """Return what a function returns of an item as a row."""
+    return to_row(function(item))
 
 
-@dataclass(frozen=True)
-class OverShards:
-    """A function of shards as one of the paths of their files."""
+def over_shards(function: Function, paths: Sequence[str]) -> Found:
+    """Return what a function of shards returns of those in some files."""
+    return function(Shard(storage_path(path)) for path in paths)
 
-    function: Function
 
-    def __call__(self, paths: Sequence[str]) -> Found:
-        """Return the result for the shards."""
-        return self.function(Shard(storage_path(path)) for path in paths)
+def summed(zero: Any, parts: Sequence[Found]) -> Any:
+    """Return the sum of values of `to_arrays`, added in their order to the zero."""
+    return functools.reduce(operator.add, (from_arrays(zero, part) for part in parts), zero)
 
 
 # Of an example, what is in memory while equal ones are numbered.
@@ -195,11 +190,9 @@ def number_equal_rows(
     folder: StoragePath,
     heaviest: float = 0.0,
 ) -> WriteParts:
-    """Return the transform that writes the numbers of equal examples, of which one is the first.
-
-    Equal ones have the same hash in a column, by which `parts` workers share them. `heaviest`: largest
-    weight of all examples; 0 without weights, and for an id.
-    """
+    """Return the transform that writes the numbers of equal examples, of which one is the first."""
+    # Equal ones have the same hash in a column, by which `parts` workers share them. `heaviest`: largest
+    # weight of all examples; 0 without weights, and for an id.
     function = partial(_numbers, [str(path) for path in shards], column, parts, heaviest)
     return WriteParts(function, range(parts), folder)
 
@@ -232,8 +225,6 @@ def _of_split(source: Source, columns: Sequence[str], split: Split) -> pa.Record
 
 
 def distinct_rows(source: Source, columns: Sequence[str], folder: StoragePath) -> WriteParts:
-    """Return the transform that writes the `distinct` values of some columns for each split.
-
-    Combinations with a missing value are left out.
-    """
+    """Return the transform that writes the `distinct` values of some columns for each split."""
+    # Combinations with a missing value are left out.
     return WriteParts(partial(_of_split, source, columns), source.splits, folder)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.transforms.encode.column_values import from_numbers, sortable
+from slicebeam.transforms.encode.column import from_numbers, sortable
 from slicebeam.transforms.encode.predicates import json_values
 
 if TYPE_CHECKING:
@@ -91,10 +91,8 @@ def _shortest(values: pa.Array) -> list[Any]:
 
 
 def _widths(kind: pa.DataType, numbers: NDArray[Any]) -> list[Any]:
-    """Return the numpy types in which values are compared: more than one for half floats.
-
-    They are read as floats, but compared as halves by who has the column itself.
-    """
+    """Return the numpy types in which values are compared: more than one for half floats."""
+    # They are read as floats, but compared as halves by who has the column itself.
     if not pa.types.is_floating(kind):
         return [numbers.dtype.type]
     with np.errstate(over="ignore"):
@@ -143,10 +141,8 @@ def _decimals(number: Decimal) -> list[Decimal]:
 
 
 def _times(edge: pa.Array) -> list[int]:
-    """Return the times next to a date, an instant or a time of day, from whole years to its unit.
-
-    They are numbers as `sortable` returns them.
-    """
+    """Return the times next to a date, an instant or a time of day, from whole years to its unit."""
+    # They are numbers as `sortable` returns them.
     kind = edge.type
     zone = kind.tz if pa.types.is_timestamp(kind) else None
     local = pc.local_timestamp(edge) if zone else edge

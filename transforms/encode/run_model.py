@@ -2,53 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 from apache_beam.ml.inference.base import ModelHandler, RunInference
 
-from slicebeam.transforms.encode.extract_predictions import model_column
-from slicebeam.transforms.encode.models import (
-    OutputModel,
-    load_model,
-    predict,
-    predict_above,
-    predict_numbers,
-    predict_outputs,
-    predict_scores,
-)
+from slicebeam.transforms.encode.extract_predictions import Given, model_column
+from slicebeam.transforms.encode.models import LoadedModel, OutputModel, load_model
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    import pyarrow as pa
-
+    from slicebeam.transforms.encode.column import Chunk
     from slicebeam.transforms.encode.extract_predictions import Side
-    from slicebeam.transforms.encode.sources import Chunk
 
-
-@dataclass(frozen=True)
-class WantedPredictions:
-    """What is wanted of a model: classes, probabilities of the positive class, or numbers.
-
-    `outputs`: whether to return raw outputs, as TFMA expects them. `threshold`: the probability from which
-    the positive class is predicted; None for the model's own classes.
-    """
-
-    classes: bool = False
-    scores: bool = False
-    numbers: bool = False
-    outputs: bool = False
-    positive: Any = None
-    threshold: float | None = None
+# What is wanted of a model, by what it is: a method of `LoadedModel`.
+Wanted = Mapping[Given, Callable[[LoadedModel, pa.Table], pa.Array]]
 
 
 class ChunkModelHandler(ModelHandler):
     """Runs a model (see `load_model`) on whole chunks; RunInference shares it within a worker."""
 
-    def __init__(
-        self, path: str, columns: Sequence[str], side: Side, wanted: WantedPredictions
-    ) -> None:
+    def __init__(self, path: str, columns: Sequence[str], side: Side, wanted: Wanted) -> None:
         super().__init__()
         self.path, self.columns, self.side = path, list(columns), side
         self.wanted = wanted
@@ -65,32 +41,18 @@ class ChunkModelHandler(ModelHandler):
     ) -> Iterable[Chunk]:
         """Yield each chunk with what is wanted of the model."""
         for chunk in batch:
-            table = chunk.table
-            for kind, values in self._predicted(model, chunk.table):
-                table = table.append_column(model_column(self.side, kind), values)
+            loaded = model.once() if isinstance(model, OutputModel) else model
+            own, table = LoadedModel(loaded, self.columns, self.path), chunk.table
+            for kind, predict in self.wanted.items():
+                column = predict(own, chunk.table)
+                table = table.append_column(model_column(self.side, kind), column)
             yield chunk.with_table(table)
-
-    def _predicted(self, model: Any, table: pa.Table) -> Iterable[tuple[Any, pa.Array]]:
-        model = model.once() if isinstance(model, OutputModel) else model
-        wanted, given = self.wanted, (model, table, self.columns, self.path)
-        if wanted.classes and wanted.threshold is not None:
-            yield "class", predict_above(*given, wanted.positive, wanted.threshold)
-        elif wanted.classes:
-            yield "class", predict(*given)
-        if wanted.scores:
-            yield "score", predict_scores(*given, wanted.positive)
-        if wanted.numbers:
-            yield "number", predict_numbers(*given)
-        if wanted.outputs:
-            yield "output", predict_outputs(*given, wanted.positive)
 
     def batch_elements_kwargs(self) -> dict[str, int]:
         """Return the size of a batch: one, since a chunk is a batch already."""
         return {"min_batch_size": 1, "max_batch_size": 1}
 
 
-def run_model(
-    path: str, columns: Sequence[str], side: Side, wanted: WantedPredictions
-) -> RunInference:
+def run_model(path: str, columns: Sequence[str], side: Side, wanted: Wanted) -> RunInference:
     """Return the transform that adds a model's predictions to chunks."""
     return RunInference(ChunkModelHandler(path, columns, side, wanted))

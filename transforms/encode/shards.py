@@ -18,9 +18,13 @@ import pyarrow as pa
 from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, Ragged, RowBlock
 from slicebeam.metrics.counting.statistic_space import BUCKETS, GAINS, StatisticSpace, fixed_point
 from slicebeam.metrics.randomness import occurrence_ids, splitmix64
-from slicebeam.transforms.storage.arrow_files import open_arrow, read_metadata, write_arrow
-from slicebeam.transforms.storage.checked_files import DamagedFileError
 from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.work_files import (
+    DamagedFileError,
+    open_arrow,
+    read_metadata,
+    write_arrow,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

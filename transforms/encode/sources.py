@@ -7,31 +7,31 @@ later step reads columns, and only those that it needs.
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
-from slicebeam.transforms.encode.column_values import arrow_type
+from slicebeam.transforms.encode.column import Chunk, arrow_type
 from slicebeam.transforms.formats.column_kinds import parse_column
 from slicebeam.transforms.formats.schemas import conform, unify_schemas, unstorable_reason
-from slicebeam.transforms.storage.checked_files import open_checked
 from slicebeam.transforms.storage.file_formats import CHUNK_ROWS
 from slicebeam.transforms.storage.storage import identity, open_input, storage_path
+from slicebeam.transforms.storage.work_files import open_checked
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from slicebeam.metrics.arrays import IntArray
-    from slicebeam.transforms.encode.conditions import SliceMembership
+    from slicebeam.metrics.arrays import BoolArray
 
 # Bytes of a column that are read at a time.
 _BUFFER = 1 << 20
+VARIES = "varies within queries"
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Split:
     """Consecutive row groups of one file: the unit of reading.
 
     `origin_row` and `start_row` are the positions of its first example in the user's file and among all,
-    `left_out` the rows in none of the slices that a source is read within.
+    `left_out` the rows that a source is read without, `left_out_before` those of the splits before it.
     """
 
     index: int
@@ -106,6 +106,7 @@ class Split:
     start_row: int
     rows: int
     left_out: int = 0
+    left_out_before: int = 0
 
     @property
     def origin(self) -> str:
@@ -113,44 +114,33 @@ class Split:
         return self.file.origin
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """The element between transforms: consecutive examples as columns.
+class RowFilter(Protocol):
+    """Some of the examples, such as those in at least one of some slices."""
 
-    `split` and `batch` are unique together. `places` are positions [rows] after `origin_row`, where other
-    examples are left out in between; None for consecutive ones.
-    """
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that decide."""
 
-    split: int
-    batch: int
-    origin: str
-    origin_row: int
-    start_row: int
-    table: pa.Table
-    places: IntArray | None = None
-
-    def row_number(self, at: int) -> int:
-        """Return the number, from 1, that the example at a position has in the user's file."""
-        return self.origin_row + 1 + int(at if self.places is None else self.places[at])
-
-    def with_table(self, table: pa.Table) -> Chunk:
-        """Return the same examples with other columns."""
-        return replace(self, table=table)
+    def holds(self, chunk: Chunk) -> BoolArray:
+        """Return which examples [rows] of a chunk of the whole data these are."""
 
 
 @dataclass(frozen=True)
 class Source:
     """All the examples of a run.
 
-    `text_types`: column -> Arrow type text, for columns that were written as text (CSV). `within`: slices of
-    which examples are in at least one, others being left out; None for all.
+    `text_types`: column -> Arrow type text, for columns that were written as text (CSV). `within`: the
+    examples that are read, others being left out; None for all. `lists`: column -> columns of numbers that are
+    also read as one of lists. `varying`: columns that were left out, as they vary within queries.
     """
 
     splits: tuple[Split, ...]
     schema_bytes: bytes
     text_types: Mapping[str, str]
     chunk_rows: int = CHUNK_ROWS
-    within: SliceMembership | None = None
+    within: RowFilter | None = None
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    varying: tuple[str, ...] = ()
 
     @cached_property
     def stored_schema(self) -> pa.Schema:
@@ -166,7 +156,8 @@ class Source:
             else field
             for field in self.stored_schema
         ]
-        return pa.schema(fields)
+        lists = [pa.field(name, pa.list_(pa.float64(), len(of))) for name, of in self.lists.items()]
+        return pa.schema([*fields, *lists])
 
     @property
     def rows(self) -> int:
@@ -179,6 +170,9 @@ class Source:
 
     def column_type(self, name: str, what: str) -> pa.DataType:
         """Return the type of a column that must exist; ``what`` names the option for the error."""
+        where = f"{what}: " if what else ""
+        if name in self.varying:
+            raise ColumnError(f"{where}column {name!r} {VARIES}; leave it out")
         if name not in self.schema.names:
             raise (
                 unknown_name("column", name, self.schema.names)
@@ -187,7 +181,6 @@ class Source:
             )
         kind = self.schema.field(name).type
         if reason := unstorable_reason(kind):
-            where = f"{what}: " if what else ""
             raise ColumnError(f"{where}column {name!r} cannot be read ({reason}); name another one")
         return kind
 
@@ -236,31 +229,24 @@ def open_parquet(
     )
 
 
-class parquet_errors:  # noqa: N801  (a context manager is used like a function)
+@contextmanager
+def parquet_errors(path: str) -> Iterator[None]:
     """Turn Arrow's errors while a Parquet file is read into one line that names the file."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-
-    def __enter__(self) -> None:
-        """Enter."""
-
-    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        """Translate the error."""
-        if isinstance(error, FileNotFoundError):
-            raise InputError(f"{self.path}: the file vanished while it was read") from error
-        if isinstance(error, PermissionError):
-            raise InputError(f"{self.path}: no permission to read it") from error
-        if isinstance(error, (pa.ArrowException, OSError, UnicodeDecodeError)):
-            reason = str(error).splitlines()[0].rstrip(".")
-            if "Expected all lists to be of size" in reason:
-                raise InputError(
-                    f"{self.path}: a list of a column of fixed length has no value ({reason}), "
-                    "which Arrow cannot read; drop such examples, or write lists of any length"
-                ) from error
-            raise InputError(
-                f"{self.path}: not readable as Parquet ({reason}); write it again or give --format"
-            ) from error
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: the file vanished while it was read") from error
+    except PermissionError as error:
+        raise InputError(f"{path}: no permission to read it") from error
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        said = f"not readable as Parquet ({reason}); write it again or give --format"
+        if "Expected all lists to be of size" in reason:
+            said = (
+                f"a list of a column of fixed length has no value ({reason}), which Arrow cannot read; "
+                "drop such examples, or write lists of any length"
+            )
+        raise InputError(f"{path}: {said}") from error
 
 
 def _require_text(batch: pa.RecordBatch, path: str) -> None:
@@ -283,6 +269,9 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
     Text columns are read as dictionaries, so that what is done to a value is done once for all
     the rows that hold it.
     """
+    if not source.lists.keys().isdisjoint(columns):
+        yield from _read_lists(source, split, columns)
+        return
     if source.within is not None:
         yield from _read_within(source, source.within, split, columns)
         return
@@ -321,15 +310,34 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
         )
 
 
+def _read_lists(source: Source, split: Split, columns: Sequence[str]) -> Iterator[Chunk]:
+    """Yield chunks in which several columns of numbers are one of lists."""
+    stored = [part for name in columns for part in source.lists.get(name, (name,))]
+    for chunk in read_split(replace(source, lists={}), split, list(dict.fromkeys(stored))):
+        table = chunk.table
+        for name in source.lists.keys() & set(columns):
+            # What is missing becomes NaN.
+            of_all = [
+                table.column(one).cast(pa.float64(), safe=False).to_numpy()
+                for one in source.lists[name]
+            ]
+            flat = pa.array(np.stack(of_all, axis=1).ravel())
+            lists = pa.FixedSizeListArray.from_arrays(flat, len(of_all))
+            table = table.append_column(name, lists)
+        yield chunk.with_table(table.select(columns))
+
+
 def _read_within(
-    source: Source, within: SliceMembership, split: Split, columns: Sequence[str]
+    source: Source, within: RowFilter, split: Split, columns: Sequence[str]
 ) -> Iterator[Chunk]:
-    """Yield the chunks of the examples that are in one of the slices."""
+    """Yield the chunks of the examples that a source is read within."""
     everything = replace(source, within=None)
-    read = list(dict.fromkeys([*columns, *within.columns]))
+    read = list(dict.fromkeys([*columns, *within.columns])) or source.schema.names[:1]
     done = batch = 0
-    for chunk in read_split(everything, replace(split, rows=split.rows + split.left_out), read):
-        places = np.flatnonzero(np.diff(within.codes(chunk.table).offsets))
+    position = split.start_row + split.left_out_before
+    whole = replace(split, start_row=position, rows=split.rows + split.left_out)
+    for chunk in read_split(everything, whole, read):
+        places = np.flatnonzero(within.holds(chunk))
         if not places.size:
             continue
         table = chunk.table.take(pa.array(places)).select(columns or read)
@@ -338,7 +346,7 @@ def _read_within(
         done, batch = done + places.size, batch + 1
     if done != split.rows:
         raise InputError(
-            f"{split.origin}: {done:,} rows are in the slices, and {split.rows:,} were when the run "
+            f"{split.origin}: {done:,} rows are chosen, and {split.rows:,} were when the run "
             "began; run again without --resume when nothing writes to the file"
         )
 
@@ -346,10 +354,8 @@ def _read_within(
 def _read_together(
     metadata: pq.FileMetaData, row_groups: Sequence[int], most_rows: int
 ) -> Iterator[list[int]]:
-    """Yield row groups that fit a chunk together, or one that does not.
-
-    Reading on into the next row group would cut a chunk there, and leave a small one.
-    """
+    """Yield row groups that fit a chunk together, or one that does not."""
+    # Reading on into the next row group would cut a chunk there, and leave a small one.
     together: list[int] = []
     rows = 0
     for group in row_groups:
@@ -364,11 +370,9 @@ def _read_together(
 
 
 def _cut(batches: Iterable[pa.RecordBatch], rows: int, file: StoredFile) -> Iterator[pa.Table]:
-    """Yield tables of this many rows; the last may be shorter.
-
-    Arrow ends a batch where a dictionary ends, so that where it does depends on the columns. What is
-    written of a chunk's embeddings has to fit what is read of its other columns later.
-    """
+    """Yield tables of this many rows; the last may be shorter."""
+    # Arrow ends a batch where a dictionary ends, so that where it does depends on the columns. What is
+    # written of a chunk's embeddings has to fit what is read of its other columns later.
     held: list[pa.RecordBatch] = []
     missing = rows
     for batch in batches:

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.transforms.encode.column_values import from_numbers, missing_mask, sortable
+from slicebeam.transforms.encode.column import from_numbers, missing_mask, sortable
 from slicebeam.transforms.formats.schemas import unstorable_reason
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
 from slicebeam.transforms.storage.storage import make_folder, matching, storage_errors
+from slicebeam.transforms.storage.work_files import open_arrow, write_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -160,10 +160,8 @@ class _Store:
 
     @contextmanager
     def taking(self, keys: NDArray[np.bytes_]) -> Iterator[Keep]:
-        """Take the vectors of keys, in parts as they come, each into a file that at once is whole.
-
-        When all are there, one file takes the place of the many.
-        """
+        """Take the vectors of keys, in parts as they come, each into a file that at once is whole."""
+        # When all are there, one file takes the place of the many.
         written: list[StoragePath] = []
         taken: list[tuple[slice, NDArray[np.float32]]] = []
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.transforms.encode.passes import read_found, write_found
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from slicebeam.metrics.arrays import FloatArray
+    from slicebeam.transforms.storage.storage import StoragePath
+
 
 _MOST_FEATURES = 50_000
 # From so many texts on, what occurs in one of them only says nothing about the others.
@@ -169,3 +173,37 @@ def _no_words(texts: Sequence[str], vectorizer: Any) -> InputError:
         f"--encoder lsa: none of the {len(texts):,} texts has a word of two letters or more; is --text "
         "the right column?"
     )
+
+
+@dataclass(frozen=True)
+class StoredEncoder:
+    """An `LsaEncoder` that a process loads when it first embeds a text."""
+
+    path: str
+    fingerprint: str
+
+    @classmethod
+    def written(cls, fitted: LsaEncoder, path: StoragePath) -> StoredEncoder:
+        """Write a fitted encoder."""
+        write_found(path, {name: values.ravel() for name, values in fitted.to_arrays().items()})
+        return cls(str(path), fitted.fingerprint)
+
+    @property
+    def name(self) -> str:
+        """As the user writes it."""
+        return "lsa"
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Return the vectors of texts, see `LsaEncoder.encode`."""
+        return _loaded(self.path, self.fingerprint).encode(texts)
+
+    def load(self) -> LsaEncoder:
+        """Return the encoder itself."""
+        return _loaded(self.path, self.fingerprint)
+
+
+@lru_cache(maxsize=2)
+def _loaded(path: str, fingerprint: str) -> LsaEncoder:  # noqa: ARG001  (what the path holds now)
+    arrays = read_found(storage_path(path))
+    arrays["components"] = arrays["components"].reshape(-1, arrays["idf"].size)
+    return LsaEncoder.from_arrays(arrays)

@@ -109,10 +109,8 @@ def _model() -> Any:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Let PyTorch use one thread: the workers of a run share the machine's processors.
-
-    On two processors with other work, two threads did a third of the texts that one did.
-    """
+    """Let PyTorch use one thread: the workers of a run share the machine's processors."""
+    # On two processors with other work, two threads did a third of the texts that one did.
     import torch
 
     before = torch.get_num_threads()

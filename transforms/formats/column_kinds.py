@@ -34,9 +34,9 @@ class _Kind(IntFlag):
 
 
 _EVERY_KIND = _Kind(127)
-_MISSING = pa.array(["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A"])
-_TRUE = pa.array(["true", "True", "TRUE"])
-_FALSE = pa.array(["false", "False", "FALSE"])
+# Lists: the first Arrow array that a process makes of one imports pandas.
+_MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A"]
+_TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 _BLANKS = b" \t\n\r\v\f"
 _DIGITS = b"0123456789"
 _PROBE = 64
@@ -114,7 +114,7 @@ def _present(values: pa.Array) -> tuple[_Tokens, pa.Array | None]:
     if tokens.begin_with(_BLANKS) or np.isin(lasts, np.frombuffer(_BLANKS, np.uint8)).any():
         tokens = _Tokens(pc.ascii_trim_whitespace(tokens.values))
     if tokens.begin_with(b"\0Nn#"):
-        missing = pc.is_in(tokens.values, _MISSING)
+        missing = pc.is_in(tokens.values, pa.array(_MISSING))
         if missing.true_count:
             present = pc.invert(missing)
             tokens = _Tokens(tokens.values.filter(present))
@@ -137,8 +137,8 @@ def _try_cast(values: pa.Array, data_type: pa.DataType) -> pa.Array | None:
 def _bools(tokens: _Tokens) -> pa.Array | None:
     if not tokens.begin_only_with(b"tTfF"):
         return None
-    true = pc.is_in(tokens.values, _TRUE)
-    false = pc.is_in(tokens.values, _FALSE)
+    true = pc.is_in(tokens.values, pa.array(_TRUE))
+    false = pc.is_in(tokens.values, pa.array(_FALSE))
     return true if true.true_count + false.true_count == len(true) else None
 
 
@@ -256,7 +256,7 @@ def date_kinds(table: pa.Table) -> dict[str, ColumnKinds]:
         column = table[name]
         if column.null_count == len(column):
             found[name] = ColumnKinds()
-        elif pc.any(pc.is_in(column, _MISSING)).as_py():
+        elif pc.any(pc.is_in(column, pa.array(_MISSING))).as_py():
             found[name] = ColumnKinds(_Kind(0))
         else:
             found[name] = ColumnKinds(kinds.kinds & (_Kind.DATE | _Kind.TIME | _Kind.ZONED_TIME))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import re
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
@@ -27,15 +28,6 @@ if TYPE_CHECKING:
 _SHOWN = 80
 # What Arrow says of a row whose length is wrong, and the beginning of its text.
 _WRONG_LENGTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
-
-
-class _WrongRow(NamedTuple):
-    """A row whose length is wrong: its number in the data, its fields, and how its text begins."""
-
-    number: int
-    expected: int
-    found: int
-    text: str
 
 
 class _CsvReading(NamedTuple):
@@ -81,10 +73,8 @@ class _Body:
         self.closed = True
 
     def opens_quote(self, last: str | None) -> bool:
-        """Whether the last value of the file began with a quote that never closes.
-
-        The body ends in a line end, so such a value holds everything up to the end.
-        """
+        """Whether the last value of the file began with a quote that never closes."""
+        # The body ends in a line end, so such a value holds everything up to the end.
         if last is None or not last.endswith(("\n", "\r")):
             return False
         written = last.replace('"', '""').encode()
@@ -141,20 +131,15 @@ def _refuse_header(
     lines: Iterable[str], path: str, column_names: Sequence[str], skip_rows: int, delimiter: str
 ) -> None:
     """Raise an InputError where the first line of data is the names that were given."""
-    for number, line in enumerate(lines, skip_rows + 1):
-        if not line.strip("\r\n"):
-            continue
-        try:
-            first = next(csv.reader([line], delimiter=delimiter), [])
-        except csv.Error:
-            # What can't be read is not a header; Arrow says what is wrong with it.
-            return
-        if first == list(column_names):
+    filled = (one for one in enumerate(lines, skip_rows + 1) if one[1].strip("\r\n"))
+    number, line = next(filled, (0, ""))
+    # What can't be read is not a header; Arrow says what is wrong with it.
+    with suppress(csv.Error):
+        if line and next(csv.reader([line], delimiter=delimiter), []) == list(column_names):
             raise InputError(
                 f"{path}, line {number}: the file starts with the names given by --column-names; "
                 f"leave --column-names out, or give --skip-rows {number}"
             )
-        return
 
 
 def _require_closed(header: str, path: str, delimiter: str) -> None:
@@ -245,11 +230,9 @@ def read_csv_blocks(
             require_text_file(path, open_file)
             found = _WRONG_LENGTH.search(str(error))
             if found:
-                number, expected, actual, text = found.groups()
-                row = _WrongRow(int(number), int(expected), int(actual), text)
-                named = column_names is not None
                 reading = _CsvReading(path, skip_rows, delimiter, open_file)
-                raise _length_error(reading, row, names, named=named) from error
+                named = column_names is not None
+                raise _length_error(reading, found, names, named=named) from error
             if "straddl" in str(error):
                 read = finished + (0 if held is None else held.num_rows)
                 raise InputError(
@@ -284,26 +267,27 @@ def _arrow_blocks(
 
 
 def _length_error(
-    reading: _CsvReading, row: _WrongRow, names: Sequence[str], *, named: bool
+    reading: _CsvReading, wrong: re.Match[str], names: Sequence[str], *, named: bool
 ) -> InputError:
-    expected, found = row.expected, row.found
-    line, skip_rows, path = _line_of(reading, expected), reading.skip_rows, reading.path
-    where = f"{path}, line {line}" if line else f"{path}, row {row.number} of the data"
+    number, expected, found = map(int, wrong.groups()[:3])
+    text, path = wrong[4], reading.path
+    line = _line_of(reading, expected)
+    where = f"{path}, line {line}" if line else f"{path}, row {number} of the data"
     source = "--column-names" if named else "the header"
     if expected == 1 and not named and (hint := delimiter_hint(names)):
         remedy = hint
     elif expected == 1 and not named:
         remedy = "the first line may not be a header: --skip-rows or --column-names"
-    elif "\n" in row.text:
+    elif "\n" in text:
         remedy = "is a quote never closed?"
-    elif named and found < expected and row.number == 1:
-        remedy = f"the first line may not be data: --skip-rows {line or skip_rows + 1}"
+    elif named and found < expected and number == 1:
+        remedy = f"the first line may not be data: --skip-rows {line or reading.skip_rows + 1}"
     else:
         what = "commas" if reading.delimiter == "," else repr(reading.delimiter)
         remedy = f"put a value that contains {what} in quotes, or correct the row"
     return InputError(
         f"{where}: {found} field{'s' * (found != 1)} where {source} has {expected}: "
-        f"{_beginning(row.text)!r}; {remedy}"
+        f"{_beginning(text)!r}; {remedy}"
     )
 
 
@@ -314,15 +298,13 @@ def _line_of(reading: _CsvReading, expected: int) -> int | None:
         text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
         rows = csv.reader(islice(text, skip_rows, None), delimiter=reading.delimiter)
         before = 0
-        try:
+        with suppress(csv.Error):
             for row in rows:
                 if row and len(row) != expected:
+                    text.detach()
                     return skip_rows + before + 1
                 before = rows.line_num
-        except csv.Error:
-            pass
-        finally:
-            text.detach()
+        text.detach()
     return None
 
 

@@ -167,10 +167,8 @@ def _depth(line: bytes) -> int:
 
 
 def _count_objects(data: bytes) -> int | None:
-    """Return how many lines there are that are not blank, None if one is not an object.
-
-    Arrow takes an object over many lines for a row, and null too, or dies of it.
-    """
+    """Return how many lines there are that are not blank, None if one is not an object."""
+    # Arrow takes an object over many lines for a row, and null too, or dies of it.
     if _AFTER_AN_OBJECT.search(data) is None:
         signs, begins, ends = _lines(data)
         lasts = np.maximum(ends - 1, 0)

@@ -16,7 +16,6 @@ from slicebeam.metrics.errors import ColumnError, InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_UNITS = ("s", "ms", "us", "ns")
 _EXACT = 2**53
 _MOST_NAMES = 12
 # The only field of a placeholder begins with this, and goes on with the type that it stands for.
@@ -79,30 +78,6 @@ def _plain(data_type: pa.DataType) -> pa.DataType:
     return pa.float32() if types.is_float16(data_type) else data_type
 
 
-def _is_nested(data_type: pa.DataType) -> bool:
-    return bool(types.is_struct(data_type) or types.is_map(data_type) or types.is_union(data_type))
-
-
-def _finest(one: pa.DataType, other: pa.DataType) -> str:
-    return max(one.unit, other.unit, key=_UNITS.index)
-
-
-def _wider_integer(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    if types.is_signed_integer(one) == types.is_signed_integer(other):
-        return one if one.bit_width >= other.bit_width else other
-    unsigned, signed = (one, other) if types.is_unsigned_integer(one) else (other, one)
-    bits = max(signed.bit_width, 2 * unsigned.bit_width)
-    return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}.get(bits)
-
-
-def _wider_decimal(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    digits = max(t.precision - t.scale for t in (one, other))
-    scale = max(one.scale, other.scale)
-    if digits + scale > 76:
-        return None
-    return (pa.decimal128 if digits + scale <= 38 else pa.decimal256)(digits + scale, scale)
-
-
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
     """Return the type that holds the values of both plain types, None if there is none."""
     if one == other or types.is_null(other):
@@ -114,44 +89,33 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return one
     if types.is_struct(one) and types.is_struct(other) and unstorable_reason(one):
         return other
-    if types.is_list(one) or types.is_list(other):
-        parts = [t.value_type if types.is_list(t) else t for t in (one, other)]
-        value = None if any(map(_is_nested, parts)) else _wider(*parts)
-        return None if value is None else pa.list_(value)
     both = (one, other)
-    if all(map(types.is_integer, both)):
-        return _wider_integer(one, other)
-    if all(types.is_integer(t) or types.is_floating(t) for t in both):
-        # A float32 or float16 holds few integers exactly; two floats need no more than the wider.
-        if any(map(types.is_integer, both)):
-            return pa.float64()
-        return one if one.bit_width >= other.bit_width else other
-    if all(map(types.is_decimal, both)):
-        return _wider_decimal(one, other)
-    if any(map(types.is_timestamp, both)):
-        return _wider_timestamp(one, other)
-    if all(map(types.is_date, both)):
-        return pa.date64()
-    if all(map(types.is_time, both)):
-        unit = _finest(one, other)
-        return pa.time64(unit) if unit in {"us", "ns"} else pa.time32(unit)
-    if all(map(types.is_duration, both)):
-        return pa.duration(_finest(one, other))
-    if {one, other} == {pa.string(), pa.binary()}:
-        return pa.binary()
-    return None
-
-
-def _wider_timestamp(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
-    if types.is_date(one) or types.is_date(other):
-        time = other if types.is_date(one) else one
+    if any(map(types.is_list, both)):
+        parts = [t.value_type if types.is_list(t) else t for t in both]
+        kinds = (types.is_struct, types.is_map, types.is_union)
+        is_object = any(is_kind(t) for t in parts for is_kind in kinds)
+        value = None if is_object else _wider(*parts)
+        return None if value is None else pa.list_(value)
+    if any(map(types.is_nested, both)) or any(map(types.is_fixed_size_binary, both)):
+        return None
+    if any(map(types.is_integer, both)) and any(map(types.is_floating, both)):
+        # A float32 or float16 holds few integers exactly.
+        return pa.float64()
+    if pa.uint64() in both and any(map(types.is_signed_integer, both)):
+        return None
+    if any(map(types.is_decimal, both)) and not all(map(types.is_decimal, both)):
+        return None
+    if any(map(types.is_date, both)) and any(map(types.is_timestamp, both)):
+        time = one if types.is_timestamp(one) else other
         return time if time.tz is None else None
-    if not (types.is_timestamp(one) and types.is_timestamp(other)):
+    if all(types.is_timestamp(t) and t.tz for t in both) and one.tz != other.tz:
+        # Instants are the same in any zone; only how they are shown differs.
+        one, other = (pa.timestamp(t.unit, "UTC") for t in both)
+    schemas = [pa.schema([("", t)]) for t in (one, other)]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0).type
+    except (pa.ArrowTypeError, pa.ArrowInvalid):
         return None
-    if (one.tz is None) != (other.tz is None):
-        return None
-    # Instants are the same in any zone; only how they are shown differs.
-    return pa.timestamp(_finest(one, other), one.tz if one.tz == other.tz else "UTC")
 
 
 def unify_schemas(

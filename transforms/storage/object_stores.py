@@ -9,14 +9,19 @@ and errors. Endpoints and credentials come from the environment, as the librarie
 from __future__ import annotations
 
 import os
+import time
+from abc import ABC, abstractmethod
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import IO, TYPE_CHECKING, Protocol
+from datetime import datetime, timezone
+from functools import partial
+from typing import IO, TYPE_CHECKING, Any, TypeVar
 
-from slicebeam.metrics.errors import EngineError, InputError, StorageError
+from slicebeam.metrics.errors import EngineError, InputError, StorageError, install_hint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from datetime import datetime
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 SCHEMES = ("gs", "s3")
 # The part of the time limit after which a connection without an answer is given up for another.
@@ -47,21 +52,31 @@ class ObjectFacts:
     metadata: Mapping[str, str] = field(default_factory=dict)
 
 
-class ObjectStore(Protocol):
+class ObjectStore(ABC):
     """A store of objects in buckets; what fails is an EngineError or InputError that names it."""
 
+    @abstractmethod
     def facts(self, bucket: str, key: str) -> ObjectFacts | None:
         """Return the metadata of an object, None if it does not exist."""
 
     def read(self, bucket: str, key: str, begin: int = 0, end: int | None = None) -> bytes:
         """Return the bytes ``begin`` to ``end`` of an object; NoObjectError where it is missing."""
+        if end is not None and end <= begin:
+            return b""
+        is_whole = begin == 0 and end is None
+        return self._read(bucket, key, None if is_whole else (begin, end))
 
+    @abstractmethod
+    def _read(self, bucket: str, key: str, span: tuple[int, int | None] | None) -> bytes: ...
+
+    @abstractmethod
     def listed(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[ObjectFacts]:
         """Yield the objects whose names begin with a prefix.
 
         Unless ``deep``, those with a further ``/`` are listed once, as a name that ends in it.
         """
 
+    @abstractmethod
     def write(
         self,
         bucket: str,
@@ -74,6 +89,7 @@ class ObjectStore(Protocol):
     ) -> None:
         """Write an object, all of it or nothing: over any version, an expected one, or where nothing is."""
 
+    @abstractmethod
     def delete(self, bucket: str, keys: Iterable[str]) -> None:
         """Delete objects, also those that are gone already."""
 
@@ -108,11 +124,359 @@ DOWN = f"; try again later (a longer time limit: {_TIMEOUT}=SECONDS)"
 
 def folder_facts(name: str) -> ObjectFacts:
     """Return the facts of a name that ends in ``/`` and stands for the objects below it."""
-    from datetime import datetime, timezone
-
     return ObjectFacts(name, 0, "", datetime.fromtimestamp(0, timezone.utc))
 
 
 def content_type(key: str) -> str:
     """Return the media type of an object."""
     return "application/json" if key.endswith(".json") else "application/octet-stream"
+
+
+_DELETED_AT_ONCE = 16
+
+
+class GoogleStore(ObjectStore):
+    """The objects of Google Cloud Storage, which may fail to answer so long; see `ObjectStore`."""
+
+    def __init__(self, timeout: float) -> None:
+        try:
+            from google.auth.credentials import AnonymousCredentials
+            from google.cloud import storage
+            from google.cloud.storage.retry import DEFAULT_RETRY
+        except ImportError as error:
+            raise InputError(f"gs:// needs google-cloud-storage; {install_hint('gs')}") from error
+        from google.auth.exceptions import GoogleAuthError
+
+        self._buckets: set[str] = set()
+        self._options: dict[str, Any] = {
+            "timeout": (timeout * PATIENCE, timeout * PATIENCE),
+            "retry": DEFAULT_RETRY.with_timeout(timeout).with_delay(maximum=timeout * PATIENCE),
+        }
+        if os.environ.get("STORAGE_EMULATOR_HOST"):
+            # Looking for credentials that an emulator does not ask for takes twenty seconds.
+            self._client: Any = storage.Client(
+                project="emulated",
+                credentials=AnonymousCredentials(),  # type: ignore[no-untyped-call]
+            )
+            return
+        try:
+            self._client = storage.Client()
+        except (GoogleAuthError, OSError) as error:
+            reason = str(error).split(". ", maxsplit=1)[0]
+            raise StorageError(f"no credentials for gs://: {reason}{ACCESS}") from error
+
+    @contextmanager
+    def _errors(
+        self, what: str, bucket: str, key: str, *, tells_bucket: bool = False
+    ) -> Iterator[None]:
+        """Turn the library's errors into those of `ObjectStore`; `tells_bucket`: not found means the bucket."""
+        import requests
+        from google.api_core import exceptions
+        from google.auth.exceptions import GoogleAuthError, TransportError
+        from google.cloud.storage.exceptions import DataCorruption
+
+        uri = f"gs://{bucket}/{key}"
+        try:
+            yield
+        except exceptions.PreconditionFailed as error:
+            raise VersionConflictError(uri) from error
+        except DataCorruption as error:
+            raise failure(uri, what, "it was damaged in transfer", DOWN) from error
+        except exceptions.RequestRangeNotSatisfiable as error:
+            raise failure(uri, what, "it became shorter while it was read") from error
+        except TransportError as error:
+            raise failure(uri, what, _google_reason(error), DOWN) from error
+        except (exceptions.Forbidden, exceptions.Unauthorized, GoogleAuthError) as error:
+            raise failure(uri, what, _google_reason(error), ACCESS) from error
+        except exceptions.NotFound as error:
+            if not tells_bucket:
+                self._check_bucket(what, bucket, key)
+                raise NoObjectError(uri) from error
+            raise no_bucket(uri, what, bucket) from error
+        except (exceptions.GoogleAPIError, requests.RequestException) as error:
+            raise failure(uri, what, _google_reason(error), DOWN) from error
+
+    def _check_bucket(self, what: str, bucket: str, key: str) -> None:
+        """Raise the error of a missing bucket: a missing object has the same status."""
+        if bucket in self._buckets:
+            return
+        with self._errors(what, bucket, key, tells_bucket=True):
+            # Listing needs no permission beyond those of reading and writing objects.
+            next(iter(self._client.list_blobs(bucket, max_results=1, **self._options)), None)
+        self._buckets.add(bucket)
+
+    def facts(self, bucket: str, key: str) -> ObjectFacts | None:
+        """Return the metadata of an object, None if it does not exist."""
+        with self._errors("look up", bucket, key):
+            blob = self._client.bucket(bucket).get_blob(key, **self._options)
+            if blob is None:
+                self._check_bucket("look up", bucket, key)
+                return None
+        return _google_facts(blob)
+
+    def _read(self, bucket: str, key: str, span: tuple[int, int | None] | None) -> bytes:
+        begin, end = span or (None, None)
+
+        def fetched() -> bytes:
+            blob = self._client.bucket(bucket).blob(key)
+            return blob.download_as_bytes(
+                start=begin,
+                end=None if end is None else end - 1,
+                raw_download=True,
+                checksum="auto" if span is None else None,
+                **self._options,
+            )
+
+        from google.cloud.storage.exceptions import DataCorruption
+
+        with self._errors("read", bucket, key):
+            try:
+                return fetched()
+            except DataCorruption:
+                return fetched()
+
+    def listed(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[ObjectFacts]:
+        """Yield the objects whose names begin with a prefix."""
+        with self._errors("list", bucket, prefix, tells_bucket=True):
+            found = self._client.list_blobs(
+                bucket, prefix=prefix, delimiter=None if deep else "/", **self._options
+            )
+            for blob in found:
+                yield _google_facts(blob)
+            for folder in sorted(found.prefixes):
+                yield folder_facts(folder)
+
+    def write(
+        self,
+        bucket: str,
+        key: str,
+        stream: IO[bytes],
+        metadata: Mapping[str, str] | None = None,
+        *,
+        expected: str | None = None,
+        is_new: bool = False,
+    ) -> None:
+        """Write an object, all of it or nothing."""
+        # Told the size, the library sends what is small by one request.
+        size = stream.seek(0, os.SEEK_END)
+        with self._errors("write", bucket, key):
+            blob = self._client.bucket(bucket).blob(key)
+            blob.metadata = dict(metadata or {})
+            blob.upload_from_file(
+                stream,
+                rewind=True,
+                size=size,
+                if_generation_match=0 if is_new else int(expected) if expected else None,
+                checksum="crc32c",
+                content_type=content_type(key),
+                # Every caller may write the same again: a request without an answer is repeated.
+                **self._options,
+            )
+
+    def delete(self, bucket: str, keys: Iterable[str]) -> None:
+        """Delete objects, also those that are gone already."""
+
+        def delete(key: str) -> None:
+            with suppress(NoObjectError), self._errors("delete", bucket, key):
+                self._client.bucket(bucket).blob(key).delete(**self._options)
+
+        # Unlike S3's, its batches are many requests in one, whose failures are not tried again.
+        with ThreadPoolExecutor(_DELETED_AT_ONCE) as pool:
+            for _ in pool.map(delete, keys):
+                continue
+
+
+def _google_facts(blob: Any) -> ObjectFacts:
+    return ObjectFacts(
+        blob.name, int(blob.size), str(blob.generation), blob.updated, blob.metadata or {}
+    )
+
+
+def _google_reason(error: Exception) -> str:
+    cause: BaseException = error
+    while cause.__cause__ is not None:
+        cause = cause.__cause__
+    # Of what requests wraps around what urllib3 wraps, the innermost says what happened.
+    inner = getattr(cause.args[0], "reason", None) if cause.args else None
+    lines = str(getattr(cause, "message", "") or inner or cause).splitlines() or [repr(cause)]
+    return lines[0][:200]
+
+
+_Answer = TypeVar("_Answer")
+# One request deletes at most so many objects.
+_DELETED_TOGETHER = 1000
+# How often the library itself tries, in a few seconds.
+_TRIES = 4
+_LONGEST_WAIT = 10.0
+_BUSY = (429, 500, 502, 503, 504)
+
+
+class S3Store(ObjectStore):
+    """The objects of S3, which may fail to answer so long; see `ObjectStore`."""
+
+    def __init__(self, timeout: float) -> None:
+        try:
+            import boto3
+            from botocore.config import Config
+            from botocore.exceptions import BotoCoreError
+        except ImportError as error:
+            raise InputError(f"s3:// needs boto3; {install_hint('s3')}") from error
+        self._timeout = timeout
+        config = Config(
+            connect_timeout=timeout * PATIENCE,
+            read_timeout=timeout * PATIENCE,
+            retries={"mode": "standard", "total_max_attempts": _TRIES},
+            max_pool_connections=32,
+        )
+        try:
+            self._client: Any = boto3.client("s3", config=config)
+        except (BotoCoreError, ValueError) as error:
+            raise StorageError(f"no client for s3://: {error}{ACCESS}") from error
+
+    def _answer_to(self, request: Callable[[], _Answer]) -> _Answer:
+        """Return the answer to a request, repeated until the time limit while there is none."""
+        # The library gives up after a few tries, sooner than an outage ends.
+        until = time.monotonic() + self._timeout
+        wait = self._timeout * PATIENCE / 10
+        while True:
+            try:
+                return request()
+            except _no_answer() as error:
+                is_final = getattr(error, "response", None) and _status(error) not in _BUSY
+                if is_final or time.monotonic() + wait >= until:
+                    raise
+            time.sleep(wait)
+            wait = min(2 * wait, _LONGEST_WAIT)
+
+    @contextmanager
+    def _errors(self, what: str, bucket: str, key: str) -> Iterator[None]:
+        from botocore import exceptions
+        from urllib3.exceptions import HTTPError
+
+        uri = f"s3://{bucket}/{key}"
+        try:
+            yield
+        except exceptions.ClientError as error:
+            details = error.response.get("Error", {})
+            code, status = details.get("Code", ""), _status(error)
+            if code in ("PreconditionFailed", "ConditionalRequestConflict") or status == 412:
+                raise VersionConflictError(uri) from error
+            if code == "NoSuchBucket":
+                raise no_bucket(uri, what, bucket) from error
+            if code == "InvalidRange" or status == 416:
+                reason, remedy = "it became shorter while it was read", ""
+            elif status == 404:
+                raise NoObjectError(uri) from error
+            elif status in (401, 403):
+                reason, remedy = f"{details.get('Message') or 'access denied'} ({code})", ACCESS
+            else:
+                reason, remedy = f"{details.get('Message') or 'HTTP ' + str(status)} ({code})", DOWN
+            raise failure(uri, what, reason, remedy) from error
+        except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError) as error:
+            raise failure(uri, what, str(error), ACCESS) from error
+        except exceptions.ParamValidationError as error:
+            reason = str(error).partition("failed:")[2].partition(": Bucket name must")[0]
+            raise failure(uri, what, reason, "; correct the name") from error
+        except (exceptions.BotoCoreError, HTTPError, ConnectionError) as error:
+            raise failure(uri, what, str(error), DOWN) from error
+
+    def facts(self, bucket: str, key: str) -> ObjectFacts | None:
+        """Return the metadata of an object, None if it does not exist."""
+        try:
+            with self._errors("look up", bucket, key):
+                head = self._answer_to(lambda: self._client.head_object(Bucket=bucket, Key=key))
+        except NoObjectError:
+            # The answer to HEAD does not distinguish a missing bucket from a missing object.
+            with self._errors("look up", bucket, key):
+                self._answer_to(
+                    lambda: self._client.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
+                )
+            return None
+        return ObjectFacts(
+            key, head["ContentLength"], head["ETag"], head["LastModified"], head["Metadata"]
+        )
+
+    def _read(self, bucket: str, key: str, span: tuple[int, int | None] | None) -> bytes:
+        begin, end = span or (0, None)
+        part = {"Range": f"bytes={begin}-{'' if end is None else end - 1}"} if span else {}
+
+        def fetched() -> bytes:
+            # The body is part of it: the library's own repetitions end where it begins.
+            answer = self._client.get_object(Bucket=bucket, Key=key, **part)
+            content: bytes = answer["Body"].read()
+            return content
+
+        with self._errors("read", bucket, key):
+            return self._answer_to(fetched)
+
+    def listed(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[ObjectFacts]:
+        """Yield the objects whose names begin with a prefix."""
+        wanted = {"Bucket": bucket, "Prefix": prefix, **({} if deep else {"Delimiter": "/"})}
+        with self._errors("list", bucket, prefix):
+            while True:
+                page = self._answer_to(lambda: self._client.list_objects_v2(**wanted))
+                for one in page.get("Contents", ()):
+                    yield ObjectFacts(one["Key"], one["Size"], one["ETag"], one["LastModified"])
+                for folder in page.get("CommonPrefixes", ()):
+                    yield folder_facts(folder["Prefix"])
+                if not page.get("IsTruncated"):
+                    return
+                wanted["ContinuationToken"] = page["NextContinuationToken"]
+
+    def write(
+        self,
+        bucket: str,
+        key: str,
+        stream: IO[bytes],
+        metadata: Mapping[str, str] | None = None,
+        *,
+        expected: str | None = None,
+        is_new: bool = False,
+    ) -> None:
+        """Write an object, all of it or nothing."""
+        condition = {"IfNoneMatch": "*"} if is_new else {"IfMatch": expected} if expected else {}
+
+        def put() -> None:
+            stream.seek(0)
+            self._client.put_object(
+                Bucket=bucket,
+                Key=key,
+                Body=stream,
+                Metadata=dict(metadata or {}),
+                ContentType=content_type(key),
+                **condition,
+            )
+
+        try:
+            with self._errors("write", bucket, key):
+                self._answer_to(put)
+        except NoObjectError as error:
+            # What it was to replace is gone.
+            raise VersionConflictError(str(error)) from error
+
+    def delete(self, bucket: str, keys: Iterable[str]) -> None:
+        """Delete objects, also those that are gone already."""
+        names = list(keys)
+        for begin in range(0, len(names), _DELETED_TOGETHER):
+            some = names[begin : begin + _DELETED_TOGETHER]
+            with self._errors("delete", bucket, some[0]):
+                wanted = {"Objects": [{"Key": key} for key in some], "Quiet": True}
+                response = self._answer_to(
+                    partial(self._client.delete_objects, Bucket=bucket, Delete=wanted)
+                )
+            for failed in response.get("Errors", ()):
+                uri = f"s3://{bucket}/{failed.get('Key')}"
+                raise failure(uri, "delete", str(failed.get("Message") or failed.get("Code")))
+
+
+def _no_answer() -> tuple[type[Exception], ...]:
+    """Return what is raised where no answer came, or none that is whole, or one to ask again."""
+    from botocore import exceptions
+    from urllib3.exceptions import HTTPError
+
+    names = ("ClientError", "FlexibleChecksumError", "HTTPClientError", "IncompleteReadError")
+    return (*(getattr(exceptions, name) for name in names), HTTPError, ConnectionError)
+
+
+def _status(error: Any) -> int:
+    return int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

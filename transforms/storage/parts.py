@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import apache_beam as beam
 import pyarrow as pa
 
-from slicebeam.transforms.storage.arrow_files import open_arrow, part_path, write_arrow
 from slicebeam.transforms.storage.storage import holds
+from slicebeam.transforms.storage.work_files import open_arrow, part_path, write_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

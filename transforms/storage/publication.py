@@ -16,6 +16,7 @@ import tempfile
 import time
 from abc import ABC, abstractmethod
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -23,19 +24,17 @@ from typing import IO, TYPE_CHECKING
 from slicebeam.metrics.errors import ConflictError, EngineError, StorageError
 from slicebeam.transforms.storage.publish import (
     SHA256,
+    DocumentFile,
     Version,
+    files_in,
+    is_own_name,
     local_conflict,
     metadata_of,
+    own_name,
     publish,
     sha256_of,
     stored_conflict,
     version_of,
-)
-from slicebeam.transforms.storage.published_files import (
-    DocumentFile,
-    files_in,
-    is_own_name,
-    own_name,
 )
 from slicebeam.transforms.storage.storage import (
     ObjectPath,
@@ -57,6 +56,7 @@ if TYPE_CHECKING:
 _PATIENCE, _MOMENT = 60.0, 0.02
 
 
+@dataclass(eq=False)
 class FileSet(ABC):
     """Files that are written, then named by a document, then published with it.
 
@@ -66,16 +66,11 @@ class FileSet(ABC):
     the way leaves either set complete; the next publication cleans up. Streams are by well-known name.
     """
 
-    def __init__(
-        self,
-        document: StoragePath,
-        streams: Mapping[str, IO[bytes]],
-        before: Version | None,
-        writer: str,
-    ) -> None:
-        self.document, self.streams = document, streams
-        self.before, self.writer = before, writer
-        self._replaced: tuple[DocumentFile, ...] | None = None
+    document: StoragePath
+    streams: Mapping[str, IO[bytes]]
+    before: Version | None
+    writer: str
+    _replaced: tuple[DocumentFile, ...] | None = field(default=None, init=False)
 
     @property
     def folder(self) -> StoragePath:
@@ -157,10 +152,8 @@ class FileSet(ABC):
         return [path for path, sha256 in paths.items() if self._digest(path) == sha256]
 
     def _unpublished(self, named: set[str]) -> Iterator[StoragePath]:
-        """Yield the versions written over the replaced document, here or by others.
-
-        As that document is replaced by now, nobody can publish it any more.
-        """
+        """Yield the versions written over the replaced document, here or by others."""
+        # As that document is replaced by now, nobody can publish it any more.
         kept = named.union(one.name for one in self.files.values())
         for path in self.folder.iterdir():
             if is_own_name(path.name) and path.name not in kept:
@@ -180,49 +173,40 @@ def _content(document: StoragePath) -> bytes:
 
 def _removed(paths: Iterable[StoragePath]) -> list[str]:
     """Remove files; return what could not be removed, and why."""
-    return [line for path in paths for line in _tried_to_remove(path)]
+    failures = []
+    for path in paths:
+        try:
+            path.unlink(missing_ok=True)
+        except (OSError, EngineError) as error:  # noqa: PERF203
+            failures.append(f"{path} is no longer needed, but could not be removed: {error}")
+    return failures
 
 
-def _tried_to_remove(path: StoragePath) -> list[str]:
-    try:
-        path.unlink(missing_ok=True)
-    except (OSError, EngineError) as error:
-        return [f"{path} is no longer needed, but could not be removed: {error}"]
-    return []
-
-
+@dataclass(eq=False)
 class _LocalFileSet(FileSet):
     """A set of files on a disk, temporary until they are published; see `FileSet`."""
 
-    def __init__(
-        self,
-        document: Path,
-        streams: Mapping[str, IO[bytes]],
-        temporaries: Mapping[str, Path],
-        before: Version | None,
-        writer: str,
-    ) -> None:
-        super().__init__(document, streams, before, writer)
-        self._path, self._folder, self._temporaries = document, document.parent, temporaries
+    document: Path
+    temporaries: Mapping[str, Path] = field(kw_only=True)
 
     def publish(self, content: bytes) -> list[str]:
         """Publish the document, and with it the files."""
         for name, stream in self.streams.items():
-            with storage_errors(self._folder / name, "write"):
-                settle(stream, self._temporaries[name])
-        with temporary_beside(self._path) as (stream, temporary):
-            with storage_errors(self._path, "write"):
+            with storage_errors(self.document.parent / name, "write"):
+                settle(stream, self.temporaries[name])
+        with temporary_beside(self.document) as (stream, temporary):
+            with storage_errors(self.document, "write"):
                 stream.write(content)
                 settle(stream, temporary)
-            with _publication_lock(self._path) as is_alone:
-                found = version_of(self._path)
+            with _publication_lock(self.document) as is_alone:
+                found = version_of(self.document)
                 if found not in (self.before, Version(hashlib.sha256(content).hexdigest())):
-                    raise local_conflict(self._path)
+                    raise local_conflict(self.document)
                 self._commit(temporary)
                 for name, file in self.files.items():
                     self._bring_up_to_date(name, file)
-                with storage_errors(self._folder, "write"):
-                    sync_folder(self._folder)
+                with storage_errors(self.document.parent, "write"):
+                    sync_folder(self.document.parent)
                 return self._tidy_up(is_alone=is_alone)
 
     def _commit(self, temporary: Path) -> None:
@@ -230,13 +214,13 @@ class _LocalFileSet(FileSet):
         placed = []
         try:
             for name, file in self.files.items():
-                path = self._folder / file.name
+                path = self.document.parent / file.name
                 with storage_errors(path, "write"):
-                    self._temporaries[name].replace(path)
+                    self.temporaries[name].replace(path)
                 placed.append(path)
-            with storage_errors(self._path, "write"):
-                sync_folder(self._folder)
-                temporary.replace(self._path)
+            with storage_errors(self.document, "write"):
+                sync_folder(self.document.parent)
+                temporary.replace(self.document)
         except BaseException:
             # An interruption may come when the document is already there.
             if temporary.exists():
@@ -244,14 +228,14 @@ class _LocalFileSet(FileSet):
                     with suppress(OSError):
                         path.unlink()
             raise
-        with storage_errors(self._path, "write"):
-            sync_folder(self._folder)
+        with storage_errors(self.document, "write"):
+            sync_folder(self.document.parent)
 
     def _bring_up_to_date(self, name: str, file: DocumentFile) -> None:
         """Let the well-known name stand for the file."""
-        source, path = self._folder / file.name, self._folder / name
+        source, path = self.document.parent / file.name, self.document.parent / name
         with storage_errors(path, "write"):
-            link = self._folder / f".{name}.{secrets.token_hex(4)}"
+            link = self.document.parent / f".{name}.{secrets.token_hex(4)}"
             try:
                 os.link(source, link)
             except OSError:
@@ -278,10 +262,8 @@ class _LocalFileSet(FileSet):
 
 @contextmanager
 def _publication_lock(document: Path) -> Iterator[bool]:
-    """Keep others from publishing the document in the meantime; False if the file system knows no locks.
-
-    The system ends the lock with the process, and the next one takes over the file that was left.
-    """
+    """Keep others from publishing the document in the meantime; False if the file system knows no locks."""
+    # The system ends the lock with the process, and the next one takes over the file that was left.
     path = _lock_of(document)
     until = time.monotonic() + _PATIENCE
     while True:
@@ -336,15 +318,7 @@ def _is_same_file(file: int, path: Path) -> bool:
 class _StoredFileSet(FileSet):
     """A set of objects; see `FileSet`."""
 
-    def __init__(
-        self,
-        document: ObjectPath,
-        streams: Mapping[str, IO[bytes]],
-        before: Version | None,
-        writer: str,
-    ) -> None:
-        super().__init__(document, streams, before, writer)
-        self._path = document
+    document: ObjectPath
 
     def publish(self, content: bytes) -> list[str]:
         """Publish the document, and with it the files."""
@@ -353,21 +327,21 @@ class _StoredFileSet(FileSet):
         for name, file in self.files.items():
             self._write(file.name, file, self.streams[name])
         try:
-            publish(self._path, io.BytesIO(content), self.before, self.writer)
+            publish(self.document, io.BytesIO(content), self.before, self.writer)
         except ConflictError:
             self._withdraw()
             raise
         return [*self._bring_up_to_date(), *self._tidy_up()]
 
     def _check_unchanged(self, content: bytes) -> None:
-        found = self._path.store.facts(self._path.bucket, self._path.key)
+        found = self.document.store.facts(self.document.bucket, self.document.key)
         if (found.version if found else None) == (self.before.token if self.before else None):
             return
         if found is None or found.metadata.get(SHA256) != hashlib.sha256(content).hexdigest():
-            raise stored_conflict(self._path, found)
+            raise stored_conflict(self.document, found)
 
     def _write(self, name: str, file: DocumentFile, stream: IO[bytes]) -> None:
-        path = self._path.parent / name
+        path = self.document.parent / name
         path.store.write(path.bucket, path.key, stream, metadata_of(file.sha256, self.writer))
 
     def _withdraw(self) -> None:
@@ -376,29 +350,27 @@ class _StoredFileSet(FileSet):
         with suppress(EngineError):
             named = self._named_now()
             _removed(
-                self._path.parent / file.name
+                self.document.parent / file.name
                 for file in self.files.values()
                 if file.name not in named
             )
 
     def _bring_up_to_date(self) -> list[str]:
-        """Let the well-known names stand for the files of the document that is there; return what is left.
-
-        It may be another's by now, who is doing the same: whoever is last finds both in agreement.
-        """
+        """Let the well-known names stand for the files of the document that is there; return what is left."""
+        # It may be another's by now, who is doing the same: whoever is last finds both in agreement.
         seen, left = None, []
-        while (now := _content(self._path)) != seen:
+        while (now := _content(self.document)) != seen:
             seen = now
             named, replaced = files_in(now)
             for file in named:
-                if self._digest(self._path.parent / file.well_known) != file.sha256:
+                if self._digest(self.document.parent / file.well_known) != file.sha256:
                     self._copy(file)
             kept = {file.well_known for file in named}
             left = _removed(
                 path
                 for file in replaced
                 if file.well_known not in kept
-                and self._digest(path := self._path.parent / file.well_known) == file.sha256
+                and self._digest(path := self.document.parent / file.well_known) == file.sha256
             )
         return left
 
@@ -408,7 +380,7 @@ class _StoredFileSet(FileSet):
             stream: IO[bytes] = self.streams[file.well_known]
         else:
             try:
-                stream = io.BytesIO((self._path.parent / file.name).read_bytes())
+                stream = io.BytesIO((self.document.parent / file.name).read_bytes())
             except FileNotFoundError:
                 # The document that named it has been replaced in turn.
                 return
@@ -441,7 +413,9 @@ def files_to_publish(
             for name in names:
                 opened = stack.enter_context(temporary_beside(document.parent / name))
                 streams[name], temporaries[name] = opened
-            files: FileSet = _LocalFileSet(document, streams, temporaries, before, writer)
+            files: FileSet = _LocalFileSet(
+                document, streams, before, writer, temporaries=temporaries
+            )
         else:
             for name in names:
                 streams[name] = stack.enter_context(tempfile.TemporaryFile(prefix="slicebeam-"))

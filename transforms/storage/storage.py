@@ -25,8 +25,11 @@ import pyarrow as pa
 from slicebeam.metrics.errors import InputError, StorageError, unknown_name
 from slicebeam.transforms.storage.object_stores import (
     SCHEMES,
+    GoogleStore,
     NoObjectError,
+    ObjectFacts,
     ObjectStore,
+    S3Store,
     storage_timeout,
 )
 
@@ -51,13 +54,7 @@ def object_store(scheme: str) -> ObjectStore:
 
 @lru_cache(maxsize=8)
 def _store(scheme: str, process: int, timeout: float) -> ObjectStore:  # noqa: ARG001
-    if scheme == "gs":
-        from slicebeam.transforms.storage.google_storage import GoogleStore
-
-        return GoogleStore(timeout)
-    from slicebeam.transforms.storage.s3_storage import S3Store
-
-    return S3Store(timeout)
+    return GoogleStore(timeout) if scheme == "gs" else S3Store(timeout)
 
 
 @total_ordering
@@ -147,10 +144,17 @@ class ObjectPath:
             if not name.endswith("/") and translated.fullmatch(name):
                 yield self / name
 
-    def read_bytes(self) -> bytes:
-        """Return the content."""
+    def facts(self) -> ObjectFacts:
+        """Return the metadata of the object, which must be there."""
+        facts = self.store.facts(self.bucket, self.key)
+        if facts is None:
+            raise _missing(self)
+        return facts
+
+    def read_bytes(self, begin: int = 0, end: int | None = None) -> bytes:
+        """Return the content, or a part of it."""
         try:
-            return self.store.read(self.bucket, self.key)
+            return self.store.read(self.bucket, self.key, begin, end)
         except NoObjectError as error:
             raise _missing(self) from error
 
@@ -193,10 +197,7 @@ class _ObjectReader(io.RawIOBase):
     """An object as a file that can be read from anywhere."""
 
     def __init__(self, path: ObjectPath) -> None:
-        facts = path.store.facts(path.bucket, path.key)
-        if facts is None:
-            raise _missing(path)
-        self.path, self.size, self.position = path, facts.size, 0
+        self.path, self.size, self.position = path, path.facts().size, 0
 
     def readable(self) -> bool:
         return True
@@ -216,10 +217,7 @@ class _ObjectReader(io.RawIOBase):
         end = min(self.size, self.position + len(buffer))
         if end <= self.position:
             return 0
-        try:
-            data = self.path.store.read(self.path.bucket, self.path.key, self.position, end)
-        except NoObjectError as error:
-            raise _missing(self.path) from error
+        data = self.path.read_bytes(self.position, end)
         buffer[: len(data)] = data
         self.position += len(data)
         return len(data)
@@ -318,9 +316,7 @@ def remove_folder(path: StoragePath) -> None:
 def identity(path: StoragePath) -> list[int | str]:
     """Return what changes with a file's content: its size, and time or version."""
     if isinstance(path, ObjectPath):
-        facts = path.store.facts(path.bucket, path.key)
-        if facts is None:
-            raise _missing(path)
+        facts = path.facts()
         return [facts.size, facts.version]
     stat = path.stat()
     return [stat.st_size, stat.st_mtime_ns]
@@ -365,9 +361,7 @@ class _Copies:
 
     def _current(self, path: ObjectPath) -> pa.NativeFile:
         # A worker that outlives a run meets other objects under the same names in the next one.
-        facts = path.store.facts(path.bucket, path.key)
-        if facts is None:
-            raise _missing(path)
+        facts = path.facts()
         with self._changing:
             if path.uri in self._files and self._files[path.uri][0] == facts.version:
                 return _mapped(self._files[path.uri][1])

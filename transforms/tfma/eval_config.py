@@ -56,13 +56,9 @@ _WITHOUT_A_NUMBER = ("AtThresholds", "Plot")
 class NativeMetric(NamedTuple):
     """A metric of an EvalConfig that slicebeam computes itself.
 
-    Attributes
-    ----------
-    name : slicebeam's
-    key : TFMA's name of its value
-    reads : what a prediction is
-    threshold : a score above it predicts the positive class; None where scores are not cut
-    is_weighted : whether examples have weights
+    ``name``: slicebeam's. ``key``: TFMA's name of its value. ``reads``: what a prediction is.
+    ``threshold``: a score above it predicts the positive class; None where scores are not cut.
+    ``is_weighted``: whether examples have weights.
     """
 
     name: str
@@ -88,16 +84,12 @@ class SliceSpec:
 class EvalPlan:
     """What an EvalConfig wants.
 
-    Attributes
-    ----------
-    message : the EvalConfig
-    others : the same without the metrics that slicebeam computes itself
-    options : of a search or check, by name
-    native : TFMA's names of the numbers that slicebeam computes itself, and whether they are weighted
-    specs : of the slices, without that of all examples
-    has_thresholds : whether it says when a model is good enough
-    changes : names of metrics with a change_threshold, which needs the old model
-    notes : what is ignored, a line each
+    ``message``: the EvalConfig. ``others``: the same without the metrics that slicebeam computes
+    itself. ``options``: of a search or check, by name. ``native``: TFMA's names of the numbers that
+    slicebeam computes itself, and whether they are weighted. ``specs``: of the slices, without that
+    of all examples. ``has_thresholds``: whether it says when a model is good enough. ``changes``:
+    names of metrics with a change_threshold, which needs the old model. ``notes``: what is ignored,
+    a line each.
     """
 
     message: Any
@@ -111,15 +103,7 @@ class EvalPlan:
 
 
 def eval_plan(uri: str) -> EvalPlan:
-    """Return what the EvalConfig in a file wants.
-
-    Raises
-    ------
-    FileError
-        There is no such file.
-    OptionError
-        It is not an EvalConfig, or asks for what cannot be done.
-    """
+    """Return what the EvalConfig in a file wants."""
     try:
         return _plan(storage_path(uri, "--eval-config").read_text("utf-8"))
     except FileNotFoundError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
@@ -21,9 +22,10 @@ from slicebeam.transforms.tfma.install import tfma_module
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from slicebeam.transforms.encode.column import Chunk
     from slicebeam.transforms.encode.conditions import SliceMembership
     from slicebeam.transforms.encode.extract_predictions import Side
-    from slicebeam.transforms.encode.sources import Chunk, Source
+    from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath
 
 # Feature that holds the numbers of the slices that an example is in.
@@ -36,15 +38,11 @@ _BATCH = 1000
 class EvaluatedExamples:
     """Which columns TFMA reads.
 
-    Attributes
-    ----------
-    source : the examples
-    slices : predicates, whose numbers are the feature `SLICES`; None for slices of TFMA's own
-    numbers : columns that are numbers to TFMA: labels, predictions, weights
-    features : further columns
-    positive_class : the class that is 1, where labels are classes
-    models : file or ``module:function`` of the models that predict, by side
-    model_columns : what they read, by side
+    ``source``: the examples. ``slices``: predicates, whose numbers are the feature `SLICES`; None
+    for slices of TFMA's own. ``numbers``: columns that are numbers to TFMA: labels, predictions,
+    weights. ``features``: further columns. ``positive_class``: the class that is 1, where labels
+    are classes. ``models``: file or ``module:function`` of the models that predict, by side.
+    ``model_columns``: what they read, by side.
     """
 
     source: Source
@@ -75,13 +73,7 @@ def prediction_column(side: Side) -> str:
 
 
 def record_batches(chunk: Chunk, examples: EvaluatedExamples) -> Iterator[pa.RecordBatch]:
-    """Yield examples as TFMA reads them: a list of values for each feature.
-
-    Raises
-    ------
-    ColumnError
-        Labels, predictions or weights are missing, or are not numbers.
-    """
+    """Yield examples as TFMA reads them: a list of values for each feature."""
     table = chunk.table
     columns = {name: _feature(table.column(name)) for name in examples.features}
     for name in examples.numbers:
@@ -148,13 +140,10 @@ def _numbers(column: Any, positive: Any, what: str) -> pa.Array:
 class EvaluateSlices(beam.PTransform):
     """Evaluate an EvalConfig and write the messages of TFMA's output: pipeline -> a path.
 
-    Attributes
-    ----------
-    examples : what is read
-    config : a serialized EvalConfig, with defaults
-    seed : of the Poisson bootstrap
-    path : of a Parquet file, ``kind`` (``metrics``, ``plots``, ``validation``) and ``content``, a
-        serialized MetricsForSlice, PlotsForSlice or ValidationResult
+    ``examples``: what is read. ``config``: a serialized EvalConfig, with defaults. ``seed``: of the
+    Poisson bootstrap. ``path``: of a Parquet file, ``kind`` (``metrics``, ``plots``,
+    ``validation``) and ``content``, a serialized MetricsForSlice, PlotsForSlice or
+    ValidationResult.
     """
 
     examples: EvaluatedExamples
@@ -167,11 +156,12 @@ class EvaluateSlices(beam.PTransform):
         examples = self.examples
         chunks = pipeline | ReadExamples(examples.source, examples.columns)
         for side, model in examples.models.items():
-            from slicebeam.transforms.encode.run_model import WantedPredictions, run_model
+            from slicebeam.transforms.encode.models import LoadedModel
+            from slicebeam.transforms.encode.run_model import run_model
 
-            wanted = WantedPredictions(outputs=True, positive=examples.positive_class)
+            outputs = partial(LoadedModel.outputs, positive=examples.positive_class)
             columns = examples.model_columns[side]
-            chunks |= f"Predict {side}" >> run_model(model, columns, side, wanted)
+            chunks |= f"Predict {side}" >> run_model(model, columns, side, {"output": outputs})
         batches = chunks | "To TFMA" >> beam.FlatMap(record_batches, examples)
         config = tfma_module("proto.config_pb2").EvalConfig.FromString(self.config)
         evaluation = (
@@ -247,15 +237,11 @@ def _write(item: tuple[None, Iterable[tuple[str, bytes]]], path: StoragePath) ->
 class TfmaNumber(NamedTuple):
     """A number of TFMA on a slice, with the interval and the error of its bootstrap if it has them.
 
-    Attributes
-    ----------
-    name : of the metric, with the class, rank or average that it is of, and its place in a list
-    output : of a model of several; empty for the only one
-    model : name of its ModelSpec
-    is_difference : whether it is the new model's value minus the old one's
-    is_weighted : whether examples have their weights
-    value, low, high : NaN where there is none
-    error, freedom : standard error, and degrees of freedom of its t distribution
+    ``name``: of the metric, with the class, rank or average that it is of, and its place in a list.
+    ``output``: of a model of several; empty for the only one. ``model``: name of its ModelSpec.
+    ``is_difference``: whether it is the new model's value minus the old one's. ``is_weighted``:
+    whether examples have their weights. ``value``, ``low``, ``high``: NaN where there is none.
+    ``error``, ``freedom``: standard error, and degrees of freedom of its t distribution.
     """
 
     name: str

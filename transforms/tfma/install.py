@@ -32,15 +32,8 @@ def _without_chatter() -> Iterator[None]:
 def tfma_module(name: str = "", needed_by: str = "this") -> Any:
     """Return TensorFlow Model Analysis, or a module of it; the first import takes some seconds.
 
-    Parameters
-    ----------
-    name : of the module, such as ``proto.config_pb2``; empty for the package
-    needed_by : what needs it, for the error
-
-    Raises
-    ------
-    InputError
-        It is not installed, or can't be imported.
+    ``name``: of the module, such as ``proto.config_pb2``; empty for the package. ``needed_by``:
+    what needs it, for the error.
     """
     package = "tensorflow_model_analysis"
     try:
@@ -60,13 +53,7 @@ _HOMES = ("tensorflow_model_analysis.", "tf_keras.", "keras.")
 
 
 def metric_classes(needed_by: str) -> dict[str, type]:
-    """Return the metrics of TFMA and Keras by name, those of TFMA first: all that a name stands for.
-
-    Raises
-    ------
-    InputError
-        TFMA is not installed.
-    """
+    """Return the metrics of TFMA and Keras by name, those of TFMA first: all that a name stands for."""
     keras = tfma_module("utils.keras_lib", needed_by).tf_keras.metrics
     types = tfma_module("metrics.metric_types", needed_by)
     found = {**vars(keras), **types.registered_metrics()}

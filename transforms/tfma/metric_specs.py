@@ -25,13 +25,9 @@ _EXAMPLE = "write tfma:NDCG(gain_key=gain,top_k_list=[3],query_key=query)"
 class MetricSpec(NamedTuple):
     """A metric of TFMA or Keras, or of a user's own module.
 
-    Attributes
-    ----------
-    text : as the user wrote it
-    class_name : of the metric
-    module : of a user's own metric; empty for those of TFMA and Keras
-    arguments : of the metric
-    scope : what its MetricsSpec has besides, such as ``query_key``, the column of the queries
+    ``text``: as the user wrote it. ``class_name``: of the metric. ``module``: of a user's own
+    metric; empty for those of TFMA and Keras. ``arguments``: of the metric. ``scope``: what its
+    MetricsSpec has besides, such as ``query_key``, the column of the queries.
 
     Examples
     --------
@@ -67,14 +63,7 @@ def is_own(module: str) -> bool:
 def parse_metric(text: str, modules: Collection[str] = ()) -> MetricSpec:
     """Return the metric that a user, or a document, named.
 
-    Parameters
-    ----------
-    modules : those of ``--tfma-module``: no other module of a user's own is imported
-
-    Raises
-    ------
-    OptionError
-        It can't be read, an argument is not a JSON value, or its module is not in ``modules``.
+    ``modules``: those of ``--tfma-module``: no other module of a user's own is imported.
     """
     try:
         path, arguments = _called(text.removeprefix(PREFIX).strip())

@@ -36,11 +36,8 @@ _SUFFIX = {
 class NamedSlice:
     """A slice to be named.
 
-    Attributes
-    ----------
-    slice_id : of the ChangeList
-    name : as a reader says it
-    conditions : its predicate; None for what no predicate describes
+    ``slice_id``: of the ChangeList. ``name``: as a reader says it. ``conditions``: its predicate;
+    None for what no predicate describes.
     """
 
     slice_id: str

@@ -21,7 +21,7 @@ from slicebeam.pipelines.adaptive.expectations import NO_OUTPUT, OUTPUTS
 from slicebeam.pipelines.adaptive.from_slices.slice_topics import origin_text, slice_text
 from slicebeam.pipelines.adaptive.tree import PASS, Test
 from slicebeam.pipelines.define.document_data import FAILING
-from slicebeam.transforms.encode.column_values import python_values
+from slicebeam.transforms.encode.column import python_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -204,18 +204,18 @@ def test_permutations_of_a_real_table_have_a_finding_in_at_most_one_of_twenty():
     codes = np.stack(columns, axis=1).astype(np.int64)
     y = (frame["income"] != frame["prediction"]).to_numpy(float)
     rng, false = np.random.default_rng(1), 0
+    real = EncodedTable(codes, y, "rate", levels=3)
     for _ in range(100):
-        table = EncodedTable(codes, rng.permutation(y), "rate", levels=3)
+        table = real.with_target(rng.permutation(y))
         everything = np.ones(table.keys.size, bool)
         false += bool(table.find(table.candidates(everything)).findings)
     # Where the rate is .05, ten or more are seen in 3 percent of such tests.
     assert false <= 9
     # The errors as they are have findings that hold most of them.
-    table = EncodedTable(codes, y, "rate", levels=3)
-    found = table.find()
+    found = real.find()
     assert 5 <= len(found.findings) <= 30
     assert found.findings[-1].held > 0.9
-    agrees_with_rows(table, found)
+    agrees_with_rows(real, found)
 
 
 def test_two_models_by_least_squares_where_the_change_itself_is_for_the_worse():

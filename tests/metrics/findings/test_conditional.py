@@ -20,7 +20,7 @@ from slicebeam.metrics.findings.conditional import (
 from slicebeam.metrics.findings.model import fit
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.significance import count_tests, random_subset
-from slicebeam.metrics.significance.subset_law import Population
+from slicebeam.metrics.significance.random_subset import Population
 from tests.encoded_table import deviation_law
 
 RATE = TargetSums("rate")

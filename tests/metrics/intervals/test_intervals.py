@@ -172,9 +172,7 @@ def test_coverage(n):
         }
         labels = (tp + fn >= 5) & (tn + fp >= 5)
         found["balanced accuracy"] = coverage(
-            intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, 0.95),
-            1 - 0.5 * (case[1] + case[2]),
-            labels,
+            intervals.balanced_accuracy(tp, fp, fn, tn, 0.95), 1 - 0.5 * (case[1] + case[2]), labels
         )
         found["MCC"] = coverage(
             intervals.mcc(tp, fp, fn, tn, 0.95), phi(q), labels & (tp + fp > 0) & (fn + tn > 0)
@@ -209,7 +207,7 @@ def test_ends_hold_the_estimate_and_stay_in_the_range():
             value = f_beta(tp, fp, fn, beta)
             found[f"F{beta}"] = value, intervals.fbeta(tp, fp, fn, beta, 0.95), (0, 1)
         value = 0.5 * (tp / (tp + fn) + tn / (tn + fp))
-        ends = intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, 0.95)
+        ends = intervals.balanced_accuracy(tp, fp, fn, tn, 0.95)
         found["balanced accuracy"] = value, ends, (0, 1)
         ends = intervals.mcc(tp, fp, fn, tn, 0.95)
         found["MCC"] = np.clip(phi(table.astype(float)), -1, 1), ends, (-1, 1)
@@ -229,7 +227,7 @@ def test_no_warnings_on_degenerate_tables():
     tp, fp, fn, tn = all_tables(2)
     with np.errstate(all="raise", under="ignore"):
         intervals.fbeta(tp, fp, fn, 2.0, 0.95)
-        intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, 0.95)
+        intervals.balanced_accuracy(tp, fp, fn, tn, 0.95)
         intervals.mcc(tp, fp, fn, tn, 0.95)
 
 
@@ -239,8 +237,8 @@ def test_swapping_the_labels_keeps_balanced_accuracy_and_mcc():
     np.testing.assert_allclose(ends, intervals.mcc(tn, fn, fp, tp, 0.9))
     low, high = intervals.mcc(fn, tn, tp, fp, 0.9)
     np.testing.assert_allclose(ends, (-high, -low))
-    ends = intervals.balanced_accuracy(tp, tp + fn, tn, tn + fp, 0.9)
-    np.testing.assert_allclose(ends, intervals.balanced_accuracy(tn, tn + fp, tp, tp + fn, 0.9))
+    ends = intervals.balanced_accuracy(tp, fp, fn, tn, 0.9)
+    np.testing.assert_allclose(ends, intervals.balanced_accuracy(tn, fn, fp, tp, 0.9))
     # The same as of two classes, and beside a class that is no label.
     classes = [tp, tn, 0 * tp], [tp + fn, tn + fp, 0 * tp]
     np.testing.assert_allclose(ends, intervals.mean_recall(*classes, 0.9))

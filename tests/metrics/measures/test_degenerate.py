@@ -15,7 +15,8 @@ from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, metrics
 from slicebeam.metrics.significance.outcome_codes import REASONS, Reason
 from slicebeam.metrics.testing.slice_test import SliceTest, check_comparison
-from tests.metrics.measures.test_metric_values import OF_LISTS, Examples
+from tests.metrics.test_metric import OF_LISTS, Examples, weightings
+from tests.refusals import refuses
 
 NAMES = (*(one for one in metrics() if one not in OF_LISTS), "fbeta:2", "mean:x")
 ROWS = 160
@@ -26,7 +27,7 @@ WORLDS = (
 )
 EVERY = [
     (name, comparison, weighted)
-    for name, comparison, weighted in itertools.product(NAMES, COMPARISONS, [False, True])
+    for (name, weighted), comparison in itertools.product(weightings(NAMES), COMPARISONS)
     if comparison == "overall" or metric(name).compares_models
 ]
 
@@ -116,6 +117,12 @@ def _no_warnings():
         yield
 
 
+def seen(space, sums, totals):
+    return Slices(
+        space.reduce(sums[:, 0], totals[:1]), space, space.reduce(totals[:1], totals[:1])[0]
+    )
+
+
 def check_p(test, sums, totals):
     layers = 1 + REPLICATES if test.test != "auto" else 1
     tested, errors = test.run(sums[:, :layers], totals[:layers])
@@ -129,8 +136,7 @@ def check_p(test, sums, totals):
     assert ((methods == 0) == (reasons != 0)).all()
     assert (errors[~np.isnan(errors)] >= 0).all()
     own, space = metric(test.metric), test.space
-    of_all = space.reduce(totals[:1], totals[:1])[0]
-    delta = own.delta(Slices(space.reduce(sums[:, 0], totals[:1]), space, of_all))
+    delta = own.delta(seen(space, sums, totals))
     assert (reasons[np.isnan(delta)] != 0).all()
 
 
@@ -157,12 +163,12 @@ def test_slices_of_no_weight(name, comparison):
     some = without_some_weights(world("mixed", weighted=True))
     space = some.space([name], comparison)
     sums, totals = some.sums(space, (some.weight == 0)[None])
-    of_all, reduced = space.reduce(totals, totals)[0], space.reduce(sums[:, 0], totals)
-    assert np.isnan(own.value(Slices(reduced, space))).all()
+    slices = seen(space, sums, totals)
+    assert np.isnan(own.value(slices)).all()
     for interval in (own.value_interval, own.delta_interval):
         # Two models' AUC has no interval with less than three of a class.
         is_unknown = (name, comparison) == ("auc", "baseline") and interval == own.delta_interval
-        assert (np.isnan(interval(Slices(reduced, space, of_all), 0.95)) == is_unknown).all()
+        assert (np.isnan(interval(slices, 0.95)) == is_unknown).all()
     tested, _ = SliceTest(name, space, "auto", "worse").run(sums, totals)
     assert tested.p.tolist() == [1.0]
 
@@ -184,6 +190,9 @@ def test_metrics_that_cannot_compare_two_models_are_refused():
     for name in ("mean:x", "label_rate"):
         with pytest.raises(InputError, match=f"--metric {name} is the same for every model"):
             check_comparison(name, "baseline")
+    refuses(InputError, "--metric r2 has no test of two models", check_comparison, "r2", "baseline")
+    with pytest.raises(InputError, match="--metric r2 takes no weights; leave out --weight"):
+        check_comparison("r2", "overall", weighted=True)
     with pytest.raises(InputError, match="--metric disagreement is of both models at once"):
         check_comparison("disagreement", "baseline")
     for name, comparison, _ in EVERY:
@@ -196,9 +205,7 @@ def test_intervals_hold_the_estimate(name, comparison, *, weighted):
     own = metric(name)
     for kind in WORLDS:
         space, sums, totals = case(kind, name, comparison, weighted=weighted)
-        of_all = space.reduce(totals[:1], totals[:1])
-        reduced = space.reduce(sums[:, 0], totals[:1])
-        slices = Slices(reduced, space, of_all[0])
+        slices = seen(space, sums, totals)
         pairs = [(own.delta_interval, own.delta(slices), slices)]
         models = (slices, slices.old)[: space.sides]
         pairs += [(own.value_interval, own.value(model), model) for model in models]
@@ -216,8 +223,8 @@ def test_intervals_hold_the_estimate(name, comparison, *, weighted):
                 room = 1e-9 * np.maximum(np.abs(estimate[known]), 1)
                 assert (low[known] <= estimate[known] + room).all(), kind
                 assert (high[known] >= estimate[known] - room).all(), kind
-        assert own.reference(Slices(reduced, space, of_all[0])).shape == (len(sums),)
-        assert own.complement(Slices(reduced, space, of_all[0])).shape == (len(sums),)
+        assert own.reference(slices).shape == (len(sums),)
+        assert own.complement(slices).shape == (len(sums),)
 
 
 @pytest.mark.parametrize(("name", "comparison", "weighted"), EVERY)
@@ -228,20 +235,15 @@ def test_refinement_of_any_parent(name, comparison, *, weighted):
         space, sums, totals = case(kind, name, comparison, weighted=weighted)
         members = members_of(world(kind, weighted=weighted))[: len(sums)]
         child, parent = np.nonzero((members[:, None] <= members[None]).all(axis=2))
-        of_all = space.reduce(totals[:1], totals[:1])
-        reduced = space.reduce(sums[:, 0], totals[:1])
+        slices = seen(space, sums, totals)
         for worse in (False, True):
-            p = own.p_refine(
-                Slices(reduced[child], space, of_all[0]),
-                Slices(reduced[parent], space, of_all[0]),
-                worse=worse,
-            )
+            p = own.p_refine(slices.rows(child), slices.rows(parent), worse=worse)
             assert p.shape == child.shape
             assert ((p >= 0) & (p <= 1)).all(), kind
         if own.target(space) is not None:
-            assert np.isfinite(own.target_sums(Slices(reduced, space))).all()
-        for one in reduced:
-            inputs = own.inputs(Slices(one[None], space, of_all[0]))
+            assert np.isfinite(own.target_sums(slices)).all()
+        for at in range(len(slices)):
+            inputs = own.inputs(slices.rows([at]))
             assert all(isinstance(number, int | float) for number in inputs.values())
 
 

@@ -1,7 +1,6 @@
 """The order and the number of calls: allocation to strata, and halves of a pool."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +15,8 @@ from slicebeam.metrics.shift.allocation import (
 )
 from slicebeam.metrics.shift.estimates import estimate, reliance
 from slicebeam.metrics.shift.simulation import item_order, qualities, simulate
-from slicebeam.metrics.shift.strata import Sample, Strata, counts_of, half_sizes
+from slicebeam.metrics.shift.strata import Sample, Strata, half_sizes
+from tests.metrics.shift.test_strata import halves_of, sampled
 from tests.oracles import shift_oracle as oracle
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -254,31 +254,6 @@ def test_methods_without_static_weights_say_so():
         static_weights("plus", pool.strata(old=False))
 
 
-def halves_of(pool, asked, place):
-    """Counts of the halves, by loops; `place` says where in its stratum's order an item is."""
-    found = Sample.empty(1, 2 * len(pool.rows), pool.shape[1])
-    for item in asked:
-        half = 2 * pool.stratum[item] + place[item] % 2
-        found.add(np.array([[half]]), np.array([[pool.new[item]]]), np.array([[pool.old[item]]]))
-    return found
-
-
-def sampled(rng, pool):
-    """A sample of random items whose halves were asked unequally, each at least once."""
-    place = np.empty(len(pool.items), int)
-    asked = []
-    for s in range(len(pool.rows)):
-        members = [item for item in pool.items if pool.stratum[item] == s]
-        for at, item in enumerate(rng.permutation(members).tolist()):
-            place[item] = at
-        for h in (0, 1):
-            mine = sorted((i for i in members if place[i] % 2 == h), key=lambda i: place[i])
-            asked += mine[: int(rng.integers(1, len(mine) + 1)) if mine else 0]
-    sample = oracle.sample_of(pool, [asked])
-    sample.halves = halves_of(pool, asked, place)
-    return asked, place, sample
-
-
 def test_looks_double():
     assert [module.first_look(s) for s in (1, 32, 33, 100)] == [128, 128, 132, 400]
     assert [module.next_look(3, n) for n in (0, 127, 128, 255, 256, 5000)] == [
@@ -373,53 +348,6 @@ def test_the_order_is_of_the_largest_weight_by_calls():
             assert scores[chosen] == max(scores) > 0
             counts[chosen] += 1
         assert order[-2:] == [-1, -1]
-
-
-def test_counts_are_those_of_a_fixed_combination_of_the_halves():
-    rng = np.random.default_rng(6)
-    for _ in range(20):
-        pool = oracle.random_pool(rng, largest=15, strata=6)
-        asked, place, sample = sampled(rng, pool)
-        found = counts_of(pool.strata(), sample)
-        for s, size in enumerate(pool.sizes):
-            mine = [
-                [i for i in asked if pool.stratum[i] == s and place[i] % 2 == h] for h in (0, 1)
-            ]
-            part = [math.ceil(size / 2) / size, math.floor(size / 2) / size]
-            alike = 1 / sum(a**2 / len(m) for a, m in zip(part, mine, strict=True) if m)
-            assert found.asked[0, s] == pytest.approx(alike)
-            for j in range(pool.shape[1]):
-                for told, values in ((found.new, pool.new), (found.old, pool.old)):
-                    mean = sum(
-                        a * np.mean([values[i] == j for i in m])
-                        for a, m in zip(part, mine, strict=True)
-                        if m
-                    )
-                    assert told[0, s, j] / alike == pytest.approx(mean)
-
-
-def test_a_half_without_an_answer_is_stood_for_by_the_other():
-    strata = Strata(np.zeros(1, int), np.array([9]), (1, 2), np.zeros(1, int), np.array([[5, 4]]))
-    sample = Sample.empty(1, 1, 2)
-    sample.halves = Sample.empty(1, 2, 2)
-    for counts, part in ((sample, [0, 0, 0]), (sample.halves, [1, 1, 1])):
-        counts.add(np.array([part]), np.array([[0, 1, 1]]), np.array([[0, 0, 1]]))
-    found = counts_of(strata, sample)
-    assert found.asked.tolist() == [[3]]
-    assert found.new.tolist() == [[[1, 2]]]
-    assert found.old.tolist() == [[[2, 1]]]
-
-
-def test_all_items_of_a_pool_are_the_pool():
-    pool = oracle.random_pool(np.random.default_rng(7), largest=15, strata=6)
-    _, _, sample = sampled(np.random.default_rng(8), pool)
-    everything = list(pool.items)
-    place = [i - pool.stratum.index(pool.stratum[i]) for i in everything]
-    sample = oracle.sample_of(pool, [everything])
-    sample.halves = halves_of(pool, everything, place)
-    found = estimate(pool.strata(), sample)
-    np.testing.assert_allclose(found.matrix[0], pool.matrix(pool.new), atol=1e-12)
-    assert found.loss[0] == found.accuracy_variance[0] == 0
 
 
 def uneven_pool():
@@ -532,19 +460,3 @@ def test_a_whole_new_api_costs_no_more_than_by_masa():
     assert math.sqrt(found.mean_squared / other.mean_squared) < 1.05
     assert found.accuracy_coverage > 0.915
     assert found.cell_coverage > 0.95
-
-
-def test_slices_of_halves_are_weighted_as_the_whole_is():
-    rng = np.random.default_rng(11)
-    pool = oracle.random_pool(rng, largest=25, strata=6)
-    _, _, sample = sampled(rng, pool)
-    whole = estimate(pool.strata(), sample)
-    counts = counts_of(pool.strata(), sample)
-    alike = replace(sample, halves=None)
-    assert not np.allclose(estimate(pool.strata(), alike).matrix, whole.matrix)
-    share = pool.strata().share
-    direct = np.zeros(pool.shape)
-    for s, row in enumerate(pool.rows):
-        told = counts.old[0, s] / counts.asked[0, s] - pool.strata().old_shares[s]
-        direct[row] += share[s] * (counts.new[0, s] / counts.asked[0, s] - whole.reliance[0] * told)
-    np.testing.assert_allclose(whole.matrix[0], direct, atol=1e-12)

@@ -112,16 +112,6 @@ def test_only_items_of_the_stratum_are_asked_and_none_twice(method):
     assert new.sum() == 8 * 111
 
 
-def test_equal_weights_draw_the_same_number_of_each_stratum():
-    pool, items, _ = traced_pool((30, 25, 40, 40, 27, 20))
-    weights = np.ones(6)
-    for checked in simulate(pool.strata(), items, "proportional", [60, 121], 3, 1, weights=weights):
-        least, more = divmod(checked.calls, 6)
-        np.testing.assert_array_equal(
-            np.sort(checked.sample.asked), np.tile(least + (np.arange(6) >= 6 - more), (3, 1))
-        )
-
-
 @pytest.mark.slow
 def test_every_item_is_asked_as_often_as_others_of_its_stratum():
     pool, items, starts = traced_pool()

@@ -26,7 +26,7 @@ from slicebeam.metrics.shift.estimates import (
 )
 from slicebeam.metrics.shift.simulation import qualities, simulate, true_matrices
 from slicebeam.metrics.shift.strata import Sample
-from tests.metrics.shift.test_allocation import sampled
+from tests.metrics.shift.test_strata import sampled
 from tests.oracles import shift_oracle as oracle
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")

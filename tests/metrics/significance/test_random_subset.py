@@ -7,22 +7,18 @@ from scipy import stats
 from slicebeam.metrics.significance import count_tests
 from slicebeam.metrics.significance.random_subset import (
     BINS,
+    SubsetLaw,
     bin_edges,
     bin_sums,
     population,
     sum_p_value,
 )
-from slicebeam.metrics.significance.subset_law import SubsetLaw
 from tests.conftest import slow
 from tests.deviations import compressed
+from tests.metrics.significance.test_hall import log_losses
 from tests.random_subsets import all_sums, mid_p, saddle_point
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
-
-
-def log_losses(rng, size):
-    score = np.clip(rng.beta(0.5, 0.5, size), 1e-6, 1 - 1e-6)
-    return -np.log(np.where(rng.random(size) < score, score, 1 - score))
 
 
 def draws(values, n, number, rng):
@@ -139,7 +135,7 @@ def test_a_tail_is_the_same_whatever_else_is_tested():
 def test_a_step_along_the_tail_costs_little(monkeypatch):
     """One evaluation for the tilted law and about one to find it, whatever other sizes still need."""
     values = log_losses(np.random.default_rng(8), 20_000)
-    law = SubsetLaw(compressed(values - values.mean()), is_part=False)
+    law = SubsetLaw(*compressed(values - values.mean()), is_part=False)
     evaluated, exp = [], np.exp
     monkeypatch.setattr(np, "exp", lambda x: evaluated.append(np.size(x)) or exp(x))
     law._solve(np.arange(law.nodes.size))

@@ -1,6 +1,7 @@
-"""Every metric by every test, and the difference of two runs against scipy and simulation."""
+"""Every metric by every test: probabilities, reasons, methods, and replicates of examples."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,12 +10,10 @@ from scipy import stats
 from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, TESTS
 from slicebeam.metrics.measures import cell_metric
 from slicebeam.metrics.measures.cell_metric import CellMetric
-from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, metrics, statistic_space
 from slicebeam.metrics.significance.outcome_codes import REASONS, Method, Reason
-from slicebeam.metrics.testing.difference import difference
 from slicebeam.metrics.testing.slice_test import SliceTest
-from tests.conftest import slow
+from tests.metrics.test_metric import CASES, Examples, by_sklearn, random_members
 
 
 def fits(name, comparison):
@@ -193,111 +192,33 @@ def test_p_is_never_zero(comparison):
     assert reasons[0] == 0
 
 
-Z = stats.norm.ppf(0.975)
+# One of each kind.
+RESAMPLED = ("accuracy", "precision", "f1", "mcc", "f1_macro", "auc", "log_loss", "mse", "mean:x")
 
 
-def wilson(errors, n):
-    share = errors / n
-    middle = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
-    half = Z / (1 + Z**2 / n) * np.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2))
-    return [share], [middle - half], [middle + half]
-
-
-@pytest.mark.parametrize(("one", "other", "low", "high"), [
-    # Newcombe (1998), Statistics in Medicine 17:873, table II, method 10.
-    ((56, 70), (48, 80), 0.0524, 0.3339),
-    ((9, 10), (3, 10), 0.1705, 0.8090),
-    ((6, 7), (2, 7), 0.0582, 0.8062),
-    ((5, 56), (0, 29), -0.0381, 0.1926),
-    ((0, 10), (0, 20), -0.1611, 0.2775),
-    ((0, 10), (0, 10), -0.2775, 0.2775),
-    ((10, 10), (0, 20), 0.6791, 1.0000),
-])  # fmt: skip
-def test_shares_give_newcombes_hybrid_score_interval(one, other, low, high):
-    found = difference(wilson(*one), wilson(*other), 0.95)
-    assert (found.low[0], found.high[0]) == pytest.approx((low, high), abs=5e-5)
-
-
-def test_symmetric_intervals_give_the_z_test():
-    rng = np.random.default_rng(1)
-    samples = [(rng.normal(0.3, 2, 4000), rng.normal(0.2, 1, 9000)) for _ in range(20)]
-    ends = []
-    for side in (0, 1):
-        means = np.array([pair[side].mean() for pair in samples])
-        errors = np.array([stats.sem(pair[side]) for pair in samples])
-        ends.append((means, means - Z * errors, means + Z * errors))
-    found = difference(ends[0], ends[1], 0.95)
-    welch = [stats.ttest_ind(*pair, equal_var=False) for pair in samples]
-    # Of thousands of examples Student's law is the normal one.
-    assert found.p == pytest.approx([one.pvalue for one in welch], rel=0.06)
-    intervals = [one.confidence_interval(0.95) for one in welch]
-    assert found.low == pytest.approx([one.low for one in intervals], abs=1e-4)
-    assert found.high == pytest.approx([one.high for one in intervals], abs=1e-4)
-
-
-def test_p_and_interval_agree_for_any_interval():
-    rng = np.random.default_rng(2)
-    value, reach = rng.normal(size=(2, 5000)), rng.exponential(size=(4, 5000))
-    now = value[0], value[0] - reach[0], value[0] + reach[1]
-    then = value[1], value[1] - reach[2], value[1] + reach[3]
-    found = difference(now, then, 0.9)
-    excludes = (found.low > 0) | (found.high < 0)
-    assert 500 < excludes.sum() < 4500
-    assert ((found.p < 0.1) == excludes).all()
-    back = difference(then, now, 0.9)
-    assert (back.value, back.low, back.high) == (
-        pytest.approx(-found.value),
-        pytest.approx(-found.high),
-        pytest.approx(-found.low),
-    )
-    assert back.p == pytest.approx(found.p)
-
-
-def test_what_is_undefined_stays_so():
-    nan = float("nan")
-    now = [0.1, nan, 0.1, 0.1, 0.2], [0.0, nan, nan, 0.1, 0.3], [0.2, nan, 0.2, 0.1, 0.4]
-    then = [0.1, 0.1, 0.1, 0.1, 0.1], [0.0, 0.0, 0.0, 0.1, 0.0], [0.2, 0.2, 0.2, 0.1, 0.2]
-    found = difference(now, then, 0.95)
-    assert np.isnan(found.p).tolist() == [False, True, True, False, True]
-    assert np.isnan(found.low).tolist() == np.isnan(found.p).tolist()
-    assert (found.p[0], found.p[3]) == (1.0, 1.0)
-    assert difference(([0.2], [0.2], [0.2]), ([0.1], [0.1], [0.1]), 0.95).p[0] == 0.0
-    with pytest.raises(ValueError, match=r"confidence = 1\.5"):
-        difference(now, then, 1.5)
-
-
-def runs(n, rate, rng, draws):
-    """Deltas of accuracy and their intervals, as searches of 20,000 examples publish them."""
-    space = statistic_space(["accuracy"], "overall")
-    own = metric("accuracy")
-    wrong = rng.binomial(n, rate, draws)
-    rest = rng.binomial(20_000 - n, 0.1, draws)
-    sums = np.stack([n - wrong, wrong], axis=1).astype(np.int64)
-    others = np.stack([20_000 - n - rest, rest], axis=1).astype(np.int64)
-    delta, low, high = np.empty(draws), np.empty(draws), np.empty(draws)
-    for at in range(draws):
-        some, totals = sums[at : at + 1], sums[at] + others[at]
-        delta[at] = own.delta(Slices(some, space, totals))[0]
-        ends = own.delta_interval(Slices(some, space, totals), 0.95)
-        low[at], high[at] = ends[0][0], ends[1][0]
-    return delta, low, high
-
-
-@pytest.mark.parametrize(("n", "rate"), [
-    slow(50, 0.4),
-    (3000, 0.25),
-    slow(50, 0.1),
-    slow(300, 0.1),
-])  # fmt: skip
-@pytest.mark.slow
-def test_error_rate_and_coverage_on_the_intervals_of_searches(n, rate):
-    rng = np.random.default_rng(n)
-    now, then = runs(n, rate, rng, 4000), runs(n, rate, rng, 4000)
-    found = difference(now, then, 0.95)
-    # Four thousand draws tell rates of 5 % and 1 % to 0.7 and 0.3 points (two standard errors).
-    assert 0.02 <= np.mean(found.p <= 0.05) <= 0.06
-    assert np.mean(found.p <= 0.01) <= 0.015
-    # And where the slice did become worse.
-    found = difference(runs(n, rate + 0.1, rng, 4000), then, 0.95)
-    truth = -0.1 * (1 - n / 20_000)
-    assert 0.935 <= np.mean((found.low <= truth) & (truth <= found.high)) <= 0.985
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(("name", "comparison"), [case for case in CASES if case[0] in RESAMPLED])
+def test_replicates_are_resampled_examples(name, comparison, *, weighted):
+    """The bootstrap's error is that of scikit-learn's metric of examples drawn again."""
+    examples = Examples.random(31, 120, weighted=weighted)
+    members = random_members(32, 3, examples.rows)[1:]
+    space = examples.space([name], comparison)
+    times = np.random.default_rng(33).poisson(1, (9, examples.rows))
+    sums, totals = examples.sums(space, members, times)
+    tested, errors = SliceTest(name, space, "bootstrap-rows", "both").run(sums, totals)
+    assert not tested.reasons.any()
+    weight = np.ones(examples.rows) if examples.weight is None else examples.weight
+    deltas = []
+    for drawn in (np.ones(examples.rows), *times):
+        again = replace(examples, weight=weight * drawn)
+        slices = [again.take(some) for some in members]
+        values = np.array([by_sklearn(name, some) for some in slices])
+        if comparison == "baseline":
+            references = np.array([by_sklearn(name, some, old=True) for some in slices])
+        else:
+            references = np.full(len(slices), by_sklearn(name, again))
+        deltas.append(values - references)
+    sd = np.std(deltas[1:], axis=0, ddof=1)
+    np.testing.assert_allclose(errors, sd, rtol=1e-9)
+    p = 2 * stats.t.sf(np.abs(deltas[0]) / sd, len(times) - 1)
+    np.testing.assert_allclose(tested.p, p, rtol=1e-8)

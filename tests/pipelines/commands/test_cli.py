@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import csv
 
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.cli import run
@@ -80,20 +81,57 @@ def test_help_is_quick():
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime <= 0.3
 
 
-def test_version_is_printed_without_the_libraries():
+def loaded(*words):
+    """The code of a command in a process of its own, the modules that it loaded, and what it printed."""
     code = (
-        "import os, sys; from slicebeam.pipelines import cli; sys.argv[1:] = ['--version']\n"
-        "heavy = {'apache_beam', 'numpy', 'pyarrow', 'pydantic', 'scipy'}\n"
-        "leave = os._exit\n"
-        "os._exit = lambda code: leave(9 if heavy & sys.modules.keys() else code)\n"
-        "cli.main()"
+        "import sys; from slicebeam.pipelines import cli; code = cli.run(sys.argv[1:])\n"
+        "print('\\n--', code, *sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     how = {"capture_output": True, "text": True, "env": environment}
-    ended = subprocess.run([sys.executable, "-c", code], check=False, **how)
-    assert ended.returncode == 0
-    assert ended.stdout == f"slicebeam {version('slicebeam')}\n"
-    assert ended.stderr == ""
+    ended = subprocess.run([sys.executable, "-c", code, *map(str, words)], check=True, **how)
+    printed, _, told = ended.stdout.rpartition("\n--")
+    code, *modules = told.split()
+    return int(code), set(modules), printed + ended.stderr
+
+
+def test_version_is_printed_without_the_libraries():
+    code, modules, printed = loaded("--version")
+    assert (code, printed) == (0, f"slicebeam {version('slicebeam')}\n")
+    assert modules.isdisjoint({"apache_beam", "numpy", "pyarrow", "pydantic", "scipy"})
+
+
+@pytest.mark.parametrize("words", [
+    ["data.parquet", "--label=lab", "--prediction=pred"],
+    ["data.csv", "--label=label", "--prediction=pred", "--parity=grou"],
+    ["dat.csv", "--label=label", "--prediction=pred"],
+    ["data.csv", "--lable=label", "--prediction=pred"],
+])  # fmt: skip
+def test_wrong_names_are_refused_without_beam(data, words, monkeypatch):
+    monkeypatch.chdir(data.parent)
+    csv.write_csv(pq.read_table(data), "data.csv")
+    code, modules, printed = loaded("search", *words)
+    assert (code, printed.count("\n")) == (2, 1), printed
+    assert "did you mean" in printed
+    assert modules.isdisjoint({"apache_beam", "scipy", "pandas"})
+    assert sum(name.startswith("slicebeam.") for name in modules) <= 50
+
+
+def test_a_search_loads_what_it_uses(data, tmp_path):
+    csv.write_csv(pq.read_table(data), tmp_path / "data.csv")
+    command = ["search", tmp_path / "data.csv", "--label=label", "--prediction=pred", "--quiet"]
+    code, modules, printed = loaded(*command, f"--output={tmp_path}")
+    assert (code, printed) == (0, "")
+    own = {name.removeprefix("slicebeam.") for name in modules if name.startswith("slicebeam.")}
+    assert len(own) <= 200
+    # By option: --explain, --since, --tolerance, --parity, --domains, --model; metrics of TFMA; several workers.
+    rooms = {"pipelines.tfma", "pipelines.shift", "pipelines.discovery", "pipelines.adaptive"}
+    assert not {name for name in own for room in rooms if name.startswith(room)}
+    assert own.isdisjoint(
+        {f"pipelines.search.{one}" for one in ("explain", "since", "tolerance", "parity")}
+        | {"pipelines.prepare.given_domains", "metrics.discovery.mixture"}
+        | {"transforms.encode.models", "runner_configs.local_processes", "pipelines.config.shift"}
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(("given", "message"), [

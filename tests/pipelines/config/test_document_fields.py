@@ -13,7 +13,8 @@ from pydantic import BaseModel, ValidationError
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist.document import ChangeList, SearchChangeList, ShiftChangeList
 from slicebeam.pipelines.changelist.provenance import PublishedFile
-from slicebeam.pipelines.config.coercion import CONFIGS
+from slicebeam.pipelines.commands.table import command_spec
+from slicebeam.pipelines.config.common import Command
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 
 # Options in `provenance.config`. A hostile value of what has to be confirmed.
@@ -32,7 +33,7 @@ NAMES = {*("tfma_metric", "format", "strategy", "save_slices", "compare", "corre
 VALUES = {
     *("column_names", "delimiter", "example_id", "memory_budget", "label", "prediction", "score"),
     *("baseline_prediction", "baseline_score", "loss", "baseline_loss", "positive_class"),
-    *("features", "exclude_features", "weight", "group", "old_prediction", "difficulty"),
+    *("features", "exclude_features", "parity", "weight", "group", "old_prediction", "difficulty"),
     *("replay_prediction", "budget", "by", "embedding", "text", "score_classes", "model_inputs"),
 }
 # Fields of the document besides, by model. Paths that are read with the user's rights.
@@ -61,6 +62,8 @@ SHOWN = {
     "NewValue": ("value",),
     "LeftOut": ("name", "reason"),
     "FeatureHint": ("name", "reason"),
+    "ParityGap": ("column", "left_out"),
+    "ParityGroup": ("name",),
     "Discovery": ("encoder_fingerprint", "embedding_field", "text_field", "mixture_fingerprint"),
     "Resolution": ("field",),
     "Edit": ("target", "before", "after", "note"),
@@ -68,6 +71,7 @@ SHOWN = {
     "SliceCoverage": ("metric",),
     "Finding": ("metric", "slice_id"),
     "FindingModel": ("metric", "reason"),
+    "Confirmation": ("column",),
     "Provenance": ("tool_version", "runner"),
     "Run": ("config", "data", "content"),
     "PublishedFile": ("sha256",),
@@ -128,7 +132,7 @@ def models_of(root, seen):
 
 
 def test_every_option_of_a_document_is_in_a_table():
-    found = set().union(*map(texts_of, CONFIGS.values()))
+    found = set().union(*(texts_of(command_spec(name).options[0]) for name in get_args(Command)))
     assert found == {*CODE, *PROCESS, *ADDRESS, *READ, *WRITTEN, *NAMES, *VALUES}
 
 

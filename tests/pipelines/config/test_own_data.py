@@ -8,12 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.config.own_data import NAMES, with_guesses
+from slicebeam.pipelines.config.own_data import NAMES, check_columns, with_guesses
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.prepare.feature_hints import is_named_output
+from tests.refusals import refuses
 from tests.running import refused
 
 DRAW = np.random.default_rng(3)
@@ -102,6 +103,17 @@ def test_columns_of_text_files_are_guessed(file, text):
     Path(file).write_text(text)
     found, _ = with_guesses(SearchConfig, {"output": "out", "data": (file,), "delimiter": ";"})
     assert (found["label"], found["prediction"]) == ("y", "pred")
+
+
+def test_columns_are_looked_for_where_all_of_them_are_known():
+    Path("own.jsonl").write_text('{"x": 1}\n')
+    files = tuple(table("y", file=f"{at}.parquet") for at in range(11))
+    for data in (("own.jsonl",), files):
+        check_columns(SearchConfig, {"data": data, "label": "late"})
+    few = {"data": files[:10], "label": "late"}
+    refuses(
+        ColumnError, "--label: unknown column 'late'; columns: ", check_columns, SearchConfig, few
+    )
 
 
 def test_columns_named_like_outputs_are_left_out(capsys):

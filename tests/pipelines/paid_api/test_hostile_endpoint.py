@@ -7,6 +7,7 @@ import time
 import tracemalloc
 import zlib
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from slicebeam.pipelines.paid_api.api_file import ApiFile
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.http_api import HttpApi
 from slicebeam.pipelines.paid_api.ledger import Ledger
-from slicebeam.transforms.encoders import embedding_calls
+from slicebeam.transforms.encoders import endpoint
 from slicebeam.transforms.encoders.registry import encoder
 from slicebeam.transforms.http import calls
 from tests.refusals import refusal, refuses
@@ -43,9 +44,14 @@ def _forever(head, piece, wait=0.0):
     return reply
 
 
+@cache
 def _bomb():
     packer = zlib.compressobj(9, zlib.DEFLATED, 31)
     return b"".join(packer.compress(bytes(1 << 20)) for _ in range(400)) + packer.flush()
+
+
+def _explode(to):
+    _whole(_bomb(), _OK + b"Content-Encoding: gzip\r\n")(to)
 
 
 REPLIES = {
@@ -53,7 +59,7 @@ REPLIES = {
     "endless headers": _forever(b"HTTP/1.1 200 OK\r\n", b"X-A: " + b"y" * 4000 + b"\r\n"),
     "drip": _forever(_OK + b"\r\n", b" ", 0.02),
     "interim": _forever(b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.02),
-    "bomb": _whole(_bomb(), _OK + b"Content-Encoding: gzip\r\n"),
+    "bomb": _explode,
     "deep": _whole(b"[" * 200_000),
     "digits": _whole(b'{"data": [{"index": 0, "embedding": [%s]}]}' % (b"9" * 6000)),
     "escapes": _whole(b"\x1b]0;owned\x07\xff\xc2\x9b31m", b"HTTP/1.1 401 No\r\n"),
@@ -92,9 +98,9 @@ def served(reply):
 def _hurry(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setattr(calls, "_FIRST_WAIT", 0.01)
-    monkeypatch.setattr(embedding_calls, "_RETRIES", 0)
-    monkeypatch.setattr(embedding_calls, "_TIMEOUT", 0.5)
-    monkeypatch.setattr(embedding_calls, "_LARGEST_BODY", 4 << 20)
+    monkeypatch.setattr(endpoint, "_RETRIES", 0)
+    monkeypatch.setattr(endpoint, "_TIMEOUT", 0.5)
+    monkeypatch.setattr(endpoint, "_LARGEST_BODY", 4 << 20)
     monkeypatch.setattr("slicebeam.pipelines.paid_api.http_api._LARGEST_BODY", 4 << 20)
 
 

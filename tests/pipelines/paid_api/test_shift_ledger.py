@@ -18,7 +18,7 @@ from slicebeam.transforms.storage import storage
 from slicebeam.transforms.storage.storage import ObjectPath, storage_path
 from tests.conftest import google_first, own_stores, slow
 from tests.object_stores import ROOT, one_line
-from tests.refusals import refuses
+from tests.refusals import refusal, refuses
 from tests.storage_faults import Fault
 
 IDENTITY = {"api": "a" * 64, "data": "d"}
@@ -202,8 +202,7 @@ def test_damage_is_told_with_file_and_line(tmp_path, line):
     written = segment(tmp_path).read_bytes().split(b"\n")
     written[line - 1] = written[line - 1].replace(b"a", b"z", 1)
     segment(tmp_path).write_bytes(b"\n".join(written))
-    with pytest.raises(EngineError) as error:
-        opened(tmp_path)
+    error = refusal(EngineError, opened, tmp_path)
     one_line(error, f"segment-000001.jsonl, line {line} is damaged", "restore")
 
 
@@ -302,8 +301,7 @@ def test_storage_that_fails_ends_the_calls(bucket, proxy):
     with opened(storage_path(f"{bucket.uri}/ledger")) as ledger:
         ledger.sent_all(["a"])
         proxy.add(Fault("status", "PUT|POST", status=403))
-        with pytest.raises(EngineError) as error:
-            ledger.sent_all(["b"])
+        error = refusal(EngineError, ledger.sent_all, ["b"])
         one_line(error, "cannot write", "segment-000001-00000002.jsonl")
         proxy.heal()
         refuses(EngineError, "cannot write", noted, ledger, ("sent", "c"))

@@ -21,7 +21,7 @@ from slicebeam.pipelines.search import batch_cost, findings, strategies
 from slicebeam.pipelines.search.duplicates import nested_classes
 from slicebeam.pipelines.search.report_order import given_order
 from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchState
-from slicebeam.transforms.storage.arrow_files import open_arrow, write_arrow
+from slicebeam.transforms.storage.work_files import open_arrow, write_arrow
 from tests.oracles import lattice as oracle
 from tests.oracles.predicates import mask
 from tests.refusals import refuses

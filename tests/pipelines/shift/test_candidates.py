@@ -13,7 +13,7 @@ from slicebeam.pipelines.shift.answers import LOST
 from slicebeam.pipelines.shift.assessment import Stopping, assess, check_budget, strata_of
 from slicebeam.pipelines.shift.candidates import PoolCandidates, smallest
 from slicebeam.pipelines.shift.pool import LabelledPool, PoolItems
-from slicebeam.transforms.encode.sources import Chunk
+from slicebeam.transforms.encode.column import Chunk
 from tests.refusals import refuses
 
 

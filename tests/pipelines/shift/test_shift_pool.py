@@ -15,11 +15,11 @@ from slicebeam.pipelines.shift import difficulties
 from slicebeam.pipelines.shift import pool as pool_module
 from slicebeam.pipelines.shift.pool import PoolColumns, all_classes, by_values, read_pool
 from slicebeam.transforms.encode import sources
-from slicebeam.transforms.encode.column import id_hashes
+from slicebeam.transforms.encode.column import Chunk, id_hashes
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.convert import Conversion, convert_file, converted_source
 from slicebeam.transforms.encode.predicates import Singleton
-from slicebeam.transforms.encode.sources import Chunk, StoredFile, open_parquet
+from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from tests.refusals import refuses
 
 SEED = 5

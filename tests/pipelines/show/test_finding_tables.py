@@ -338,7 +338,7 @@ def test_errors_are_events_too(more, message, adult_path, tmp_path, capsys):
 def test_of_a_file(tmp_path, adult_path, capsys):
     file = tmp_path / "run.yaml"
     file.write_text(
-        f"command: search\ndata: {adult_path}\nlog_format: json\nlabel: incom\noutput: o\n"
+        f"command: search\ndata: {adult_path}\nlog_format: json\nlabel: income\noutput: o\n"
     )
     assert run(["run", str(file), "--output", str(tmp_path / "o")]) == 2
     (told,) = events(capsys)

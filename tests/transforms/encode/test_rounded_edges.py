@@ -4,6 +4,7 @@ import datetime as dt
 import decimal
 import json
 import re
+from dataclasses import asdict
 from itertools import pairwise
 
 import numpy as np
@@ -17,14 +18,14 @@ from hypothesis import strategies as st
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.transforms.encode.domains import FeatureDomain
-from slicebeam.transforms.encode.learn_domains import domain_to_json, learn_domain
-from slicebeam.transforms.encode.predicate_text import parse_predicate
-from slicebeam.transforms.encode.predicates import Singleton, arrow_values, json_values
+from slicebeam.transforms.encode.learn_domains import learn_domain
+from slicebeam.transforms.encode.predicates import Singleton, json_values, parse_predicate
 from tests.conftest import slow
-from tests.end_to_end.test_new_values import in_pairs, singletons
 from tests.oracles import predicates
-from tests.transforms.encode.test_domains import KINDS, SKETCHED, count, learn, masks
-from tests.transforms.encode.test_inputs import raw, search_table, searched, with_roles
+from tests.transforms.encode.test_domains import KINDS, count, learn, masks
+from tests.transforms.encode.test_frozen_domains import in_pairs, singletons
+from tests.transforms.encode.test_sources import raw, search_table, searched, with_roles
+from tests.transforms.encode.test_value_counts import SKETCHED
 
 ADULT = "pipelines/demo_data/adult_scored.parquet"
 
@@ -268,7 +269,7 @@ def test_edges_depend_on_no_order():
         domain = learn(values, error=error)
         assert isinstance(domain, FeatureDomain)
         assert domain.size == 11
-        domains.add(json.dumps(domain_to_json(domain)))
+        domains.add(json.dumps(asdict(domain)))
         assert domain == learn_domain("x", counted, bins=10, top_values=100, named=False)
     assert len(domains) == 1
 
@@ -418,6 +419,3 @@ def test_floats_are_written_with_their_own_digits(exact, tmp_path):
     assert all(number == float(str(np.float32(number))) for number in numbers)
     sizes = found.table.set_index("slice")["n"]
     assert sizes["score = 0.2"] == np.count_nonzero(scores == np.float32(0.2)) == 120
-    # Documents of earlier versions write the digits of the double.
-    old = arrow_values([float(np.float32(0.2))], pa.float32())
-    assert old.equals(arrow_values([0.2], pa.float32()))

@@ -10,7 +10,6 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from email.utils import formatdate
 from hashlib import sha256
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -20,7 +19,7 @@ import numpy as np
 import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError, SlicebeamError
-from slicebeam.transforms.encoders import embedding_calls
+from slicebeam.transforms.encoders import endpoint
 from slicebeam.transforms.encoders.registry import encoder
 from slicebeam.transforms.http import calls as http_calls
 from tests.refusals import refusal, refuses
@@ -186,7 +185,7 @@ def test_what_may_pass_is_asked_again(server, fault):
 
 
 def test_no_answer_in_time_is_asked_again(server, monkeypatch):
-    monkeypatch.setattr(embedding_calls, "_TIMEOUT", 0.3)
+    monkeypatch.setattr(endpoint, "_TIMEOUT", 0.3)
     server.plan = ["hang"]
     np.testing.assert_array_equal(server.encode(TEXTS[:3]), _expected(TEXTS[:3]))
     assert len(server.requests) == 2
@@ -200,15 +199,12 @@ def test_retry_after_holds_all_calls(server):
     server.encode(TEXTS)
     assert len(server.times) == 6
     assert server.times[4] - server.times[0] > 3
-    assert http_calls.retry_after({"Date": formatdate(1000), "Retry-After": formatdate(1003)}) == 3
-    assert http_calls.retry_after({"Retry-After": "soon"}) is None
-    assert http_calls.retry_after({}) is None
 
 
 @pytest.mark.slow
 def test_busy_with_the_other_calls_is_no_failure(server, monkeypatch):
-    monkeypatch.setattr(embedding_calls, "_RETRIES", 1)
-    monkeypatch.setattr(embedding_calls, "_TEXTS_A_CALL", 4)
+    monkeypatch.setattr(endpoint, "_RETRIES", 1)
+    monkeypatch.setattr(endpoint, "_TEXTS_A_CALL", 4)
     # Between two refusals others are answered.
     monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.2)
     server.latency = 0.02
@@ -229,7 +225,7 @@ def test_an_endpoint_that_asks_for_hours(server):
 
 
 def test_an_endpoint_that_never_answers(server, monkeypatch):
-    monkeypatch.setattr(embedding_calls, "_RETRIES", 2)
+    monkeypatch.setattr(endpoint, "_RETRIES", 2)
     server.rule = lambda _: (503, {}, f"no such day for {KEY}")
     with pytest.raises(EngineError, match=r"3 times HTTP 503: no such day for \*\*\*; run again"):
         server.encode(["a"])

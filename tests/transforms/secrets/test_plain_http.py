@@ -1,8 +1,6 @@
 """Keys do not travel over http, but where the user insists; how calls are made."""
 
 import pickle
-from datetime import datetime, timedelta, timezone
-from email.utils import format_datetime
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from slicebeam.pipelines.define.llm_filter import _api as api_of_filter
 from slicebeam.pipelines.discovery.llm_phrases import read_phrases_api as api_of_phrases
 from slicebeam.pipelines.paid_api.api_file import ApiFile
 from slicebeam.transforms.encoders.registry import encoder
-from slicebeam.transforms.http import calls as http_calls
 from slicebeam.transforms.secrets import plain_http
 from tests.refusals import refusal, refuses
 from tests.running import refused
@@ -134,8 +131,8 @@ def test_the_flag_and_the_key_of_a_file_insist(command, tmp_path, capsys, monkey
     data.write_text("t,y,p\n" + "".join(f"text {n},{n % 2},{n % 2}\n" for n in range(40)))
     # Nobody answers at this address of documentation; the call itself is not what is tested.
     far = "http://192.0.2.1/v1"
-    monkeypatch.setattr("slicebeam.transforms.encoders.embedding_calls._RETRIES", 0)
-    monkeypatch.setattr("slicebeam.transforms.encoders.embedding_calls._CONNECTS_WITHIN", 0.05)
+    monkeypatch.setattr("slicebeam.transforms.encoders.endpoint._RETRIES", 0)
+    monkeypatch.setattr("slicebeam.transforms.encoders.endpoint._CONNECTS_WITHIN", 0.05)
     given = ["--encoder", f"openai:{far}"]
     if command == "shift":
         api = api_file(tmp_path, url=far, json={"x": "{t}"}, headers={"X-Api-Key": "spelt-out"})
@@ -180,27 +177,3 @@ def test_a_search_refuses_the_key(tmp_path, capsys):
     file.write_text(yaml.safe_dump(content))
     said = refused(["run", str(file)], capsys, folder=tmp_path)
     assert "--allow-http has no effect on a search" in said
-
-
-def test_dates_to_wait_for_are_by_the_clock_of_the_api():
-    assert http_calls.retry_after({"Date": at(3000), "Retry-After": at(3090)}) == 90
-    assert http_calls.retry_after({"Retry-After": at(-90)}) == 0
-    assert http_calls.retry_after({"Retry-After": at(90_000)}) == pytest.approx(90_000, abs=600)
-    assert http_calls.retry_after({"Retry-After": "17"}) == 17
-
-
-def at(seconds):
-    return format_datetime(datetime.now(timezone.utc) + timedelta(seconds=seconds), usegmt=True)
-
-
-@pytest.mark.parametrize("text", ["", "soon", "-3", "1.5.2", "Wed, 99 Foo 2026"])
-def test_a_wait_that_cannot_be_read_is_none(text):
-    assert http_calls.retry_after({"Retry-After": text}) is None
-
-
-def test_waits_grow_up_to_a_minute():
-    waits = [[http_calls.backoff(failures) for _ in range(200)] for failures in range(1, 14)]
-    for failures, drawn in enumerate(waits):
-        longest = min(60.0, 0.5 * 2.0**failures)
-        assert 0.5 * longest <= min(drawn) < 0.6 * longest
-        assert 0.9 * longest < max(drawn) <= longest

@@ -22,7 +22,6 @@ from tests.publications import (
     Written,
     assert_published,
     killed_at,
-    publish_like_earlier_versions,
     publish_set,
     seen,
 )
@@ -34,7 +33,6 @@ ALONE = Written("alone", table=False, further=())
 BEGINNINGS = {
     "nothing there": (None, lambda _: None),
     "a set": (OLD.name, lambda folder: publish_set(folder, OLD)),
-    "of an earlier version": (OLD.name, lambda folder: publish_like_earlier_versions(folder, OLD)),
 }
 begins = pytest.mark.parametrize("begin", BEGINNINGS)
 
@@ -47,15 +45,11 @@ def step(name, steps, number, function, *arguments):
     return function(*arguments)
 
 
-def put_right(folder, begin, new, number):
-    """Publish again, at every other step after another run; return what is left of old ones."""
-    others = (TABLE, MIXTURE) if begin == "of an earlier version" and new is ALONE else ()
-    if number % 2:
-        assert publish_set(folder, OTHER) == []
-        assert_published(folder, OTHER)
-    assert publish_set(folder, new) == []
-    assert_published(folder, new, *(() if number % 2 else others))
-    return others
+def put_right(folder, new, number):
+    """Publish again, at every other step after another run."""
+    for written in (*[OTHER][: number % 2], new):
+        assert publish_set(folder, written) == []
+        assert_published(folder, written)
 
 
 def assert_one_or_the_other(outcomes, there, new, least, least_new):
@@ -101,10 +95,7 @@ def dies_at_step(number, monkeypatch, folder, new):
         os._exit(code)
 
 
-@pytest.mark.parametrize(
-    "begin",
-    [pytest.param(one, marks=() if one == "a set" else pytest.mark.slow) for one in BEGINNINGS],
-)
+@pytest.mark.parametrize("begin", ["a set", slow("nothing there")])
 @pytest.mark.parametrize("new", [NEW, slow(ALONE)], ids=lambda one: one.name)
 def test_it_dies_at_any_step(tmp_path, monkeypatch, begin, new):
     there, make = BEGINNINGS[begin]
@@ -116,10 +107,10 @@ def test_it_dies_at_any_step(tmp_path, monkeypatch, begin, new):
         if not dies_at_step(number, monkeypatch, folder, new):
             break
         outcomes.append(seen(folder))
-        others = put_right(folder, begin, new, number)
+        put_right(folder, new, number)
         shutil.rmtree(folder)
     assert_one_or_the_other(outcomes, there, new, 6, 3)
-    assert_published(folder, new, *others)
+    assert_published(folder, new)
 
 
 @pytest.fixture(params=["gs", "s3"])
@@ -142,7 +133,7 @@ def test_it_dies_at_any_request(memory, begin, new):
         if len(asked) <= number:
             break
         outcomes.append(seen(folder))
-        put_right(folder, begin, new, number)
+        put_right(folder, new, number)
     assert_one_or_the_other(outcomes, there, new, 2, 2)
 
 
@@ -267,9 +258,7 @@ def test_a_file_system_without_links(tmp_path, monkeypatch):
         assert_published(tmp_path, written)
 
 
-def test_older_readers_and_copies_go_by_the_well_known_names(tmp_path):
-    publish_like_earlier_versions(tmp_path, OLD)
-    assert seen(tmp_path) == OLD.name
+def test_copies_go_by_the_well_known_names(tmp_path):
     publish_set(tmp_path, NEW)
     copies = tmp_path / "copies"
     copies.mkdir()

@@ -1,6 +1,5 @@
 """One of several writers wins, and nothing that is half written is ever seen."""
 
-import hashlib
 import io
 import os
 import re
@@ -9,28 +8,14 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 import pytest
 
-from slicebeam.metrics.errors import ConflictError, EngineError, InputError
-from slicebeam.transforms.storage import object_stores as stores
-from slicebeam.transforms.storage import publication, storage
-from slicebeam.transforms.storage.files import expand_paths
-from slicebeam.transforms.storage.publication import files_to_publish
-from slicebeam.transforms.storage.publish import Version, publish, version_of
-from slicebeam.transforms.storage.storage import (
-    ObjectPath,
-    identity,
-    locked,
-    remove_folder,
-    written_whole,
-)
-from tests.conftest import google_first, own_stores
-from tests.gcs_server import FORBIDDEN
-from tests.object_stores import ROOT, free_port, one_line
-from tests.publications import Written, assert_published, publish_set
-from tests.storage_faults import OBJECTS, Fault, within
+from slicebeam.metrics.errors import EngineError
+from slicebeam.transforms.storage.publish import publish, version_of
+from tests.conftest import own_stores
+from tests.object_stores import ROOT, one_line
+from tests.storage_faults import Fault
 
 WRITERS, ROUNDS = 8, 25
 TOLD = re.compile(r"was published by (.+) at (\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC)")
@@ -40,11 +25,6 @@ atomic_stores = pytest.mark.parametrize("bucket", [
     pytest.param("fake_gcs_server", marks=pytest.mark.engine),
     pytest.param("minio", marks=pytest.mark.engine),
 ], indirect=True)  # fmt: skip
-
-
-@pytest.fixture
-def path(bucket):
-    return ObjectPath(f"{bucket.uri}/out/changelist.json")
 
 
 def put(path, data, expected, writer="a test"):
@@ -197,283 +177,6 @@ def test_a_busy_store_is_asked_again(path, proxy, status):
     assert path.read_bytes() == b"one"
 
 
-@own_stores
-def test_a_set_appears_as_a_whole(bucket):
-    folder = ObjectPath(f"{bucket.uri}/out")
-    with suppress(KeyError), files_to_publish(folder / "d.json", ["t.npz"], None, "a") as files:
-        files.streams["t.npz"].write(b"some")
-        raise KeyError
-    assert bucket.keys() == []
-    assert publish_set(folder, Written("first"), None) == []
-    assert_published(folder, Written("first"))
-    before = version_of(folder / "changelist.json")
-    assert publish_set(folder, Written("second"), before) == []
-    assert_published(folder, Written("second"))
-    for late in (before, None):
-        with pytest.raises(ConflictError, match=TOLD) as error:
-            publish_set(folder, Written("late"), late)
-        one_line(error, "changelist.json was published by second at", "nothing was replaced")
-        assert_published(folder, Written("second"))
-    bucket.delete("out/changelist.json")
-    with pytest.raises(ConflictError, match="was deleted by another process"):
-        publish_set(folder, Written("late"), before)
-
-
-def test_on_a_disk_only_what_was_there_is_replaced(tmp_path):
-    document = tmp_path / "changelist.json"
-    assert version_of(document) is None
-    assert publish_set(tmp_path, Written("first"), None) == []
-    before = version_of(document)
-    assert before == Version(hashlib.sha256(document.read_bytes()).hexdigest())
-    assert publish_set(tmp_path, Written("second"), before) == []
-    for late in (before, None):
-        with pytest.raises(ConflictError, match=TOLD) as error:
-            publish_set(tmp_path, Written("late"), late)
-        one_line(error, str(document), "somebody else at", "nothing was replaced")
-        assert error.value.exit_code == 2
-        assert_published(tmp_path, Written("second"))
-    document.unlink()
-    with pytest.raises(ConflictError, match="was deleted by another process"):
-        publish_set(tmp_path, Written("late"), before)
-
-
-def test_the_same_set_again(tmp_path):
-    for _ in range(3):
-        assert publish_set(tmp_path, Written("one")) == []
-        assert_published(tmp_path, Written("one"))
-
-
-def test_a_set_without_tables_takes_those_of_the_one_before_away(tmp_path):
-    publish_set(tmp_path, Written("one"))
-    publish_set(tmp_path, Written("two", table=False, further=()))
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["changelist.json"]
-    # But not what somebody else has put there since.
-    publish_set(tmp_path, Written("one"))
-    (tmp_path / "slices.parquet").unlink()
-    (tmp_path / "slices.parquet").write_bytes(b"a stranger's")
-    publish_set(tmp_path, Written("two", table=False, further=()))
-    names = sorted(one.name for one in tmp_path.iterdir())
-    assert names == ["changelist.json", "slices.parquet"]
-
-
-def test_a_folder_where_somebody_publishes_for_ever(tmp_path, monkeypatch):
-    monkeypatch.setattr(publication, "_PATIENCE", 0.1)
-    with (
-        publication._publication_lock(tmp_path / "changelist.json"),
-        pytest.raises(EngineError, match="another run has been publishing there") as error,
-    ):
-        publish_set(tmp_path, Written("one"))
-    one_line(error, str(tmp_path / "changelist.json"), "--output")
-    assert publish_set(tmp_path, Written("one")) == []
-    assert_published(tmp_path, Written("one"))
-
-
-def test_a_lock_that_its_owner_has_removed_since_is_none(tmp_path, monkeypatch):
-    document = tmp_path / "changelist.json"
-    monkeypatch.setattr(publication, "_PATIENCE", 0.1)
-    opened = []
-
-    def removed_before(file):
-        opened.append(file)
-        if len(opened) == 1:
-            (tmp_path / ".changelist.json.lock").unlink()
-        return locked(file)
-
-    monkeypatch.setattr(publication, "locked", removed_before)
-    with (
-        publication._publication_lock(document),
-        pytest.raises(EngineError, match="another run has been publishing there"),
-        publication._publication_lock(document),
-    ):
-        pass
-    assert len(opened) > 2
-
-
-def write(path, data):
-    with written_whole(path) as stream:
-        stream.write(data)
-
-
-USES = {
-    "is_file": lambda path: path.is_file(),
-    "is_dir": lambda path: path.is_dir(),
-    "iterdir": lambda path: list(path.iterdir()),
-    "glob": lambda path: list(path.glob("*")),
-    "read": lambda path: path.read_bytes(),
-    "open": lambda path: path.open().read(),
-    "identity": identity,
-    "unlink": lambda path: path.unlink(missing_ok=True),
-    "remove_folder": remove_folder,
-    "write": lambda path: write(path, b"data"),
-    "expand_paths": lambda path: expand_paths([str(path)]),
-}
-
-
-@pytest.mark.parametrize("use", USES)
-@pytest.mark.slow
-def test_a_bucket_that_is_not_there(bucket, use):
-    path = ObjectPath(f"{bucket.uri}-absent/folder/file")
-    with pytest.raises(EngineError) as error:
-        USES[use](path)
-    one_line(error, f"{bucket.uri}-absent/", "no bucket", f"'{bucket.name}-absent'", "; create it")
-
-
-@pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("bucket", ["gcs_server"], indirect=True)
-def test_no_permission_on_google_cloud_storage(bucket, use):
-    with pytest.raises(EngineError) as error:
-        USES[use](ObjectPath(f"gs://{FORBIDDEN}bucket/folder/file"))
-    one_line(error, f"gs://{FORBIDDEN}bucket/", "does not have storage.objects", "credentials")
-
-
-@pytest.mark.engine
-@pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize("bucket", ["minio"], indirect=True)
-@pytest.mark.parametrize("variable", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
-def test_wrong_keys(bucket, use, variable, monkeypatch):
-    bucket.write("folder/file", b"data")
-    monkeypatch.setenv(variable, "wrong")
-    # Neither the client nor the credentials that it has found are kept.
-    storage._store.cache_clear()
-    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
-    with pytest.raises(EngineError) as error:
-        USES[use](ObjectPath(f"{bucket.uri}/folder/file"))
-    one_line(error, f"{bucket.uri}/", "; check the credentials")
-
-
-@pytest.mark.parametrize("bucket", ["moto"], indirect=True)
-def test_no_keys(bucket, monkeypatch, tmp_path):
-    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(variable)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
-    # It keeps the credentials that it has found.
-    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
-    storage._store.cache_clear()
-    with pytest.raises(EngineError) as error:
-        ObjectPath(f"{bucket.uri}/file").read_bytes()
-    one_line(error, f"{bucket.uri}/file", "Unable to locate credentials", "; check the credentials")
-
-
-def test_no_credentials_for_google_cloud_storage(monkeypatch, tmp_path):
-    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
-    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "absent.json"))
-    storage._store.cache_clear()
-    with pytest.raises(EngineError) as error:
-        ObjectPath("gs://bucket/file").read_bytes()
-    one_line(error, "gs://", "absent.json", "; check the credentials")
-
-
-@own_stores
-@pytest.mark.parametrize("use", ["is_file", "read", "write"])
-@pytest.mark.slow
-def test_nobody_listens(bucket, use, monkeypatch):
-    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "1")
-    for name, value in bucket.store.environment(f"http://127.0.0.1:{free_port()}").items():
-        monkeypatch.setenv(name, value)
-    storage._store.cache_clear()
-    with pytest.raises(EngineError) as error:
-        within(60, USES[use], ObjectPath(f"{bucket.uri}/file"))
-    one_line(error, f"{bucket.uri}/", "127.0.0.1", "SLICEBEAM_STORAGE_TIMEOUT")
-
-
-def test_a_time_limit_that_is_none(monkeypatch):
-    for value in ("soon", "0", "-1", "nan", "1e9"):
-        monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", value)
-        with pytest.raises(InputError, match="SLICEBEAM_STORAGE_TIMEOUT") as error:
-            stores.storage_timeout()
-        one_line(error, repr(value))
-
-
-FAULTS = {
-    "429": {"kind": "status", "status": 429, "times": 2},
-    "500": {"kind": "status", "status": 500, "times": 2},
-    "502": {"kind": "status", "status": 502, "times": 1},
-    "503": {"kind": "status", "status": 503, "times": 3},
-    "dropped": {"kind": "drop", "times": 2},
-    "lost answer": {"kind": "lose answer", "times": 1},
-    "half an answer": {"kind": "cut answer", "times": 1},
-    "slow": {"kind": "delay", "times": 1, "seconds": 0.3},
-}
-FAULTY_USES = ["is_file", "iterdir", "read", "open", "write", "unlink"]
-
-
-@own_stores
-@pytest.mark.parametrize(("use", "name"), [
-    pytest.param(use, name, marks=() if use == "read" or name == "503" else pytest.mark.slow)
-    for use in FAULTY_USES
-    for name in FAULTS
-])  # fmt: skip
-@pytest.mark.usefixtures("short_waits")
-@pytest.mark.slow
-def test_passing_faults_go_unnoticed(bucket, proxy, use, name):
-    bucket.write("folder/file", b"content" * 1000)
-    bucket.write("folder/file/below", b"")
-    path = ObjectPath(f"{bucket.uri}/folder/file")
-    wanted = USES[use](path)
-    bucket.write("folder/file", b"content" * 1000)
-    fault = proxy.add(Fault(path=OBJECTS[bucket.store.scheme], **FAULTS[name]))
-    assert USES[use](path) == wanted
-    assert fault.struck == fault.times
-    assert bucket.keys() == ["folder/file"] * (use != "unlink") + ["folder/file/below"]
-    if use == "write":
-        assert bucket.read("folder/file") == b"data"
-
-
-# Answers without a body, which cannot be cut.
-BODILESS = {"gcs_server": ("unlink",), "moto": ("is_file", "write")}
-
-
-@pytest.mark.parametrize(("bucket", "use", "kind"), [
-    (store, use, kind)
-    for store in BODILESS
-    for use in FAULTY_USES
-    for kind in ("silence", "drop", "status", "cut answer", "lose answer")
-    if kind != "cut answer" or use not in BODILESS[store]
-], indirect=["bucket"])  # fmt: skip
-@pytest.mark.slow
-def test_lasting_faults_are_an_error(bucket, proxy, use, kind, monkeypatch):
-    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "2")
-    bucket.write("folder/file", b"content" * 1000)
-    proxy.add(Fault(kind, path=OBJECTS[bucket.store.scheme]))
-    with pytest.raises(EngineError) as error:
-        within(60, USES[use], ObjectPath(f"{bucket.uri}/folder/file"))
-    one_line(error, f"{bucket.uri}/folder/file", "SLICEBEAM_STORAGE_TIMEOUT")
-
-
-@pytest.mark.parametrize(
-    "bucket", ["gcs_server", pytest.param("minio", marks=pytest.mark.engine)], indirect=True
-)
-def test_what_is_damaged_on_its_way_is_fetched_again_or_refused(bucket, proxy, monkeypatch):
-    """Both libraries compare the store's checksum of a whole object."""
-    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "3")
-    path = ObjectPath(f"{bucket.uri}/file")
-    write(path, b"content" * 1000)
-    once = proxy.add(Fault("damage", method="GET", path="file", times=1))
-    assert path.read_bytes() == b"content" * 1000
-    assert once.struck == 1
-    proxy.add(Fault("damage", method="GET", path="file"))
-    with pytest.raises(EngineError) as error:
-        path.read_bytes()
-    one_line(error, str(path))
-
-
-@google_first
-@pytest.mark.usefixtures("short_waits")
-@pytest.mark.slow
-def test_an_upload_that_is_cut_leaves_what_was_there(bucket, proxy, monkeypatch):
-    path = ObjectPath(f"{bucket.uri}/file")
-    write(path, b"old")
-    once = proxy.add(Fault("cut request", method="PUT|POST", times=1))
-    write(path, b"new" * 1_000_000)
-    assert once.struck == 1
-    assert path.read_bytes() == b"new" * 1_000_000
-    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "2")
-    proxy.add(Fault("cut request", method="PUT|POST"))
-    with pytest.raises(EngineError):
-        write(path, b"newer" * 1_000_000)
-    assert bucket.read("file") == b"new" * 1_000_000
-
-
 RACER = """
 import io, sys
 from slicebeam.metrics.errors import EngineError
@@ -528,27 +231,6 @@ def test_one_of_many_processes_wins(bucket, path):
         for racer in racers:
             racer.kill()
             racer.communicate()
-
-
-@google_first
-@pytest.mark.parametrize("kind", [
-    "status",
-    *(
-        pytest.param(kind, marks=pytest.mark.slow)
-        for kind in ("silence", "drop", "cut request")
-    ),
-])  # fmt: skip
-@pytest.mark.slow
-def test_a_store_that_never_answers(path, proxy, bucket, kind, monkeypatch):
-    put(path, b"old", None)
-    version = version_of(path)
-    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "2")
-    proxy.add(Fault(kind, path=OBJECTS[bucket.store.scheme]))
-    with pytest.raises(EngineError) as error:
-        within(60, put, path, b"new" * 1_000_000, version)
-    one_line(error, str(path), "SLICEBEAM_STORAGE_TIMEOUT")
-    proxy.heal()
-    assert path.read_bytes() == b"old"
 
 
 KILLED = """

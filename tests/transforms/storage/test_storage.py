@@ -6,28 +6,16 @@ import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.transforms.storage import storage
-from slicebeam.transforms.storage.arrow_files import open_arrow, read_metadata, write_arrow
-from slicebeam.transforms.storage.checked_files import (
-    DamagedFileError,
-    checksum_of,
-    open_checked,
-    read_facts,
-    write_facts,
-)
+from slicebeam.metrics.errors import InputError
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import (
     ObjectPath,
-    StoragePath,
     fetch,
     forget_copies,
     identity,
@@ -39,57 +27,15 @@ from slicebeam.transforms.storage.storage import (
     storage_path,
     written_whole,
 )
-from tests.conftest import STORES, google_first, own_stores
+from tests.conftest import google_first, own_stores
 from tests.object_stores import one_line
-from tests.refusals import refuses
+from tests.refusals import refusal, refuses
 
 STRANGE_NAMES = [
     *("two  blanks", "plus+minus-.parquet", "50%.csv", "already%20quoted", "what?.csv", "number#1"),
     *("day=2024-01-31", "größe-数据-😀", "a&b;c,d@e:f!g$h'i(j)k", "[1].parquet"),
     *("back\\slash", '"quoted"'),
 ]
-
-
-@dataclass
-class Place:
-    """A folder under test, and a way to put files there that is not under test."""
-
-    folder: StoragePath
-    bucket: object
-
-    def put(self, name, data=b""):
-        if self.bucket is not None:
-            self.bucket.write(f"{self._key}/{name}", data)
-            return
-        path = Path(str(self.folder)) / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-
-    def names(self):
-        if self.bucket is not None:
-            keys = self.bucket.keys(f"{self._key}/")
-            return [key.removeprefix(f"{self._key}/") for key in keys]
-        folder = Path(str(self.folder))
-        return sorted(str(one.relative_to(folder)) for one in folder.rglob("*") if one.is_file())
-
-    @property
-    def _key(self):
-        return self.folder.key
-
-
-@pytest.fixture(params=["local", *STORES])
-def place(request, tmp_path, monkeypatch):
-    if request.param == "local":
-        yield Place(tmp_path / "folder", None)
-        return
-    store = request.getfixturevalue(request.param)
-    for name, value in store.environment().items():
-        monkeypatch.setenv(name, value)
-    storage._store.cache_clear()
-    forget_copies()
-    bucket = store.new_bucket()
-    yield Place(ObjectPath(f"{bucket.uri}/folder"), bucket)
-    storage._store.cache_clear()
 
 
 def write(path, data):
@@ -158,54 +104,6 @@ def test_a_folder_lists_what_is_directly_in_it(place):
     # A name that merely begins alike is another's.
     assert not (place.folder / "su").exists()
     assert not (place.folder / "su").is_dir()
-
-
-PATTERNS = {
-    "*.parquet": ["1.parquet", "2.parquet"],
-    "?.parquet": ["1.parquet", "2.parquet"],
-    "[2-9].parquet": ["2.parquet"],
-    "[!2-9].parquet": ["1.parquet"],
-    "*/*.parquet": ["day=1/3.parquet", "day=2/4.parquet"],
-    "day=1/*": ["day=1/3.parquet", "day=1/x.csv"],
-    "**/*.parquet": ["1.parquet", "2.parquet", "day=1/3.parquet", "day=2/4.parquet", "day=2/deep/5.parquet"],
-    "day=2/**/*.parquet": ["day=2/4.parquet", "day=2/deep/5.parquet"],
-    "d*/de*/*": ["day=2/deep/5.parquet"],
-    "nothing*": [],
-    "1.parquet": ["1.parquet"],
-    "1.parque": [],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.slow
-def test_globs_find_the_same_everywhere(place, pattern):
-    for name in [*PATTERNS["**/*.parquet"], "day=1/x.csv", "1.parquet.part", "11.parquet"]:
-        place.put(name)
-    wanted = sorted({*PATTERNS[pattern], *(["11.parquet"] if pattern in WIDE else [])})
-    paths = sorted(str(place.folder / name) for name in wanted)
-    assert sorted(str(one) for one in place.folder.glob(pattern)) == paths
-    if wanted:
-        assert expand_paths([f"{place.folder}/{pattern}"]) == paths
-        # What is named twice is read once.
-        assert expand_paths([f"{place.folder}/{pattern}"] * 2) == paths
-    else:
-        with pytest.raises(
-            InputError, match=r"--data .*(no (file|object) matches|no such)"
-        ) as error:
-            expand_paths([f"{place.folder}/{pattern}"])
-        one_line(error, str(place.folder), pattern)
-
-
-WIDE = {"*.parquet", "**/*.parquet"}
-
-
-def test_data_that_is_a_folder_or_misspelt(place):
-    place.put("adult.parquet")
-    with pytest.raises(InputError, match="is a folder; name its files") as error:
-        expand_paths([str(place.folder)])
-    one_line(error, str(place.folder))
-    with pytest.raises(InputError, match=r"did you mean '.*/folder/adult\.parquet'"):
-        expand_paths([str(place.folder / "adlt.parquet")])
 
 
 @pytest.mark.slow
@@ -385,149 +283,4 @@ def test_places_that_users_name(tmp_path, monkeypatch):
         "gs://": ["gs://bucket/name"],
         "s3:///name": ["://bucket/name"],
     }.items():
-        with pytest.raises(InputError) as error:
-            storage_path(text, "--output")
-        one_line(error, "--output", text, *parts)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "part.arrow"
-
-
-def _batches(rows):
-    values = np.random.default_rng(3).integers(0, 1 << 40, (2, rows))
-    return [pa.record_batch([pa.array(some)], names=["x"]) for some in values]
-
-
-def _write(path, rows=100):
-    batches = _batches(rows)
-    write_arrow(path, batches[0].schema.with_metadata({"facts": "{}"}), batches)
-    return batches
-
-
-def test_what_is_written_is_read(path):
-    written = _write(path)
-    opened = open_arrow(path)
-    assert [opened.get_batch(i).to_pydict() for i in range(opened.num_record_batches)] == [
-        batch.to_pydict() for batch in written
-    ]
-    assert read_metadata(path) == {b"facts": b"{}"}
-
-
-def test_every_flipped_byte_is_noticed(path):
-    _write(path, rows=5)
-    whole = path.read_bytes()
-    for position in range(len(whole)):
-        damaged = bytearray(whole)
-        damaged[position] ^= 1 << (position % 8)
-        path.write_bytes(damaged)
-        refuses(EngineError, r"part\.arrow is damaged", open_arrow, path)
-
-
-def test_metadata_that_cannot_be_read_are_called_damaged(path):
-    """Arrow says of some broken footers that the file system failed, of others that they are invalid."""
-    _write(path)
-    whole = path.read_bytes()
-    messages = []
-    for at in range(len(whole)):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x80]) + whole[at + 1 :])
-        try:
-            read_metadata(path)
-        except EngineError as error:
-            messages.append(str(error))
-    assert len(messages) > 100
-    assert all(f"{path} is damaged" in message for message in messages)
-
-
-def test_damage_after_the_first_reading_is_noticed(path):
-    _write(path)
-    open_arrow(path)
-    damaged = bytearray(path.read_bytes())
-    damaged[len(damaged) // 2] ^= 1
-    path.unlink()
-    path.write_bytes(damaged)
-    refuses(EngineError, "is damaged", open_arrow, path)
-
-
-@pytest.mark.parametrize("kept", [0, 1, 7, 8, 9, 200])
-def test_a_file_that_was_cut_off_is_noticed(path, kept):
-    _write(path)
-    path.write_bytes(path.read_bytes()[:kept])
-    for read in (open_arrow, read_metadata):
-        refuses(EngineError, r"part\.arrow", read, path)
-
-
-def test_a_file_that_is_gone_is_named(path):
-    for read in (open_arrow, read_metadata):
-        refuses(EngineError, r"cannot read .*part\.arrow: No such file", read, path)
-
-
-def test_a_failure_while_writing_leaves_the_old_file(path):
-    _write(path)
-    before = path.read_bytes()
-
-    def failing():
-        yield _batches(10)[0]
-        raise KeyError
-
-    with pytest.raises(KeyError):
-        write_arrow(path, _batches(1)[0].schema, failing())  # type: ignore[arg-type]
-    assert path.read_bytes() == before
-    assert [one.name for one in path.parent.iterdir()] == ["part.arrow"]
-
-
-def test_the_mapping_outlives_the_file(path):
-    written = _write(path)
-    batch = open_arrow(path).get_batch(0)
-    path.unlink()
-    assert pickle.loads(pickle.dumps(batch)).equals(written[0])
-
-
-FACTS = {"kinds": {"Größe": 3}, "edges": [0.1, -1e300, 7], "none": None, "many": [{"a": True}]}
-
-
-def test_facts_come_back(tmp_path):
-    write_facts(tmp_path / "facts.json", FACTS)
-    assert read_facts(tmp_path / "facts.json") == FACTS
-    with pytest.raises(FileNotFoundError):
-        read_facts(tmp_path / "missing.json")
-    (tmp_path / "folder").mkdir()
-    refuses(EngineError, r"cannot read .*folder", read_facts, tmp_path / "folder")
-
-
-def test_no_bit_of_facts_is_turned_unnoticed(tmp_path):
-    path = tmp_path / "facts.json"
-    write_facts(path, FACTS)
-    whole = path.read_bytes()
-    for position in range(len(whole)):
-        for bit in range(8):
-            turned = bytearray(whole)
-            turned[position] ^= 1 << bit
-            path.write_bytes(turned)
-            try:
-                found = read_facts(path)
-            except DamagedFileError:
-                continue
-            # A blank between the parts of the JSON may be another kind of blank.
-            assert found == FACTS
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
-        refuses(DamagedFileError, r"facts\.json is damaged", read_facts, path)
-
-
-def test_a_file_is_checked_when_it_is_opened(tmp_path):
-    path = tmp_path / "part"
-    path.write_bytes(bytes(range(256)) * 9)
-    with path.open("rb") as stream:
-        checksum = checksum_of(stream)
-    for _ in range(2):
-        assert open_checked(path, checksum).read() == path.read_bytes()
-    content = bytearray(path.read_bytes())
-    content[100] ^= 4
-    for damaged in (bytes(content), content[:-1], b""):
-        path.unlink()
-        path.write_bytes(damaged)
-        refuses(DamagedFileError, "part is damaged", open_checked, path, checksum)
-    path.unlink()
-    refuses(EngineError, r"cannot read .*part", open_checked, path, checksum)
+        one_line(refusal(InputError, storage_path, text, "--output"), "--output", text, *parts)

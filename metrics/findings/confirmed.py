@@ -1,0 +1,126 @@
+"""Findings measured on reserved examples, which the search did not see: no selection to correct for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from slicebeam.metrics.findings.conditional import (
+    change_p_value,
+    influence,
+    pattern_variances,
+    rate_p_value,
+    sum_p_value,
+)
+from slicebeam.metrics.findings.groups import CellSums, GroupSums, of_patterns
+from slicebeam.metrics.findings.model import fit
+
+if TYPE_CHECKING:
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+    from slicebeam.metrics.findings.conditional import DeviationLaw
+    from slicebeam.metrics.findings.groups import Covariance
+    from slicebeam.metrics.findings.model import ExpectationModel
+    from slicebeam.metrics.findings.target_sums import TargetSums
+    from slicebeam.metrics.kinds import Tail
+
+
+class ConfirmedSlice(NamedTuple):
+    """A finding on the reserved examples."""
+
+    value: float  # mean target
+    expected: float  # of the model of the findings before it, fitted to the reserved examples
+    p_value: float  # conditional, in the finding's direction
+    covariance: Covariance
+
+
+class _Patterns(NamedTuple):
+    """The examples by the findings that they are in."""
+
+    masks: IntArray  # [patterns]
+    sums: FloatArray  # [patterns, columns]
+    of: IntArray  # [cells] the pattern of each cell
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReservedSums:
+    """The sums of the reserved examples by group and by the findings of one list that they are in."""
+
+    group: IntArray  # [cells] from 0; all 0 where examples are independent
+    masks: IntArray  # [cells] bit k is set where the examples are in finding k
+    sums: FloatArray  # [cells, columns]
+    layout: TargetSums
+    tail: Tail
+    law: DeviationLaw | None  # of all reserved examples; None for counts
+    is_grouped: bool
+    no_change: float | None = None  # the mean target of no change between two models; None of one
+    are_counts: bool = False  # whether changes are −1, 0 and 1, without weights
+
+    def measured(self, finding: int) -> ConfirmedSlice:
+        """Return a finding that holds some examples, tested given those before it."""
+        bit = 1 << finding
+        inside = (self.masks & bit) > 0
+        before, after = self._patterns(bit - 1), self._patterns(2 * bit - 1)
+        layout, sums = self.layout, before.sums
+        model, fitted = self._fit(before, finding), self._fit(after, finding + 1)
+        part = np.zeros(sums.shape)
+        np.add.at(part, before.of[inside], self.sums[inside])
+        powers = (1, 2) if layout.weighted else (1,)
+        sizes = np.stack([layout.moment(part, power, 0) for power in powers], axis=1)
+        size, total = (float(layout.moment(part, 1, power).sum()) for power in (0, 1))
+        acts = influence(model, layout.moment(sums, 1, 0), sizes[:, 0])
+        p = self._p_value(model, sums, sizes, total)
+        is_in = (after.masks & bit) > 0
+        was = np.searchsorted(before.masks, after.masks & (bit - 1))
+        taken = -acts.outside
+        if self.is_grouped:
+            groups = self._groups(before.of, inside)
+            p = max(p, groups.p_value(0, model, groups.of_model(model), acts.slopes, self.tail))
+            if self.no_change is not None:
+                p = max(p, groups.change_p_value(0, self.no_change, self.tail))
+            expected = np.zeros((2, before.masks.size))
+            expected[is_in.astype(np.int64), was] = fitted.expected
+            covariance = groups.covariance(0, taken, expected[1], expected[0])
+        else:
+            p = max(p, self._change_p_value(part))
+            covariance = of_patterns(fitted, after.sums, layout, is_in, taken[was])
+        return ConfirmedSlice(
+            total / size, float(sizes[:, 0] @ model.expected) / size, p, covariance
+        )
+
+    def _patterns(self, bits: int) -> _Patterns:
+        masks, of = np.unique(self.masks & bits, return_inverse=True)
+        sums = np.zeros((masks.size, self.sums.shape[1]))
+        np.add.at(sums, of, self.sums)
+        return _Patterns(masks, sums, of)
+
+    def _fit(self, patterns: _Patterns, findings: int) -> ExpectationModel:
+        weight, total = (self.layout.moment(patterns.sums, 1, power) for power in (0, 1))
+        return fit(self.layout.kind, patterns.masks, findings, weight, total)
+
+    def _p_value(
+        self, model: ExpectationModel, sums: FloatArray, sizes: FloatArray, total: float
+    ) -> float:
+        layout = self.layout
+        if self.law is None:
+            weight = layout.moment(sums, 1, 0)
+            return rate_p_value(model, weight, sizes[:, 0], total, self.tail)
+        variances = pattern_variances(model, sums, layout)
+        return sum_p_value(model, variances, sums, sizes, total, layout, self.law, self.tail)
+
+    def _change_p_value(self, part: FloatArray) -> float:
+        """Return the p-value of the finding's own change; 0 of one model."""
+        if self.no_change is None:
+            return 0.0
+        layout, none = self.layout, self.no_change
+        size, first = (float(layout.moment(part, 1, power).sum()) for power in (0, 1))
+        whole, both, squares = (float(layout.moment(part, 2, power).sum()) for power in (0, 1, 2))
+        spread = squares - 2.0 * none * both + none**2 * whole
+        return change_p_value(first - none * size, spread, self.tail, counts=self.are_counts)
+
+    def _groups(self, pattern: IntArray, inside: BoolArray) -> GroupSums:
+        size, total = (self.layout.moment(self.sums, 1, power) for power in (0, 1))
+        own = np.flatnonzero(inside)
+        held = CellSums(own, size[own], total[own])
+        return GroupSums(self.group, pattern, size, total, [held])

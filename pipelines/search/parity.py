@@ -1,0 +1,81 @@
+"""``--parity``: how far the groups of a column are apart, from the counts of the search."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics.testing.parity import LEAST_EXAMPLES, largest_gap, shares
+from slicebeam.pipelines.changelist.parts import ParityGap, ParityGroup
+from slicebeam.pipelines.search.results import CONFIDENCE, estimate
+from slicebeam.pipelines.search.slice_counter import parts_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from slicebeam.metrics.arrays import IntArray
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.search.iteration_records import SearchResult
+
+
+def parity_gaps(
+    config: RunConfig, prepared: EncodedDataset, searched: SearchResult
+) -> tuple[ParityGap, ...]:
+    """Return the largest gaps of each column of ``--parity``, in each measure and of each model."""
+    counts = _counts_of_singletons(prepared, searched)
+    least = max(LEAST_EXAMPLES, config.used_min_slice_size)
+    columns: tuple[str, ...] = getattr(config, "parity", ())
+    return tuple(gap for name in columns for gap in _gaps_of(name, prepared, counts, least))
+
+
+def _counts_of_singletons(prepared: EncodedDataset, searched: SearchResult) -> IntArray:
+    """Return the counts by cell [singletons, cells] of the slices of one condition; 0 where it is too small."""
+    lattice, cells = prepared.lattice, prepared.space.cells
+    keys = lattice.singleton_keys()
+    counts = np.zeros((keys.size, cells), np.int64)
+    for batch in parts_of(searched.parts):
+        counted = batch.column("key").to_numpy()
+        wanted = np.flatnonzero(lattice.cross_sizes(counted) == 1)
+        at = np.searchsorted(keys, counted[wanted])
+        counts[at] = np.stack(
+            [batch.column(f"c{cell}").to_numpy()[wanted] for cell in range(cells)], axis=1
+        )
+    return counts
+
+
+def _gaps_of(
+    name: str, prepared: EncodedDataset, counts: IntArray, least: int
+) -> Iterator[ParityGap]:
+    feature = next(at for at, one in enumerate(prepared.domains) if one.name == name)
+    domain, space = prepared.domains[feature], prepared.space
+    start = int(prepared.lattice.offsets[feature])
+    texts = [str(one) for one in domain.singletons]
+    positive = space.holds("positive")
+    for old in (True, False) if space.comparison == "baseline" else (False,):
+        cells = counts[start : start + domain.size]
+        measured = shares(cells, positive, space.holds("predicted", old=old))
+        for measure, (marked, sizes) in measured.items():
+            compared = np.flatnonzero(sizes >= least)
+            gap = ParityGap(
+                column=name,
+                kind="bins" if domain.kind == "numeric" else "values",
+                measure=measure,
+                model="before" if old else "after",
+                groups=compared.size,
+                left_out=tuple(text for text, n in zip(texts, sizes, strict=True) if n < least),
+                least=least,
+            )
+            if compared.size > 1:
+                found = largest_gap(marked[compared], sizes[compared], CONFIDENCE)
+                ends = {
+                    end: ParityGroup(name=texts[at], n=sizes[at], value=marked[at] / sizes[at])
+                    for end, at in (
+                        ("lowest", compared[found.lowest]),
+                        ("highest", compared[found.highest]),
+                    )
+                }
+                interval = estimate(found.gap, found.low, found.high)
+                gap = gap.model_copy(update={**ends, "gap": interval, "p_value": found.p})
+            yield gap

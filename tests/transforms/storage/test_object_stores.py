@@ -1,0 +1,201 @@
+import pytest
+
+from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.transforms.storage import object_stores as stores
+from slicebeam.transforms.storage import storage
+from slicebeam.transforms.storage.files import expand_paths
+from slicebeam.transforms.storage.publish import version_of
+from slicebeam.transforms.storage.storage import ObjectPath, identity, remove_folder, written_whole
+from tests.conftest import google_first, own_stores
+from tests.gcs_server import FORBIDDEN
+from tests.object_stores import free_port, one_line
+from tests.refusals import refusal
+from tests.storage_faults import OBJECTS, Fault, within
+from tests.transforms.storage.test_publish import put
+
+
+def write(path, data):
+    with written_whole(path) as stream:
+        stream.write(data)
+
+
+USES = {
+    "is_file": lambda path: path.is_file(),
+    "is_dir": lambda path: path.is_dir(),
+    "iterdir": lambda path: list(path.iterdir()),
+    "glob": lambda path: list(path.glob("*")),
+    "read": lambda path: path.read_bytes(),
+    "open": lambda path: path.open().read(),
+    "identity": identity,
+    "unlink": lambda path: path.unlink(missing_ok=True),
+    "remove_folder": remove_folder,
+    "write": lambda path: write(path, b"data"),
+    "expand_paths": lambda path: expand_paths([str(path)]),
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.slow
+def test_a_bucket_that_is_not_there(bucket, use):
+    path = ObjectPath(f"{bucket.uri}-absent/folder/file")
+    error = refusal(EngineError, USES[use], path)
+    one_line(error, f"{bucket.uri}-absent/", "no bucket", f"'{bucket.name}-absent'", "; create it")
+
+
+@own_stores
+@pytest.mark.parametrize("use", ["is_file", "read", "write"])
+@pytest.mark.slow
+def test_nobody_listens(bucket, use, monkeypatch):
+    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "1")
+    for name, value in bucket.store.environment(f"http://127.0.0.1:{free_port()}").items():
+        monkeypatch.setenv(name, value)
+    storage._store.cache_clear()
+    error = refusal(EngineError, within, 60, USES[use], ObjectPath(f"{bucket.uri}/file"))
+    one_line(error, f"{bucket.uri}/", "127.0.0.1", "SLICEBEAM_STORAGE_TIMEOUT")
+
+
+def test_a_time_limit_that_is_none(monkeypatch):
+    for value in ("soon", "0", "-1", "nan", "1e9"):
+        monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", value)
+        with pytest.raises(InputError, match="SLICEBEAM_STORAGE_TIMEOUT") as error:
+            stores.storage_timeout()
+        one_line(error, repr(value))
+
+
+FAULTS = {
+    "429": {"kind": "status", "status": 429, "times": 2},
+    "500": {"kind": "status", "status": 500, "times": 2},
+    "502": {"kind": "status", "status": 502, "times": 1},
+    "503": {"kind": "status", "status": 503, "times": 3},
+    "dropped": {"kind": "drop", "times": 2},
+    "lost answer": {"kind": "lose answer", "times": 1},
+    "half an answer": {"kind": "cut answer", "times": 1},
+    "slow": {"kind": "delay", "times": 1, "seconds": 0.3},
+}
+FAULTY_USES = ["is_file", "iterdir", "read", "open", "write", "unlink"]
+
+
+@own_stores
+@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("use", FAULTY_USES)
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.slow
+def test_passing_faults_go_unnoticed(bucket, proxy, use, name):
+    bucket.write("folder/file", b"content" * 1000)
+    bucket.write("folder/file/below", b"")
+    path = ObjectPath(f"{bucket.uri}/folder/file")
+    wanted = USES[use](path)
+    bucket.write("folder/file", b"content" * 1000)
+    fault = proxy.add(Fault(path=OBJECTS[bucket.store.scheme], **FAULTS[name]))
+    assert USES[use](path) == wanted
+    assert fault.struck == fault.times
+    assert bucket.keys() == ["folder/file"] * (use != "unlink") + ["folder/file/below"]
+    if use == "write":
+        assert bucket.read("folder/file") == b"data"
+
+
+# Answers without a body, which cannot be cut.
+BODILESS = {"gcs_server": ("unlink",), "moto": ("is_file", "write")}
+
+
+@pytest.mark.parametrize(("bucket", "use", "kind"), [
+    (store, use, kind)
+    for store in BODILESS
+    for use in FAULTY_USES
+    for kind in ("silence", "drop", "status", "cut answer", "lose answer")
+    if kind != "cut answer" or use not in BODILESS[store]
+], indirect=["bucket"])  # fmt: skip
+@pytest.mark.slow
+def test_lasting_faults_are_an_error(bucket, proxy, use, kind, monkeypatch):
+    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "2")
+    bucket.write("folder/file", b"content" * 1000)
+    proxy.add(Fault(kind, path=OBJECTS[bucket.store.scheme]))
+    error = refusal(EngineError, within, 60, USES[use], ObjectPath(f"{bucket.uri}/folder/file"))
+    one_line(error, f"{bucket.uri}/folder/file", "SLICEBEAM_STORAGE_TIMEOUT")
+
+
+@pytest.mark.parametrize(
+    "bucket", ["gcs_server", pytest.param("minio", marks=pytest.mark.engine)], indirect=True
+)
+def test_what_is_damaged_on_its_way_is_fetched_again_or_refused(bucket, proxy, monkeypatch):
+    """Both libraries compare the store's checksum of a whole object."""
+    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "3")
+    path = ObjectPath(f"{bucket.uri}/file")
+    write(path, b"content" * 1000)
+    once = proxy.add(Fault("damage", method="GET", path="file", times=1))
+    assert path.read_bytes() == b"content" * 1000
+    assert once.struck == 1
+    proxy.add(Fault("damage", method="GET", path="file"))
+    one_line(refusal(EngineError, path.read_bytes), str(path))
+
+
+@google_first
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.slow
+def test_an_upload_that_is_cut_leaves_what_was_there(bucket, proxy, monkeypatch):
+    path = ObjectPath(f"{bucket.uri}/file")
+    write(path, b"old")
+    once = proxy.add(Fault("cut request", method="PUT|POST", times=1))
+    write(path, b"new" * 1_000_000)
+    assert once.struck == 1
+    assert path.read_bytes() == b"new" * 1_000_000
+    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "2")
+    proxy.add(Fault("cut request", method="PUT|POST"))
+    with pytest.raises(EngineError):
+        write(path, b"newer" * 1_000_000)
+    assert bucket.read("file") == b"new" * 1_000_000
+
+
+@google_first
+@pytest.mark.parametrize("kind", ["status", "silence", "drop", "cut request"])
+@pytest.mark.slow
+def test_a_store_that_never_answers(path, proxy, bucket, kind, monkeypatch):
+    put(path, b"old", None)
+    version = version_of(path)
+    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "2")
+    proxy.add(Fault(kind, path=OBJECTS[bucket.store.scheme]))
+    error = refusal(EngineError, within, 60, put, path, b"new" * 1_000_000, version)
+    one_line(error, str(path), "SLICEBEAM_STORAGE_TIMEOUT")
+    proxy.heal()
+    assert path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("bucket", ["gcs_server"], indirect=True)
+def test_no_permission_on_google_cloud_storage(bucket, use):
+    error = refusal(EngineError, USES[use], ObjectPath(f"gs://{FORBIDDEN}bucket/folder/file"))
+    one_line(error, f"gs://{FORBIDDEN}bucket/", "does not have storage.objects", "credentials")
+
+
+def test_no_credentials_for_google_cloud_storage(monkeypatch, tmp_path):
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "absent.json"))
+    storage._store.cache_clear()
+    error = refusal(EngineError, ObjectPath("gs://bucket/file").read_bytes)
+    one_line(error, "gs://", "absent.json", "; check the credentials")
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("bucket", ["minio"], indirect=True)
+@pytest.mark.parametrize("variable", ["AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"])
+def test_wrong_keys(bucket, use, variable, monkeypatch):
+    bucket.write("folder/file", b"data")
+    monkeypatch.setenv(variable, "wrong")
+    # Neither the client nor the credentials that it has found are kept.
+    storage._store.cache_clear()
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+    error = refusal(EngineError, USES[use], ObjectPath(f"{bucket.uri}/folder/file"))
+    one_line(error, f"{bucket.uri}/", "; check the credentials")
+
+
+@pytest.mark.parametrize("bucket", ["moto"], indirect=True)
+def test_no_keys(bucket, monkeypatch, tmp_path):
+    for variable in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(variable)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    # It keeps the credentials that it has found.
+    monkeypatch.setattr("boto3.DEFAULT_SESSION", None)
+    storage._store.cache_clear()
+    error = refusal(EngineError, ObjectPath(f"{bucket.uri}/file").read_bytes)
+    one_line(error, f"{bucket.uri}/file", "Unable to locate credentials", "; check the credentials")
