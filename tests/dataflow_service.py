@@ -218,8 +218,7 @@ class DataflowService:
         return {"jobMessages": self._job(place).messages}
 
     def _metrics(self, place, _query, _body):
-        job, context = self._job(place), {"namespace": "slicebeam", "step": "s1"}
-        metrics = []
+        job, context, metrics = self._job(place), {"namespace": "slicebeam", "step": "s1"}, []
         for name, count in job.counts.items():
             for tentative in ({}, {"tentative": "true"}):
                 told = {"origin": "user", "name": name, "context": {**context, **tentative}}

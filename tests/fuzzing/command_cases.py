@@ -99,8 +99,7 @@ def cases(draw):
         given["--slices"] = "{folder}/slices.yaml"
     else:
         given = {"--date": draw(pick(*DATES))}
-    others = sorted({*flags(command)} - {"--help"})
-    times = draw(pick(0, 1, 1, 2, 2, 3, 4, 6))
+    others, times = sorted({*flags(command)} - {"--help"}), draw(pick(0, 1, 1, 2, 2, 3, 4, 6))
     chosen = st.lists(pick(*others), min_size=min(times, len(others)), max_size=times, unique=True)
     for name in draw(chosen):
         given[name] = draw(_value(name))

@@ -73,8 +73,7 @@ def cases(draw):
     data = "".join(lines).encode("utf-8", "surrogatepass")
     for _ in range(draw(pick(0, 0, 0, 0, 1, 2))):
         data = draw(strategies.recoded(data))
-    data = draw(strategies.damaged_at_times(data, [whole]))
-    name = "data.csv"
+    data, name = draw(strategies.damaged_at_times(data, [whole])), "data.csv"
     if draw(chance(30)):
         name, data = "data.csv.gz", draw(strategies.packed(data))
     skip = draw(pick(1, 2, 500)) if draw(chance(6)) else 0

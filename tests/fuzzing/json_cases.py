@@ -109,8 +109,7 @@ def cases(draw):
     data = "".join(line + "\n" for line in lines).encode("utf-8", "surrogatepass")
     if draw(chance(8)):
         data = draw(strategies.recoded(data))
-    data = draw(strategies.damaged_at_times(data, [whole]))
-    name = "data.jsonl"
+    data, name = draw(strategies.damaged_at_times(data, [whole])), "data.jsonl"
     if draw(chance(10)):
         name, data = "data.jsonl.gz", draw(strategies.packed(data))
     block_bytes = draw(pick(64, 512, 4096, 16 << 20))

@@ -170,8 +170,7 @@ def misread(document, table, reading):
     assert n == len(frame), f"{n} examples, but {len(frame)} in the file"
     domains = {domain["name"]: domain for domain in document["dataset"]["domains"]}
     config = document["provenance"]["config"]
-    is_search = document["provenance"]["command"] == "search"
-    roles = _roles(config)
+    is_search, roles = document["provenance"]["command"] == "search", _roles(config)
     if is_search and not {"domains", "features", "exclude_features"} & set(config):
         told = {*domains, *(column["name"] for column in document["dataset"]["left_out"])}
         expected = ({*map(str, frame.columns)} | reading.unreadable) - roles

@@ -138,8 +138,7 @@ def read(path):
 def _reshaped(draw, data):
     """The table with an odd column, role, name or number of rows."""
     kinds = words("type type type type type type role rows nulls columns same name nulls")
-    kind = draw(pick(*kinds))
-    rows = data.num_rows
+    kind, rows = draw(pick(*kinds)), data.num_rows
     if kind == "rows":
         return data.slice(0, draw(pick(0, 0, 1)))
     if kind == "name":
@@ -156,8 +155,7 @@ def _reshaped(draw, data):
     role = draw(pick("label", "pred"))
     if kind == "role" and data.column_names.count(role) == 1:
         return data.set_column(data.column_names.index(role), role, odd)
-    at = data.column_names.index(name)
-    rng = random.Random(draw(st.integers(0, 99)))
+    at, rng = data.column_names.index(name), random.Random(draw(st.integers(0, 99)))
     values = [value if rng.random() < 0.5 else None for value in data.column(at).to_pylist()]
     return data.set_column(at, name, pa.array(values, data.schema.field(at).type))
 
@@ -172,8 +170,7 @@ def _broken(draw, content, other):
         return content[:footer] + draw(damaged(content[footer:-8], (1,))) + content[-8:]
     if fate < 75:
         # What only a checksum tells.
-        at = draw(st.integers(4, max(4, footer - 1)))
-        bit = 1 << draw(st.integers(0, 7))
+        at, bit = draw(st.integers(4, max(4, footer - 1))), 1 << draw(st.integers(0, 7))
         return content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :]
     if fate < 85:
         return content[:4] + draw(damaged(content[4:footer], (1,))) + content[footer:]

@@ -389,8 +389,7 @@ PIECES = (
     block_bytes=st.sampled_from((8, 24, 64, 4096)),
 )
 def test_as_many_rows_are_read_as_the_file_has(pieces, has_end, block_bytes, tmp_path):
-    content = ("\n".join(pieces) + "\n" * has_end).encode()
-    path = tmp_path / "data.jsonl"
+    content, path = ("\n".join(pieces) + "\n" * has_end).encode(), tmp_path / "data.jsonl"
     path.write_bytes(content)
     try:
         read = sum(block.num_rows for block in read_json_blocks(str(path), block_bytes=block_bytes))

@@ -146,8 +146,7 @@ def _check_content(folder):
 
 
 def _check_engine(folder):
-    config = runner_config(str(folder / "given.yaml"), ())
-    told = mapping(folder)
+    config, told = runner_config(str(folder / "given.yaml"), ()), mapping(folder)
     assert told.get("runner") == config.runner
     for name, value in ({} if told.get("options") is None else told["options"]).items():
         read = getattr(config.options, name)

@@ -239,8 +239,7 @@ def test_pairs_and_a_slice_by_its_name(found, tmp_path):
 
 
 def test_what_can_not_be_is_said_in_a_line(found, tmp_path, capsys):
-    frame = pd.read_parquet(found / "data.parquet")
-    changed = tmp_path / "changed.parquet"
+    frame, changed = pd.read_parquet(found / "data.parquet"), tmp_path / "changed.parquet"
     at = frame.index[frame["label"] == "good"][0]
     frame.assign(label=frame["label"].where(frame.index != at, "bad")).to_parquet(changed)
     plain = tmp_path / "plain.parquet"

@@ -282,8 +282,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
         for text, rating in zip(pool, ratings[half:].tolist(), strict=True)
         if abs(rating) >= CLEAR
     }
-    model = Model(make(sentences))
-    how = {"has_pairs": False, "names": ClassNames({})}
+    model, how = Model(make(sentences)), {"has_pairs": False, "names": ClassNames({})}
     target = ModelUnderTest(model, SharedBudget(None), storage_path("none"), print, **how)
 
     def fails(one):

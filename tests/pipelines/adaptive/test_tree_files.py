@@ -62,8 +62,7 @@ def test_a_tree_is_written_with_the_values_that_it_was_read_with(
     text = io.StringIO()
     quoting = csv.QUOTE_ALL if quotes_all else csv.QUOTE_MINIMAL
     csv.writer(text, lineterminator=line_end, quoting=quoting).writerows([header, *table])
-    data = text.getvalue().encode()
-    path = tmp_path_factory.mktemp("tree") / "tree.csv"
+    data, path = text.getvalue().encode(), tmp_path_factory.mktemp("tree") / "tree.csv"
     path.write_bytes(data if has_end else data.removesuffix(line_end.encode()))
     tree = read_tree(str(path))
     written = to_csv(tree)

@@ -99,8 +99,7 @@ def test_words_of_a_document(found, data, tmp_path, capfd):
     shutil.copy(found.parent / "slices.parquet", theirs)
     document = theirs / "changelist.json"
     document.write_text(json.dumps(content))
-    slice_id = content["slices"][0]["slice_id"]
-    output = ["--output", str(tmp_path / "next")]
+    slice_id, output = content["slices"][0]["slice_id"], ["--output", str(tmp_path / "next")]
     for command in (
         ["check", "--data", str(data), "--changelist", str(document), *output],
         [*search(data), "--since", str(document), *output],

@@ -53,8 +53,7 @@ def assert_counted(found, table, options):
     assert len(told) == table.num_rows
     tested = (told["split"] != "discovery").to_numpy()
     of = told["slice_id"].astype(str).to_numpy()
-    expected = set(of[tested])
-    least = options["min_slice_size"]
+    expected, least = set(of[tested]), options["min_slice_size"]
     sizes = {name: int((tested & (of == name)).sum()) for name in expected}
     rows = found.table.set_index("slice_id")
     rows = rows[rows["slice"].str.fullmatch(rf"cluster@{components} = \d+")]

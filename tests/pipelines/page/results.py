@@ -48,8 +48,7 @@ def discovery_result(folder):
     rng, rows = np.random.default_rng(5), []
     for at in range(1_500):
         topic = list(TOPICS)[at % 3]
-        text = " ".join(rng.choice(TOPICS[topic].split(), 6))
-        label = int(rng.random() < 0.5)
+        text, label = " ".join(rng.choice(TOPICS[topic].split(), 6)), int(rng.random() < 0.5)
         wrong = (rng.random() < (0.6 if topic == "food" else 0.1), rng.random() < 0.1)
         new, old = (1 - label if one else label for one in wrong)
         rows.append({"id": at, "text": f"{text} {at % 7}", "label": label, "new": new, "old": old})

@@ -127,8 +127,7 @@ def test_columns_come_back_as_they_were():
 
 def test_the_payload_has_the_numbers_of_the_run(tmp_path):
     result = search_result(tmp_path)
-    uri = str(result / "changelist.json")
-    table = pq.read_table(result / "slices.parquet")
+    uri, table = str(result / "changelist.json"), pq.read_table(result / "slices.parquet")
     packed, _ = packed_tables(read_search(uri, ""), parts_of_table(table), {})
     content, held = unpacked(packed)
     assert content["rows"] == table.num_rows

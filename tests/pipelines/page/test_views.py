@@ -280,8 +280,7 @@ def test_neighbours_are_those_of_the_lattice(browser, results):
         shown = page.locator(".children li")
         assert shown.count() == 20
         deltas = sorted(rows["delta"][held[one]].as_py() for one in children)
-        own = rows["delta"][held[parts]].as_py()
-        edge = shown.first.locator("b").inner_text()
+        own, edge = rows["delta"][held[parts]].as_py(), shown.first.locator("b").inner_text()
         assert f"{abs(100 * (deltas[0] - own)):.1f} points" in edge
         assert "worse" in edge
         assert f"{len(children) - 20:,} more slices" in page.locator("main").inner_text()

@@ -266,13 +266,16 @@ def test_labels_that_fit_no_answer_end_the_run(served):
         assert len(bought(server, 50, labels={"NEGATIVE": 1}, stop_after=8)) == 50
 
 
-def test_answers_that_are_no_class_of_the_pool_and_refused_requests_end_the_run(served):
+def test_answers_that_are_no_class_of_the_pool_end_the_run(served):
     with served() as server:
         said = ("none of them is a class of the pool", '"POSITIVE"', "'answer' or 'labels'")
         with opened(server, stop_after=3) as (api, ledger):
             how = {"is_class": lambda value: value in ("positive", "negative")}
             refused(InputError, said, buy, api, items(50), ledger, **how)
         assert len(server.charged) == 3
+
+
+def test_refused_requests_end_the_run_too(served):
     with served(faults={"422": 1.0}) as server:
         said = ("none of the first 20 answers", "HTTP 422", "bad Bearer ***", "correct 'json'")
         refused(InputError, said, bought, server, 50)
@@ -334,13 +337,14 @@ def test_a_busy_api_is_not_held_against_an_item(served):
 
 
 def test_all_calls_wait_when_the_api_asks_for_it(served):
-    noted = []
-    plan = {"forced": {"2": ["429"]}, "retry_after": "1"}
+    noted, plan = [], {"forced": {"2": ["429"]}, "retry_after": "1"}
     with served(**plan) as server, opened(server, concurrency=2) as (api, ledger):
         buy(api, items(20), ledger, on_answer=lambda _: noted.append(time.monotonic()))
     # Had only the call waited that was told to, others would have been answered meanwhile.
     assert max(after - before for before, after in pairwise(noted)) > 0.9
-    # Nobody waits until tomorrow.
+
+
+def test_an_api_that_asks_to_come_back_tomorrow(served):
     with served(forced={"0": ["429"]}, retry_after="86400") as server:
         said = ("HTTP 429: the API asks for a wait of 24.0 hours", "the answers so far are in")
         refused(EngineError, said, bought, server, 1)

@@ -318,8 +318,7 @@ def test_errors_name_the_option_that_was_given(tmp_path, capsys, option, dry):
     first = night(tmp_path, "first", pa.array([1.5, 2.5, 4.0, 7.0] * 50))
     second = night(tmp_path, "second", pa.array(["a", "b"] * 100))
     search(tmp_path / "out", data=first, **NIGHTLY)
-    document = tmp_path / "out" / "changelist.json"
-    flag = "--" + option.replace("_", "-")
+    document, flag = tmp_path / "out" / "changelist.json", "--" + option.replace("_", "-")
     arguments = ["search", f"--data={second}", "--label=label", "--prediction=prediction"]
     arguments += [f"--output={tmp_path}/new", f"{flag}={document}", *["--dry-run"] * dry]
     said = refused(arguments, capsys, folder=tmp_path)

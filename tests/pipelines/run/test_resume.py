@@ -252,8 +252,7 @@ def test_every_option_is_classified():
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 @pytest.mark.parametrize("command", CONFIGS)
 def test_what_decides_the_result_may_not_differ(command, tmp_path):
-    config = CONFIGS[command]
-    has_chunks = command in ("discover", "check --changelist")
+    config, has_chunks = CONFIGS[command], command in ("discover", "check --changelist")
     may_differ = MAY_DIFFER - (DECIDE_BY_CHUNKS if has_chunks else frozenset())
     begun = described(config, [])
     for name in {*type(config).model_fields} - RESOLVED:

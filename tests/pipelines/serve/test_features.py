@@ -87,8 +87,7 @@ def test_other_data_shows_no_example(result, tmp_path):
     rows, other = pq.read_table(ADULT), tmp_path / "other.parquet"
     ages = rows["age"].take([*range(1, rows.num_rows), 0])
     pq.write_table(rows.set_column(rows.column_names.index("age"), "age", ages), other)
-    page = served_page(result, other)
-    slice_id = document(result)["slices"][0]["slice_id"]
+    page, slice_id = served_page(result, other), document(result)["slices"][0]["slice_id"]
     said = asks(page, 409)("examples", slice_id=slice_id)["error"]
     assert "is not what the document is about" in said
     # The fingerprint is kept for these very files only.

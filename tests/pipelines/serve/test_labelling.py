@@ -238,8 +238,7 @@ def test_a_slice_of_marked_examples(discovered, result):
 
 
 def test_a_slice_of_an_attribute(discovered, result):
-    ask = asks(served_page(result))
-    where = "topic = food & id >= 30"
+    ask, where = asks(served_page(result)), "topic = food & id >= 30"
     one = new_slice(result, ask("edits/define", revision=0, name="", where=where))
     assert (one["name"], one["size"]["n"]) == (where, 120 - 1)
 

@@ -234,8 +234,7 @@ def test_another_table_has_another_index_or_is_refused(result, tmp_path):
         document["files"]["slices"] |= {"sha256": digest, "size": table.stat().st_size}
         (copy / "changelist.json").write_text(json.dumps(document))
 
-    first = opened(copy, tmp_path / "state").path
-    few = pq.read_table(table).slice(0, 10)
+    first, few = opened(copy, tmp_path / "state").path, pq.read_table(table).slice(0, 10)
     pq.write_table(few, table)
     # The document is about another table: there is an index of that one only.
     shutil.rmtree(tmp_path / "state")

@@ -267,8 +267,7 @@ def test_what_has_no_class_is_told_why(bench):
 
 
 def test_a_class_that_was_never_seen_is_told(bench):
-    found = bench()
-    labels = {"a": "a", "b": "b", "c": "d", "UNKNOWN": None}
+    found, labels = bench(), {"a": "a", "b": "b", "c": "d", "UNKNOWN": None}
     document = found.bought("--budget=100", labels=labels)
     assert "to class 'd', which occurs neither" in " ".join(document["shift"]["warnings"])
     document = found.bought("--budget=100", labels={**labels, "c": "c"})
