@@ -35,8 +35,7 @@ def warnings(found):
 
 @pytest.mark.parametrize(("ids", "test"), [("numbers", "bootstrap-rows"), ("texts", "auto")])
 def test_repeated_ids_are_noted(tmp_path, ids, test):
-    frame = examples()
-    number = np.arange(ROWS)
+    frame, number = examples(), np.arange(ROWS)
     number[[5, 90, 91]] = 400
     number[[7, 8]] = [70, 71]
     frame["id"] = number if ids == "numbers" else [f"é{one}" for one in number]

@@ -227,8 +227,7 @@ def test_two_models_by_least_squares_where_the_change_itself_is_for_the_worse():
     change = np.where(draw < gained, -1.0, 0.0)
     change[harmed] = np.where(draw[harmed] < 0.2, 1.0, 0.0)
     table = EncodedTable(codes, change, "mean")
-    own = table.total / table.sizes[:, 0]
-    found = table.find(table.candidates(harm=own))
+    found = table.find(table.candidates(harm=table.total / table.sizes[:, 0]))
     conditions = [table.conditions(finding.candidate) for finding in found.findings]
     assert conditions == [((0, 2), (1, 1))]
     agrees_with_rows(table, found)
@@ -310,8 +309,7 @@ def test_order_of_rows_and_blocks_changes_no_bit(errors):
 
 
 def test_groups_must_show_it_too():
-    rng = np.random.default_rng(12)
-    group = np.repeat(np.arange(600), 20)
+    rng, group = np.random.default_rng(12), np.repeat(np.arange(600), 20)
     # All rows of a group share feature 0, and are wrong or right together.
     codes = np.column_stack([rng.integers(0, 12, 600)[group], rng.integers(0, 5, group.size)])
     rate = np.where(rng.random(600) < 0.2, 0.8, 0.05)
@@ -490,11 +488,7 @@ RATES = {
 
 @pytest.mark.parametrize("design", [
     "always wrong",
-    *(
-        slow(one)
-        for one in list(RATES)
-        if one != "always wrong"
-    ),
+    *(slow(one) for one in list(RATES) if one != "always wrong"),
 ])  # fmt: skip
 def test_intervals_of_rates_cover(design):
     share, inside, outside = RATES[design]
@@ -577,8 +571,7 @@ def test_a_slice_that_did_not_change_is_no_finding_however_much_others_did(count
 
 
 def test_groups_that_did_not_change_are_no_findings():
-    rng = np.random.default_rng(9)
-    cluster = np.repeat(np.arange(20), 200)
+    rng, cluster = np.random.default_rng(9), np.repeat(np.arange(20), 200)
     group = np.repeat(np.arange(800), 5)
     # All improved but the last, which has not changed; each group changes as one.
     change = np.where(cluster < 19, -1.0, 0.0) + rng.normal(0, 0.5, 800)[group]

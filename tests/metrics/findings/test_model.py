@@ -92,8 +92,7 @@ def ridged(X, n, errors, strength):
 
 
 def test_separated_patterns_are_the_limit_of_a_vanishing_penalty():
-    rng = np.random.default_rng(5)
-    separated = 0
+    rng, separated = np.random.default_rng(5), 0
     for _ in range(40):
         findings = int(rng.integers(1, 5))
         masks = rng.choice(2**findings, int(rng.integers(1, 2**findings + 1)), replace=False)

@@ -55,8 +55,7 @@ def test_random_slices(name, errors_weigh):
 
 def test_slices_that_are_worse_are_found():
     """Slices of 60 examples that err four times as often as all."""
-    rng = np.random.default_rng(3)
-    examples = weighted(errors_weigh=1.0)
+    rng, examples = np.random.default_rng(3), weighted(errors_weigh=1.0)
     wrong = rng.random(N) < 0.05
     predicted = np.where(wrong, 1 - examples.label, examples.label)
     examples = replace(examples, predicted=(predicted, predicted))

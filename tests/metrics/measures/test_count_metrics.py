@@ -53,11 +53,9 @@ def test_shares_are_tested_by_the_mid_p_within_the_denominator(name, alternative
     slices = examples.of([name], "overall", members)
     tested = metric(name).test(slices, alternative)
     N, K = int(within.sum()), int((within & marked).sum())
-    for held, p, reason, one in zip(
-        members, tested.p, tested.reasons, range(len(slices)), strict=True
-    ):
+    for at, (held, p, reason) in enumerate(zip(members, tested.p, tested.reasons, strict=True)):
         n, x = int((held & within).sum()), int((held & marked).sum())
-        assert metric(name).inputs(slices.rows([one])) == {"n": n, "x": x, "N": N, "K": K}
+        assert metric(name).inputs(slices.rows([at])) == {"n": n, "x": x, "N": N, "K": K}
         is_small = n == 0 or (n < 10 and n < held.sum())
         assert (reason != 0) == (is_small or n == N)
         expected = 1 if reason else mid_p(stats.hypergeom(N, K, n), x, name, alternative)

@@ -69,8 +69,7 @@ def test_numbers_follow_from_the_examples():
     (low, high), (below, above) = R2.value_interval(slices, 0.9), R2.delta_interval(slices, 0.9)
     for at, held in enumerate(members):
         n, V, A = held.sum(), y[held].var(), e2[held].mean()
-        excess_of_error = n * (A - slope * V * n / (n - 1))
-        tails = saddle_point(u, n, excess_of_error)
+        tails = saddle_point(u, n, n * (A - slope * V * n / (n - 1)))
         np.testing.assert_allclose([worse[at], better[at]], tails, rtol=0.02, atol=1e-12)
         b = A * excess**0.5
         variance = e2[held].var() + b**2 - 2 * correlation * e2[held].std() * b
@@ -85,9 +84,7 @@ def test_numbers_follow_from_the_examples():
 def test_a_slice_of_larger_errors_is_found_and_its_interval_covers():
     examples, rng = regression("normal"), np.random.default_rng(3)
     bad = np.arange(N) < N // 10
-    guess = np.where(
-        bad, examples.truth + 1.6 * (examples.guess[0] - examples.truth), examples.guess[0]
-    )
+    guess = examples.guess[0] + 0.6 * bad * (examples.guess[0] - examples.truth)
     examples = replace(examples, guess=(guess, guess))
     slices = slices_of(examples, [rng.choice(N // 10, 100, replace=False) for _ in range(600)])
     assert (R2.test(slices, "worse").p <= 0.005).mean() > 0.9

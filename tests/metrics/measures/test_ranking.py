@@ -31,8 +31,7 @@ def test_auc_that_is_turned_over_is_not_called_unchanged():
     some = Examples.random(9, 200)
     label, inside = some.label * 1.0, np.arange(200) < 90
     for new, reason in ((1 - label, Reason.UNVARYING), (label, Reason.UNCHANGED)):
-        examples = replace(some, score=(new, label))
-        slices = examples.of(["auc"], "baseline", inside[None])
+        slices = replace(some, score=(new, label)).of(["auc"], "baseline", inside[None])
         tested = metric("auc").test(slices, "worse")
         assert tested.reasons.tolist() == [reason]
         assert tested.p.tolist() == [1.0]

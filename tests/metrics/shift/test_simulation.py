@@ -91,8 +91,7 @@ class Traced(NamedTuple):
 def traced_pool(sizes=(1, 3, 40, 40, 7, 20)):
     """A pool in which each item's prediction is a class of its own, so that counts name items."""
     stratum = np.repeat(np.arange(len(sizes)), sizes).tolist()
-    M = len(stratum)
-    rows = [0, 0, 0, 1, 1, 2]
+    M, rows = len(stratum), [0, 0, 0, 1, 1, 2]
     pool = oracle.Pool(stratum, [k % 3 for k in range(M)], list(range(M)), rows, (3, M), [0, 1, 2])
     return Traced(pool, pool.random_items(), pool.starts())
 
@@ -338,8 +337,7 @@ def test_true_matrix_of_one_set_of_answers():
 @pytest.fixture(scope="module")
 def large_pool():
     """Three labels in three strata each, from sure to unsure, in which unsure items changed."""
-    rng = np.random.default_rng(20)
-    stratum = np.repeat(np.arange(9), 400)
+    rng, stratum = np.random.default_rng(20), np.repeat(np.arange(9), 400)
     label, unsure = stratum // 3, stratum % 3
     wrong = rng.random(3600) < np.array([0.04, 0.15, 0.45])[unsure]
     old = np.where(wrong, (label + rng.integers(1, 4, 3600)) % 4, label)

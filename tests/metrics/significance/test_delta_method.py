@@ -106,8 +106,7 @@ def test_variance_of_two_models_on_the_same_slice(name):
 
 
 def test_weights_enter_as_sums_of_squares():
-    gradient = np.array([[0.2, -0.1]])
-    weights = np.array([1.5, 0.5, 2.0])
+    gradient, weights = np.array([[0.2, -0.1]]), np.array([1.5, 0.5, 2.0])
     squares = np.array([[weights[0] ** 2, (weights[1:] ** 2).sum()]])
     expected = (0.2 * 1.5) ** 2 + (0.1 * 0.5) ** 2 + (0.1 * 2.0) ** 2
     zero = np.zeros(2)
@@ -158,10 +157,9 @@ def test_false_positives_of_two_models(n):
     assert np.median(rates) >= (0.35 if n == 100 else 0.8)
 
 
-@pytest.mark.parametrize(
-    ("name", "least"),
-    [("precision", 0.85), ("fbeta:2", 0.88), ("balanced_accuracy", 0.95), ("mcc", 0.95)],
-)
+@pytest.mark.parametrize(("name", "least"), [
+    ("precision", 0.85), ("fbeta:2", 0.88), ("balanced_accuracy", 0.95), ("mcc", 0.95),
+])  # fmt: skip
 def test_paired_power(name, least):
     # A new model that loses a fifth of the true positives and raises as many false alarms.
     worse = equal_models(name, *LAWS[2])

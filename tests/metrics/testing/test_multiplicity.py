@@ -52,8 +52,7 @@ def test_nothing_given(correction):
 
 def test_levels_are_corrected_apart_and_share_alpha():
     p = np.array([1e-5, 0.004, 0.3, 1e-6, 0.02])
-    level = np.array([1, 1, 1, 2, 2])
-    tests = [10, 400]
+    level, tests = np.array([1, 1, 1, 2, 2]), [10, 400]
     q = multiplicity.adjusted(p, level, tests, "fdr-level", 2)
     expected = [*slow_bh([1e-5, 0.004, 0.3], 10), *slow_bh([1e-6, 0.02], 400)]
     np.testing.assert_allclose(q, np.minimum(1.0, 2 * np.array(expected)))
@@ -77,8 +76,7 @@ def test_fdr_level_rejects_what_bh_at_alpha_over_levels_rejects():
 def test_family_wise_and_false_discovery_rates_under_the_null_and_beside_it():
     rng = np.random.default_rng(4)
     runs, tests = 2000, [50, 200]
-    level = np.repeat([1, 2], tests)
-    alarms = {"fdr-level": 0, "fwer-level": 0}
+    level, alarms = np.repeat([1, 2], tests), {"fdr-level": 0, "fwer-level": 0}
     shares = []
     for _ in range(runs):
         p = rng.random(level.size)

@@ -115,8 +115,7 @@ def test_what_does_not_fit_a_column(column, op, value, message):
 
 
 def test_the_codes_of_overlapping_slices():
-    rng = np.random.default_rng(0)
-    rows = 20_000
+    rng, rows = np.random.default_rng(0), 20_000
     frame = pd.DataFrame({"x": rng.integers(0, 10, rows), "y": rng.choice(list("abc"), rows)})
     slices = [
         [Singleton("x", ">=", 5)],

@@ -203,9 +203,7 @@ COLUMNS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", [slow(name) if name == "before 1970" else name for name in COLUMNS]
-)
+@pytest.mark.parametrize("name", [slow(one) if one == "before 1970" else one for one in COLUMNS])
 def test_edges_are_what_a_reader_would_write(name):
     values, first = COLUMNS[name]
     found = begins(ranges(domain_of(values, 10)))

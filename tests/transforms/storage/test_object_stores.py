@@ -37,8 +37,7 @@ USES = {
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.slow
 def test_a_bucket_that_is_not_there(bucket, use):
-    path = ObjectPath(f"{bucket.uri}-absent/folder/file")
-    error = refusal(EngineError, USES[use], path)
+    error = refusal(EngineError, USES[use], ObjectPath(f"{bucket.uri}-absent/folder/file"))
     one_line(error, f"{bucket.uri}-absent/", "no bucket", f"'{bucket.name}-absent'", "; create it")
 
 
