@@ -20,14 +20,10 @@ ROWS = 300
 
 def examples():
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {
-            "age": rng.integers(18, 80, ROWS),
-            "sex": rng.choice(["F", "M"], ROWS),
-            "label": rng.choice(["no", "yes"], ROWS),
-            "score": rng.random(ROWS),
-        }
-    )
+    frame = pd.DataFrame({
+        "age": rng.integers(18, 80, ROWS), "sex": rng.choice(["F", "M"], ROWS),
+        "label": rng.choice(["no", "yes"], ROWS), "score": rng.random(ROWS),
+    })  # fmt: skip
     frame["pred"] = np.where(rng.random(ROWS) < 0.8, frame["label"], "no")
     frame["one"] = (frame["label"] == "yes").astype(int)
     return frame

@@ -96,13 +96,11 @@ class Examples:
         """Where each example stands on an axis of the cells."""
         predicted = self.predicted[old]
         codes = {
-            "positive": self.label == 1,
-            "predicted": predicted == 1,
+            "positive": self.label == 1, "predicted": predicted == 1,
             "disagree": self.predicted[0] != self.predicted[1],
-            "wrong": predicted != self.label,
-            "label_class": self.label,
+            "wrong": predicted != self.label, "label_class": self.label,
             "predicted_class": predicted,
-        }
+        }  # fmt: skip
         return codes[axis].astype(np.int64)
 
     def space(self, names, comparison, *, spare=1):

@@ -314,14 +314,11 @@ def test_typical_examples_are_the_best_of_all_however_rows_are_cut(seed, n, S, m
     assert whole.shown(S) == []
 
 
-def test_without_changes_none_improved_or_degraded():
+def test_roles_without_changes_and_of_one_example():
     members, log_odds, rows, _, _ = examples(3, 40, 3)
     found = TypicalExamples.of(members, log_odds, rows, 2)
     merged = pickle.loads(pickle.dumps(found + TypicalExamples.zero(2)))
     assert {each.role for each in merged.shown(2)} == {"representative", "boundary"}
     assert len(merged.shown(2)) == 4
-
-
-def test_of_one_example_all_roles_are_the_same():
     found = TypicalExamples.of(np.ones((1, 1), bool), np.ones((1, 1)), np.array([7]), 3, np.ones(1))
     assert found.shown(0) == [(role, 7, 1.0, 1.0) for role in ROLES if role != "degraded"]

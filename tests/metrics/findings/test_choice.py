@@ -20,12 +20,9 @@ DEMO = Path(__file__).parents[3] / "pipelines" / "demo_data" / "adult_scored.par
 OUTPUTS = ("row_id", "prediction", "score", "prediction_old", "score_old")
 # Slices that are planted, and by how much.
 PLANTED = {
-    ((0, 1),): 0.8,
-    ((1, 2), (2, 3)): 1.3,
-    ((3, 0), (4, 0)): 1.6,
-    ((5, 4), (6, 4)): 1.3,
-    ((0, 3), (1, 0)): 1.5,
-}
+    ((0, 1),): 0.8, ((1, 2), (2, 3)): 1.3, ((3, 0), (4, 0)): 1.6,
+    ((5, 4), (6, 4)): 1.3, ((0, 3), (1, 0)): 1.5,
+}  # fmt: skip
 
 
 def planted(seed, rows=20_000, features=8, strength=1.0):
@@ -479,11 +476,9 @@ def difference_interval(one, of_value):
 
 # Share of the slice, its error rate, and the rate outside: each once covered by far too few or too wide.
 RATES = {
-    "half, less variable": (0.5, 0.97, 0.5),
-    "always wrong": (0.5, 1.0, 0.3),
-    "most of all": (0.8, 0.3, 0.05),
-    "plain": (0.3, 0.4, 0.1),
-}
+    "half, less variable": (0.5, 0.97, 0.5), "always wrong": (0.5, 1.0, 0.3),
+    "most of all": (0.8, 0.3, 0.05), "plain": (0.3, 0.4, 0.1),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("design", [

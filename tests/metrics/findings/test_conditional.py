@@ -128,10 +128,8 @@ def test_small_tables_of_any_kind_are_near_the_exact_law():
 
 def test_a_small_part_of_large_patterns_has_the_law_of_independent_outcomes():
     masks, n, errors = (
-        [0, 1, 2, 3],
-        [400_000, 90_000, 60_000, 20_000],
-        [8_000, 9_000, 12_000, 9_000],
-    )
+        [0, 1, 2, 3], [400_000, 90_000, 60_000, 20_000], [8_000, 9_000, 12_000, 9_000],
+    )  # fmt: skip
     model, part = fit("rate", masks, 2, n, errors), [12, 7, 9, 3]
     law = np.ones(1)
     for size, rate in zip(part, model.expected, strict=True):
@@ -326,11 +324,8 @@ def holds(rates, draws):
         assert (np.abs(rate - level) <= part * level + error).all(), (rate, level)
 
 
-def test_rates_are_calibrated_a_few_draws():
+def test_rates_and_weights_are_calibrated_a_few_draws():
     holds(false_rates_of_rates(1, 500, 60, -1.2), 500)
-
-
-def test_weights_are_calibrated_a_few_draws():
     holds(false_rates_of_means(2, 700, 60, True, "rate"), 700)
 
 

@@ -107,24 +107,18 @@ def test_confirmed_differences_of_pure_selection_are_unbiased():
     findings = found.changelist.findings
     assert len(findings) >= 15
     sign = np.sign([one.difference for one in findings])
-    observed, confirmed, low, high = (
-        sign
-        * np.array(
-            [
-                (one.difference, one.confirmed.difference, one.confirmed.low, one.confirmed.high)
-                for one in findings
-            ]
-        ).T
-    )
+    again = [one.confirmed for one in findings]
+    numbers = [[one.difference for one in findings]]
+    numbers += [[getattr(one, name) for one in again] for name in ("difference", "low", "high")]
+    observed, confirmed, low, high = sign * np.array(numbers)
     error = confirmed.std() / np.sqrt(len(findings))
     assert observed.mean() > 5 * error
     assert abs(confirmed.mean()) < 2.5 * error
     assert (low * high < 0).mean() > 0.8
-    p = np.array([one.confirmed.p_value for one in findings])
-    assert stats.kstest(p, "uniform").pvalue > 0.01
+    assert stats.kstest([one.p_value for one in again], "uniform").pvalue > 0.01
     listed = found.findings.to_pydict()
-    assert listed["confirmed"] == [one.confirmed.difference for one in findings]
-    assert listed["confirmed_n"] == [one.confirmed.examples for one in findings]
+    assert listed["confirmed"] == [one.difference for one in again]
+    assert listed["confirmed_n"] == [one.examples for one in again]
 
 
 def test_the_rows_decide_and_not_how_they_are_read(table, tmp_path):  # noqa: F811
@@ -143,9 +137,8 @@ def test_the_rows_decide_and_not_how_they_are_read(table, tmp_path):  # noqa: F8
 def test_later_commands_are_about_the_searched_examples(table, tmp_path):  # noqa: F811
     options = {**OPTIONS, "features": FEATURES, "confirm": SHARE, "max_cross_size": 1}
     first = search(tmp_path / "first", data=table, **options)
-    second = search(
-        tmp_path / "second", data=table, **options, since=first.folder / "changelist.json"
-    )
+    since = first.folder / "changelist.json"
+    second = search(tmp_path / "second", data=table, **options, since=since)
     assert second.document["since"]["changelist_id"] == first.document["changelist_id"]
     assert second.document["findings"] == first.document["findings"]
     document = SearchChangeList.model_validate(first.document)

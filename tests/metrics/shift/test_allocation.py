@@ -172,13 +172,10 @@ def test_masa_comes_near_to_the_best_allocation():
     np.testing.assert_allclose(score, score.mean(), rtol=0.05)
 
 
-def test_batch_size():
+def test_batch_size_and_smallest_budget():
     assert [batch_size(n) for n in (0, 1, 255, 271, 272, 1600, 4095, 4096, 10**6)] == [
         *(16, 16, 16, 16, 17, 100, 255, 256, 256)
     ]
-
-
-def test_smallest_budget_is_two_a_stratum_or_all():
     assert smallest_budget(strata_of_sizes([1, 2, 3, 1, 50])) == 1 + 2 + 2 + 1 + 2
 
 

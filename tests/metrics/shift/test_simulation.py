@@ -289,9 +289,6 @@ def test_calls_for_a_target_are_of_the_share_of_runs():
     assert found[0].mean_squared == pytest.approx(np.mean((0.1 * runs) ** 2))
     assert simulation.calls_for_target(found, 0.095 / 2**0.5) == pytest.approx(200)
     assert simulation.calls_for_target(found, 0.08 / 2**0.5, 0.8) == pytest.approx(200)
-
-
-def test_calls_for_a_target_where_an_error_is_none_at_all():
     assert simulation.calls_for_target([quality(100, [0.1]), quality(400, [0.0])], 0.05) == 400
 
 

@@ -230,14 +230,9 @@ def test_degenerate_slices():
     perfect0, perfect1 = np.repeat([3, 0], 3), np.repeat([0, 3], 3)
     constant = np.eye(6, dtype=np.int64)[2] * 5
     slices = [
-        (zeros, zeros),
-        (ones, zeros),
-        (zeros, ones),
-        (constant, constant),
-        (perfect0, perfect1),
-        (perfect1, perfect0),
-        tuple(whole),
-    ]
+        (zeros, zeros), (ones, zeros), (zeros, ones), (constant, constant),
+        (perfect0, perfect1), (perfect1, perfect0), tuple(whole),
+    ]  # fmt: skip
     histogram = np.array(slices)
     n0, n1 = histogram.sum(axis=2).T
     own, reference = auc.placements(histogram), auc.placements(whole[None])

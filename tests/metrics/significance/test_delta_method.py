@@ -40,11 +40,9 @@ def equal_models(name, prevalence, recall, fall_out, flips):
             (1 - prevalence) * fall_out * removed,
             (1 - prevalence) * (1 - fall_out) * added,
             (1 - prevalence) * fall_out * (1 - removed),
-            prevalence * (1 - recall) * (1 - won),
-            prevalence * recall * lost,
-            prevalence * (1 - recall) * won,
-            prevalence * recall * (1 - lost),
-        ]
+            prevalence * (1 - recall) * (1 - won), prevalence * recall * lost,
+            prevalence * (1 - recall) * won, prevalence * recall * (1 - lost),
+        ]  # fmt: skip
         return np.array(rates)
 
     def difference(won):
@@ -72,11 +70,9 @@ def tails_of(name, cells, law, alternatives=("worse", "better")):
 
 METRICS = ("precision", "fbeta:2", "balanced_accuracy", "mcc")
 LAWS = [
-    (0.1, 0.6, 0.1, (0.03, 0.03, 0.03)),
-    (0.1, 0.6, 0.1, (0.05, 0.02, 0.06)),
-    (0.3, 0.6, 0.1, (0.03, 0.03, 0.03)),
-    (0.5, 0.6, 0.1, (0.1, 0.1, 0.08)),
-]
+    (0.1, 0.6, 0.1, (0.03, 0.03, 0.03)), (0.1, 0.6, 0.1, (0.05, 0.02, 0.06)),
+    (0.3, 0.6, 0.1, (0.03, 0.03, 0.03)), (0.5, 0.6, 0.1, (0.1, 0.1, 0.08)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -71,27 +71,13 @@ def members_of(some):
     new, old = some.predicted
     right, positive = new == some.label, some.label == 1
     members = [
-        rows >= 0,
-        rows == 0,
-        rows < 1 + (rows.size > 2),
-        rows > 0,
-        rows % 2 == 0,
-        positive,
-        ~positive,
-        right,
-        ~right,
-        positive & right,
-        ~positive & ~right,
-        new == 1,
-        new == 0,
-        new == old,
-        (new == old) & (rows < 40),
-        some.score[0] == some.score[0][0],
-        some.score[0] == some.score[1],
+        rows >= 0, rows == 0, rows < 1 + (rows.size > 2), rows > 0, rows % 2 == 0,
+        positive, ~positive, right, ~right, positive & right, ~positive & ~right,
+        new == 1, new == 0, new == old, (new == old) & (rows < 40),
+        some.score[0] == some.score[0][0], some.score[0] == some.score[1],
         some.truth == some.truth[0],
-        (positive & (rows < 8)) | (~positive & (rows < 90)),
-        rows < 60,
-    ]
+        (positive & (rows < 8)) | (~positive & (rows < 90)), rows < 60,
+    ]  # fmt: skip
     return np.array([one for one in members if one.any()])
 
 

@@ -22,10 +22,8 @@ def test_bh_is_its_definition_with_the_missing_tests_at_one():
 
 def test_bh_and_by_equal_scipy_without_missing_tests():
     p = np.random.default_rng(2).random(200) ** 2
-    ours = multiplicity.bh_adjusted(p, 200)
-    np.testing.assert_allclose(ours, stats.false_discovery_control(p, method="bh"))
-    ours = multiplicity.by_adjusted(p, 200)
-    np.testing.assert_allclose(ours, stats.false_discovery_control(p, method="by"))
+    for method, ours in (("bh", multiplicity.bh_adjusted), ("by", multiplicity.by_adjusted)):
+        np.testing.assert_allclose(ours(p, 200), stats.false_discovery_control(p, method=method))
 
 
 def test_by_factor_of_many_tests():

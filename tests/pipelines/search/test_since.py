@@ -612,15 +612,12 @@ def expected(when):
     return {name: reason and f"{when} {reason}" for name, reason in EXPECTED.items()}
 
 
-def test_a_check_since_the_edited_document(edited, new_data, tmp_path):
-    found = reasons(check(tmp_path, data=new_data, changelist=edited, since=edited))
+def test_a_check_and_a_search_since_the_edited_document(edited, new_data, tmp_path):
+    found = reasons(check(tmp_path / "check", data=new_data, changelist=edited, since=edited))
     assert {name: found[name] for name in EXPECTED} == expected("then")
     # Those of the search are in both runs.
     assert len(found) > len(EXPECTED)
     assert not any(found[name] for name in {*found} - {*EXPECTED})
-
-
-def test_a_search_since_the_edited_document(edited, new_data, tmp_path):
     found = search(tmp_path, data=new_data, since=edited, **SEARCH)
     assert {name: reasons(found)[name] for name in EXPECTED} == expected("now")
 

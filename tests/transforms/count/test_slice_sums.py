@@ -32,15 +32,11 @@ def examples(rows=12_000, rare=90, *, overlap=0.0, seed=1):
     rng = np.random.default_rng(seed)
     y = rng.random(rows) < 0.3
     latent = rng.normal(2.0 * y)
-    frame = pd.DataFrame(
-        {
-            "a": rng.choice(list("uvwxz"), rows),
-            "b": rng.integers(0, 4, rows).astype(str),
-            "seg": rng.choice(["p", "q"], rows),
-            "y": y.astype(int),
-            "s": 1.0 / (1.0 + np.exp(-latent)),
-        }
-    )
+    frame = pd.DataFrame({
+        "a": rng.choice(list("uvwxz"), rows), "b": rng.integers(0, 4, rows).astype(str),
+        "seg": rng.choice(["p", "q"], rows), "y": y.astype(int),
+        "s": 1.0 / (1.0 + np.exp(-latent)),
+    })  # fmt: skip
     # Somewhat worse in one slice, so that not only the segment is found.
     worse = (frame["a"] == "u") & (frame["b"] == "1")
     frame.loc[worse, "s"] = rng.random(worse.sum())

@@ -168,13 +168,10 @@ EMBEDDINGS = RANDOM.normal(size=(ROWS, 16)).astype(np.float32)
 EMBEDDINGS[3] = 0
 
 
-FRAME = pd.DataFrame(
-    {
-        "id": [f"n{row}" for row in range(ROWS)],
-        "age": RANDOM.integers(17, 90, ROWS),
-        "sex": RANDOM.choice(["Female", "Male", None], ROWS),
-    }
-)
+FRAME = pd.DataFrame({
+    "id": [f"n{row}" for row in range(ROWS)], "age": RANDOM.integers(17, 90, ROWS),
+    "sex": RANDOM.choice(["Female", "Male", None], ROWS),
+})  # fmt: skip
 KINDS = {"id": pa.string(), "age": pa.int64(), "sex": pa.string()}
 TABLE = pa.Table.from_pandas(FRAME, pa.schema(KINDS), preserve_index=False)
 QUERY = RANDOM.normal(size=16).astype(np.float32)

@@ -321,11 +321,9 @@ def test_pandas_selects_the_rows_that_were_counted(tmp_path):
     frame["day"] = pd.to_datetime(frame["day"])
     sizes = found.table.set_index("slice")["n"]
     select = {
-        "<": lambda c, v: c < v,
-        ">=": lambda c, v: c >= v,
-        "==": lambda c, v: c == v,
+        "<": lambda c, v: c < v, ">=": lambda c, v: c >= v, "==": lambda c, v: c == v,
         "between": lambda c, v: (c >= v[0]) & (c < v[1]),
-    }
+    }  # fmt: skip
     for domain in found.document["dataset"]["domains"]:
         assert domain["name"] in mixed()
         for one in domain["singletons"]:
