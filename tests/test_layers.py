@@ -187,3 +187,23 @@ def test_the_page_of_the_architecture_names_what_there_is():
     named = re.findall(r"(?:metrics|transforms|pipelines)/[\w/]+(?:\.py)?", figure)
     assert len(named) > 20
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def has_logic(path):
+    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+    return any(isinstance(node, ast.FunctionDef) for node in nodes)
+
+
+def test_a_module_with_logic_has_tests_of_its_name():
+    """Of what others stand on; commands are tested by what they do."""
+    paths = [path for layer in ("metrics", "transforms") for path in (ROOT / layer).rglob("*.py")]
+    modules_with_logic = [
+        path.relative_to(ROOT) for path in paths if path.name != "__init__.py" and has_logic(path)
+    ]
+    assert len(modules_with_logic) > 80
+    missing = [
+        path.as_posix()
+        for path in modules_with_logic
+        if not (ROOT / "tests" / path.parent / f"test_{path.name}").is_file()
+    ]
+    assert missing == [], "name the module of tests after the module that it tests"
