@@ -22,6 +22,7 @@ ADULT_ROLES = ("row_id", "income", "prediction", "score", "prediction_old", "sco
 
 def slow(*values, **more):
     """A case of a table that only the longer run has."""
+    assert not getattr(values[0], "__name__", "").startswith("test_"), "write @pytest.mark.slow"
     return pytest.param(*values, marks=pytest.mark.slow, **more)
 
 

@@ -13,7 +13,6 @@ import slicebeam
 from slicebeam.pipelines import api
 from slicebeam.runner_configs.job_log import importing_beam
 from tests.base_install import ROOT, tomllib
-from tests.conftest import slow
 
 
 def test_the_package_has_the_commands_as_functions():
@@ -54,7 +53,7 @@ def test_beams_warning_of_missing_clients_is_dropped(caplog):
     assert (root.handlers, root.filters) == before
 
 
-@slow
+@pytest.mark.slow
 def test_a_function_says_nothing_where_clients_are_missing():
     code = (
         "import logging, sys; sys.modules['apitools'] = None; import slicebeam; slicebeam.search;"

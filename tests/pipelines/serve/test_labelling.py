@@ -22,7 +22,7 @@ from slicebeam.pipelines.serve.labelling import Labelling, _Label, _OfSession
 from slicebeam.pipelines.serve.served import OpenedData, ServedOutput
 from slicebeam.transforms.encoders.lsa import LsaEncoder
 from tests import attribute_runs as runs
-from tests.conftest import ADULT, slow
+from tests.conftest import ADULT
 from tests.discovered import topics
 from tests.pipelines.page.results import search
 from tests.pipelines.serve.asking import asks, document, served_page
@@ -270,7 +270,7 @@ def test_an_edit_of_a_superseded_revision_is_refused(result):
     assert "revision 0 has come" in late["error"]
 
 
-@slow
+@pytest.mark.slow
 def test_a_search_has_no_embeddings_to_define_slices_by(tmp_path):
     roles = ["--max-cross-size", "1", "--label", "income", "--exclude-features", "row_id,fnlwgt"]
     page = served_page(search(ADULT, tmp_path / "searched", *roles))
