@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.kinds import OF_PROBABILITIES
+from slicebeam.metrics.measures.calibration_error import PREFIX
 from slicebeam.metrics.measures.mean import LABEL, number_loss
 from slicebeam.metrics.metric import Needs
 from slicebeam.metrics.registry import averaged_column, metric
@@ -291,13 +292,16 @@ def _add_losses(
 ) -> None:
     """Add the losses of the scores as probabilities, clipped as scikit-learn's ``log_loss`` does."""
     score = found.scores["baseline" if old else "prediction"]
-    wanted = OF_PROBABILITIES & set(needs.values)
+    wanted = [one for one in needs.values if one.partition(":")[0] in OF_PROBABILITIES]
     if not wanted:
         return
     taker = f"--metric {', '.join(sorted(wanted))} takes"
     _refuse_all_but_probabilities(score, name, chunk, f"{taker} probabilities, 0 to 1; convert it")
     if "calibration_in_the_large" in wanted:
         found.values["calibration_in_the_large", old] = positive - score
+    for value in wanted:
+        if value.startswith(PREFIX):
+            found.values[value, old] = score - positive
     if "brier" in wanted:
         found.values["brier", old] = (score - positive) ** 2
     if "log_loss" in wanted:
