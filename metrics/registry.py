@@ -45,8 +45,8 @@ _NUMBERED: dict[str, _Numbered] = {
     ),
     "calibration_error": (
         CalibrationError,
-        lambda bins: 2 <= bins <= calibration_error.MOST_BINS and bins.is_integer(),
-        "the number of bins must be a whole number from 2 to 50, such as calibration_error:10",
+        lambda bins: 5 <= bins <= calibration_error.MOST_BINS and bins.is_integer(),
+        "the number of bins must be a whole number from 5 to 50, such as calibration_error:10",
     ),
     "ndcg": _at_k("ndcg", "NDCG"),
     "map": _at_k("map", "Mean average precision"),

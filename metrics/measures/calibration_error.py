@@ -31,7 +31,7 @@ PREFIX = "calibration_error:"
 # The law of all examples has a point for each of at most `BINS` parts of the bins of either label.
 MOST_BINS = 50
 # Of so many the .99 quantile's level is known to a tenth.
-_DRAWS = 10_000
+_DRAWS = 5_000
 # A score minus 1 loses some digits: a score that is nearer to the edge of two bins is on it.
 _ON_EDGE = 1e-10
 
@@ -71,7 +71,9 @@ class _Law(NamedTuple):
 
         examples = np.bincount(cell, counts, 2 * bins)
         centre = mean(residuals)
-        return cls(np.rint(examples).astype(np.int64), centre, mean((residuals - centre[cell]) ** 2))
+        return cls(
+            np.rint(examples).astype(np.int64), centre, mean((residuals - centre[cell]) ** 2)
+        )
 
     def error(self, cells: IntArray) -> FloatArray:
         """Return the ECE [draws] of so many examples of each cell [draws, cells], scores in a cell normal."""
