@@ -75,7 +75,7 @@ _NUMBERED: dict[str, _Numbered] = {
     ),
 }
 _FORMS = ("mean:COLUMN", "fbeta:BETA", "pinball:QUANTILE", "top_k_accuracy:K", "recall_at_fpr:RATE",
-          "calibration_error:BINS",           "ndcg:K", "map:K", "precision_at:K")  # fmt: skip
+          "calibration_error:BINS", "ndcg:K", "map:K", "precision_at:K")  # fmt: skip
 
 
 @cache

@@ -84,7 +84,7 @@ class _Law(NamedTuple):
             for of in (self.mean, left * self.variance)
         )
         normal = np.random.Generator(np.random.Philox(key=int(n[0]))).normal(size=total.shape)
-        return np.abs(total + np.sqrt(variance) * normal).sum(axis=1) / n
+        return np.asarray(np.abs(total + np.sqrt(variance) * normal).sum(axis=1) / n)
 
 
 class CalibrationError(Metric):

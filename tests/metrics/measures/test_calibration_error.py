@@ -15,7 +15,6 @@ from slicebeam.metrics.registry import metric, statistic_space
 from slicebeam.metrics.significance.outcome_codes import Reason
 from slicebeam.metrics.significance.random_subset import bin_sums, population
 from slicebeam.metrics.testing.slice_test import check_comparison
-from tests.conftest import slow
 from tests.refusals import refuses
 from tests.running import rows_of, search
 
@@ -95,7 +94,7 @@ def test_the_law_is_that_of_random_subsets(law, n):
         check_rates(p, slack=3.0)
 
 
-@slow
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [50, 200, 1000])
 @pytest.mark.parametrize("law", ["calibrated", "low"])
 def test_random_slices_are_called_at_the_nominal_rate(law, n):
