@@ -30,6 +30,7 @@ def search(
     example_id: str | None = None,
     weight: str | None = None,
     group: str | None = None,
+    query: str | None = None,
     eval_config: StrPath | None = None,
     label: str = "",
     prediction: str | None = None,
@@ -93,10 +94,11 @@ def search(
     example_id : Column that identifies an example when examples are resampled. By default the columns that are read.
     weight : Column of sampling weights (0 or more).
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
+    query : Column of the query of each row, for metrics of rankings such as ndcg:10, where a row has one `label` (relevance) and `score`. The queries are then the examples.
     eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold fails. Needs the extra tfma.
     label : Column of the true class or value. Not needed with `loss` or for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
-    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. A list of the scores of all classes for log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of the results of a query for ndcg:10.
+    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. For log_loss_multiclass, brier_multiclass and top_k_accuracy:3 a list of the scores of all classes, or a column for each: p_yes,p_no. For ndcg:10 a list of the scores of the results of a query, or with `query` a number.
     model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
     model_inputs : Columns that a model takes that does not name them itself, in its order, for both models. By default the features.
     baseline_prediction : Column of the old model's predictions, to compare two models.
@@ -105,7 +107,7 @@ def search(
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
     positive_class : Class whose probability is the score. By default 1 or true.
-    score_classes : Classes of a `score` that is a list with a number for each of them, in its order. By default labels are 0, 1, ….
+    score_classes : Classes of a `score` that is a list with a number for each of them, or a column for each, in its order. Columns name them by default: what follows their common beginning, up to a _. By default labels are 0, 1, ….
     threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns to slice by. One or several. By default all others.
     exclude_features : Columns not to slice by. One or several.
@@ -163,6 +165,7 @@ def discover(
     example_id: str | None = None,
     weight: str | None = None,
     group: str | None = None,
+    query: str | None = None,
     eval_config: StrPath | None = None,
     within_findings: StrPath | None = None,
     embedding: str | None = None,
@@ -233,6 +236,7 @@ def discover(
     example_id : Column that identifies an example in the result.
     weight : Column of sampling weights (0 or more).
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
+    query : Column of the query of each row, for metrics of rankings such as ndcg:10, where a row has one `label` (relevance) and `score`. The queries are then the examples.
     eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold fails. Needs the extra tfma.
     within_findings : ChangeList of a search. Only the examples in at least one of its findings are read.
     embedding : Column of embeddings: a vector for each example.
@@ -246,7 +250,7 @@ def discover(
     phrases : File of phrases that may describe slices, one per line; or YAML file of an API whose model suggests phrases. By default taken from the texts.
     label : Column of the true class or value. Not needed with `loss` or for mean:COLUMN.
     prediction : Column of predicted classes or values, of the label's type.
-    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. A list of the scores of all classes for log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of the results of a query for ndcg:10.
+    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. For log_loss_multiclass, brier_multiclass and top_k_accuracy:3 a list of the scores of all classes, or a column for each: p_yes,p_no. For ndcg:10 a list of the scores of the results of a query, or with `query` a number.
     model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
     model_inputs : Columns that a model takes that does not name them itself, in its order, for both models. By default the features.
     baseline_prediction : Column of the old model's predictions, to compare two models.
@@ -255,7 +259,7 @@ def discover(
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
     positive_class : Class whose probability is the score. By default 1 or true.
-    score_classes : Classes of a `score` that is a list with a number for each of them, in its order. By default labels are 0, 1, ….
+    score_classes : Classes of a `score` that is a list with a number for each of them, or a column for each, in its order. Columns name them by default: what follows their common beginning, up to a _. By default labels are 0, 1, ….
     threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns to slice by, besides components. One or several. By default none.
     bins : Quantile bins of a numeric column.
@@ -306,6 +310,7 @@ def check(
     example_id: str | None = None,
     weight: str | None = None,
     group: str | None = None,
+    query: str | None = None,
     eval_config: StrPath | None = None,
     changelist: StrPath | None = None,
     slices: StrPath | None = None,
@@ -364,13 +369,14 @@ def check(
     example_id : Column that identifies an example when examples are resampled. By default the columns that are read.
     weight : Column of sampling weights (0 or more).
     group : Column of groups of examples that belong together, such as a user's. Whole groups are resampled.
+    query : Column of the query of each row, for metrics of rankings such as ndcg:10, where a row has one `label` (relevance) and `score`. The queries are then the examples.
     eval_config : EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold fails. Needs the extra tfma.
     changelist : ChangeList of an earlier run, whose slices to check.
     slices : YAML file of predicates to check, such as '- age < 25 & sex = Female'.
     encoder : Encoder in `changelist`, to confirm it. Needed if it is code (module:function) or an endpoint (openai:URL) that receives your texts.
     label : Column of the true class or value. By default as in `changelist`.
     prediction : Column of predicted classes or values, of the label's type.
-    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. A list of the scores of all classes for log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of the results of a query for ndcg:10.
+    score : Column with the probability of `positive_class`. With `prediction`, which gives the classes, only metrics of scores, such as auc, use it. For log_loss_multiclass, brier_multiclass and top_k_accuracy:3 a list of the scores of all classes, or a column for each: p_yes,p_no. For ndcg:10 a list of the scores of the results of a query, or with `query` a number.
     model : Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder), ONNX, or module:function of Python. Loading one runs the code in it: name only what you trust.
     model_inputs : Columns that a model takes that does not name them itself, in its order, for both models. By default the features.
     baseline_prediction : Column of the old model's predictions, to compare two models.
@@ -379,7 +385,7 @@ def check(
     loss : Column of each example's loss, instead of label and predictions.
     baseline_loss : Column of the old model's losses.
     positive_class : Class whose probability is the score. By default 1 or true.
-    score_classes : Classes of a `score` that is a list with a number for each of them, in its order. By default labels are 0, 1, ….
+    score_classes : Classes of a `score` that is a list with a number for each of them, or a column for each, in its order. Columns name them by default: what follows their common beginning, up to a _. By default labels are 0, 1, ….
     threshold : Smallest score, or probability by `model`, that predicts the positive class.
     features : Columns that `model` reads, if the model does not know their names. One or several. By default all others.
     exclude_features : Columns that `model` does not read, if the model does not know the names of its columns. One or several.

@@ -131,7 +131,15 @@ def prepare_given(
         source = with_own_columns(
             config, known, wishes, source, encoding, work, engine, on_stage, split
         )
-    given = given_slices(wanted, source.schema)
+    try:
+        given = given_slices(wanted, source.schema)
+    except InputError as error:
+        if not source.varying:
+            raise
+        left_out = ", ".join(source.varying)
+        raise InputError(
+            f"{error}; of queries, what varies within them is left out: {left_out}"
+        ) from error
     columns = len(source.schema) + size // _SLICES_PER_COLUMN
     source = source.in_chunks(chunk_rows(config, columns))
     lattice = Lattice((size,), 1, (True,), (False,))

@@ -30,6 +30,7 @@ _TOGETHER = (
     ("min_slice_size",),
     ("weight",),
     ("example_id", "group"),
+    ("query",),
     ("positive_class",),
     ("threshold",),
     ("score_classes",),
@@ -38,6 +39,7 @@ _TOGETHER = (
 # What only means something beside options that the user may have given otherwise.
 _BESIDE = {
     "positive_class": ("metric", "prediction", "score", "model", "label"),
+    "query": ("metric",),
     "threshold": ("prediction", "score", "model"),
     "score_classes": ("metric", "score", "label"),
     # Their defaults depend on these.

@@ -232,6 +232,11 @@ class MetricsConfig(ModelsConfig):
     @property
     def uses_threshold(self) -> bool:
         """Whether scores are what predicts the classes."""
+        from slicebeam.metrics.registry import needs_of
+
+        needs = needs_of(self.metric)
+        if not (needs.scores or needs.predicted_classes or self.tfma_metric):
+            return False
         new = self.score is not None and self.prediction is None and self.model is None
         old = (
             self.baseline_score is not None

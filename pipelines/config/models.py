@@ -19,9 +19,9 @@ class ModelsConfig(DataConfig):
     """Column of predicted classes or values, of the label's type."""
     score: Annotated[str | None, Option("Models", metavar=COLUMN)] = None
     """Column with the probability of --positive-class. With --prediction, which gives the classes,
-    only metrics of scores, such as auc, use it. A list of the scores of all classes for
-    log_loss_multiclass, brier_multiclass and top_k_accuracy:3, of the results of a query for
-    ndcg:10."""
+    only metrics of scores, such as auc, use it. For log_loss_multiclass, brier_multiclass and
+    top_k_accuracy:3 a list of the scores of all classes, or a column for each: p_yes,p_no. For
+    ndcg:10 a list of the scores of the results of a query, or with --query a number."""
     model: Annotated[
         str | None, Option("Models", metavar="<model>", has_placeholders=True, stands_instead=True)
     ] = None
@@ -52,6 +52,7 @@ class ModelsConfig(DataConfig):
         tuple[str, ...],
         Option("Models", metavar="<classes>", default="labels are 0, 1, …", by_commas=True),
     ] = ()
-    """Classes of a --score that is a list with a number for each of them, in its order."""
+    """Classes of a --score that is a list with a number for each of them, or a column for each, in
+    its order. Columns name them by default: what follows their common beginning, up to a _."""
     threshold: Annotated[float, Field(ge=0, le=1), Option("Models")] = 0.5
     """Smallest score, or probability by --model, that predicts the positive class."""

@@ -93,7 +93,10 @@ def check_columns(model: type[DataConfig], options: Mapping[str, Any]) -> None:
     for option, columns in _named_columns(model, options).items():
         # Features of a discovery may be components, which are no columns.
         is_of_data = option != "features" or model.command != "discover"
-        for name in columns if is_of_data else ():
+        # Scores may be a column for each class.
+        has_parts = option in ("score", "baseline_score") and columns[0] not in names
+        wanted = columns[0].split(",") if has_parts else columns
+        for name in wanted if is_of_data else ():
             if name and name not in names:
                 raise ColumnError(f"{flag(option)}: {unknown_name('column', name, names)}")
 

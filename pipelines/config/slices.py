@@ -66,6 +66,9 @@ class RunConfig(MetricsConfig):
     group: Annotated[str | None, Option("Data", metavar=COLUMN)] = None
     """Column of groups of examples that belong together, such as a user's. Whole groups are
     resampled."""
+    query: Annotated[str | None, Option("Data", metavar=COLUMN)] = None
+    """Column of the query of each row, for metrics of rankings such as ndcg:10, where a row has one
+    --label (relevance) and --score. The queries are then the examples."""
     alternative: Direction = "worse"
     test: Annotated[Test, Option("Statistics")] = "auto"
     """auto: the metric's own test, calibrated for small slices too. bootstrap-rows: t over Poisson
@@ -95,6 +98,18 @@ class RunConfig(MetricsConfig):
     ] = None
     """Like --since, but a missing file is not an error. For the first of a series of runs."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _queries_are_examples(cls, given: Any) -> Any:
+        query = given.get("query") if isinstance(given, dict) else None
+        if not query:
+            return given
+        if given.get("example_id") not in (None, query):
+            raise OptionError(
+                "--example-id has no effect with --query, whose queries are the examples; leave it out"
+            )
+        return {**given, "example_id": None if given.get("group") else query}
+
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
         from slicebeam.metrics.registry import needs_of
@@ -109,7 +124,7 @@ class RunConfig(MetricsConfig):
             raise InputError("no predictions: give --prediction, --score or --model")
         for name in (
             *("prediction", "score", "baseline_prediction", "baseline_score"),
-            *("weight", "group", "example_id"),
+            *("query", "weight", "group", "example_id"),
         ):
             if self.label and getattr(self, name) == self.label:
                 raise OptionError(f"{flag(name)} {self.label!r} is the label; name another column")
@@ -129,12 +144,24 @@ class RunConfig(MetricsConfig):
                 "--baseline-score, --baseline-model or --baseline-loss"
             )
         if self.positive_class is not None and not self.sets_a_class_apart():
+            of_classes = "the predictions are classes and " if self.prediction or self.model else ""
             raise OptionError(
-                "--positive-class is for scores and for metrics of one class, but the predictions are "
-                f"classes and the metric is {', '.join(self.metric)}; leave it out"
+                f"--positive-class is for scores and for metrics of one class, but {of_classes}the metric "
+                f"is {', '.join(self.metric)}; leave it out"
             )
         if self.threshold != 0.5 and not self.uses_threshold:
-            raise OptionError("--threshold is for scores, but the predictions are classes")
+            why = (
+                f"--metric {', '.join(self.metric)} compares no classes; leave it out"
+                if not needs.predicted_classes
+                else "the predictions are classes"
+            )
+            raise OptionError(f"--threshold is for scores, but {why}")
+        others = [name for name in self.metric if not needs_of([name]).rankings]
+        if self.query and (others or self.tfma_metric):
+            raise OptionError(
+                f"--query is for metrics of rankings, and {(*others, *self.tfma_metric)[0]} is not one; "
+                "name others by --metric, such as ndcg:10"
+            )
         self.check_scores()
         self._check_test()
         self.check_tfma()
@@ -271,6 +298,7 @@ class RunConfig(MetricsConfig):
         unused = {
             "positive_class": not self.sets_a_class_apart(),
             "threshold": not self.uses_threshold,
+            "example_id": self.query is not None,
         }
         return {
             name: value

@@ -28,7 +28,7 @@ from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import DerivedColumnRequest, PublishedDiscovery
 from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.prepare.rows_within import read_within, searched_rows
-from slicebeam.pipelines.prepare.source import read_source
+from slicebeam.pipelines.prepare.source import AS_QUERIES, read_source
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, chunk_name, write_embeddings
@@ -91,9 +91,13 @@ class DocumentData:
     def source(self) -> Source:
         """The files."""
         paths = self.data or self.known.document.dataset.uri
+        earlier = self.known.document.provenance.config
         read = how_read(self.known.document)
+        read |= {name: earlier[name] for name in AS_QUERIES if name in earlier}
         # Only what concerns the reading of files has a meaning here.
-        config = CheckConfig.model_construct(data=paths, output="", slices="none", label="", **read)
+        config = CheckConfig.model_construct(
+            data=paths, output="", slices="none", **{"label": "", **read}
+        )
         work = WorkFolder(Path(self._folder.name) / "work")
         files = expand_paths(paths)
         with start_engine("direct", ()) as engine:

@@ -66,7 +66,8 @@ def column_types(
 
 def _schema(changelist_uri: str, document: SearchChangeList, files: Sequence[str]) -> pa.Schema:
     earlier = document.provenance.config
-    if all(file_format(path, earlier.get("format")) == "parquet" for path in files):
+    kinds = {file_format(path, earlier.get("format")) for path in files}
+    if kinds == {"parquet"} and not earlier.get("query"):
         return open_parquet([StoredFile(path, path) for path in files]).schema
     # What type a column of text is of shows only when all of it was read.
     from slicebeam.pipelines.config.check import check_config

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from math import comb
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,12 @@ from slicebeam.pipelines.prepare.given_domains import given_domains
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
 from slicebeam.pipelines.prepare.outcome import resolve_outcome
 from slicebeam.pipelines.prepare.shard_passes import SECONDS_PER_NUMBER, SECONDS_PER_ROW
-from slicebeam.pipelines.prepare.source import SECONDS_PER_BYTE, SECONDS_PER_VALUE
+from slicebeam.pipelines.prepare.source import (
+    QUERY_JOBS,
+    SECONDS_PER_BYTE,
+    SECONDS_PER_VALUE,
+    with_lists,
+)
 from slicebeam.pipelines.search.batch_cost import batch_cost, conjunctions_per_level, test_seconds
 from slicebeam.pipelines.search.search import compared
 from slicebeam.pipelines.search.slice_counter import counting_budget
@@ -297,6 +302,9 @@ class _Inputs:
         rows, jobs = self.sample.rows, []
         if self.sample.is_sampled:
             jobs.append(self.job("convert", self.sample.bytes * SECONDS_PER_BYTE))
+        if self.config.query:
+            seconds = rows * len(self.sample.source.schema) * SECONDS_PER_VALUE
+            jobs += [self.job(name, seconds) for name in QUERY_JOBS]
         if learned:
             jobs.append(self.job("domains", rows * learned * SECONDS_PER_VALUE))
         return [*jobs, self.job("encode", rows * len(encoded) * SECONDS_PER_VALUE)]
@@ -332,7 +340,10 @@ def _inspect(config: RunConfig, engine: Engine) -> _Inputs:
     sample = read_sample(config, files)
     if sample.rows == 0:
         raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
+    sample = replace(sample, source=with_lists(config, sample.source))
     left_out = list(cost_lines(config, sample.rows))
+    if config.query:
+        left_out.append("how few the queries are: each row is counted as an example")
     if config.resamples_examples and not config.is_paper:
         left_out.append("replicates of the slices that turn out to be promising")
     space = statistic_space(config.measured, config.comparison, weighted=config.weight is not None)

@@ -19,6 +19,7 @@ from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.encode.extract_predictions import check_classes, sum_labels
 from slicebeam.transforms.encode.extract_slice_keys import Encoding, shard_path
+from slicebeam.transforms.encode.list_outcomes import refuse_lengths
 from slicebeam.transforms.encode.passes import read_repeats
 from slicebeam.transforms.encode.shards import CONTENT, read_all_facts, rows_in
 from slicebeam.transforms.search_graph import EncodeExamples
@@ -119,6 +120,7 @@ def encode(
             f"{missing_shard(encoding, facts)} is missing: {encoding.source.rows - rows:,} of "
             f"{encoding.source.rows:,} examples are missing; run again without --resume"
         )
+    refuse_lengths(fact["lengths"] for fact in facts)
     labels = check_classes(
         [fact["classes"] for fact in facts],
         encoding.outcome,

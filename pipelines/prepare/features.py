@@ -17,6 +17,7 @@ from slicebeam.transforms.encode.learn_domains import (
     learn_domains,
     written_domains,
 )
+from slicebeam.transforms.encode.sources import VARIES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ class ChosenColumns(NamedTuple):
 
 def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> ChosenColumns:
     """Return the columns that are features: those named, or all that are nothing else."""
-    names = source.schema.names
+    names = [*source.schema.names, *source.varying]
     for option, given in (
         ("features", config.features),
         ("exclude-features", config.exclude_features),
@@ -53,28 +54,32 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> Chos
         for name in given:
             if name not in names:
                 raise ColumnError(f"--{option}: {unknown_name('column', name, names)}")
-    for name in config.features:
-        source.column_type(name, "--features")
-        if name in config.exclude_features:
-            raise OptionError(
-                f"--features and --exclude-features both name {name!r}; remove it from one"
-            )
     for option, column in (("--example-id", config.example_id), ("--group", config.group)):
         if column:
             source.column_type(column, option)
     roles = {outcome.label, config.prediction, config.score, config.baseline_prediction}
     roles |= {config.baseline_score, config.example_id, config.weight, config.group}
-    roles |= {config.loss, config.baseline_loss}
+    roles |= {config.query, config.loss, config.baseline_loss}
+    roles |= {name for parts in source.lists.values() for name in parts}
     roles |= set(map(averaged_column, config.metric))
     for name in config.features:
+        if name in config.exclude_features:
+            raise OptionError(
+                f"--features and --exclude-features both name {name!r}; remove it from one"
+            )
         if name in roles:
             raise OptionError(
                 f"--features: {name!r} is the label, a prediction, a score, a loss, a weight, a "
                 "group, an id or the averaged column; a slice of it would be meaningless"
             )
+        source.column_type(name, "--features")
     chosen = config.features or tuple(name for name in names if name not in roles)
     features = [name for name in dict.fromkeys(chosen) if name not in set(config.exclude_features)]
-    return _without_outputs(features) if config.leaves_outputs_out else ChosenColumns(features, ())
+    varying = tuple(LeftOutColumn(name, VARIES) for name in features if name in source.varying)
+    features = [name for name in features if name not in source.varying]
+    outputs = _outputs(features) if config.leaves_outputs_out else []
+    left_out = (*(LeftOutColumn(name, _OUTPUT) for name in outputs), *varying)
+    return ChosenColumns([name for name in features if name not in outputs], left_out)
 
 
 def check_parity_columns(
@@ -95,13 +100,10 @@ def check_parity_columns(
             )
 
 
-def _without_outputs(names: list[str]) -> ChosenColumns:
-    """Leave out what is named like a model's output, unless nothing would be left to slice by."""
-    features = [name for name in names if not is_named_output(name)]
-    if not features:
-        return ChosenColumns(names, ())
-    outputs = (name for name in names if is_named_output(name))
-    return ChosenColumns(features, tuple(LeftOutColumn(name, _OUTPUT) for name in outputs))
+def _outputs(names: list[str]) -> list[str]:
+    """Return what is named like a model's output, unless nothing would be left to slice by."""
+    outputs = [name for name in names if is_named_output(name)]
+    return outputs if len(outputs) < len(names) else []
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from os.path import commonprefix
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -41,7 +42,7 @@ def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
         new,
         old if reads_old else None,
         is_paired=is_paired,
-        score_classes=config.score_classes,
+        score_classes=config.score_classes or _classes_of(config, source),
         threshold=config.threshold,
         needs=needs,
         weight=config.weight,
@@ -68,6 +69,22 @@ def _predictor(config: RunConfig, prefix: str, needs: Needs, source: Source) -> 
     # Beside predicted classes the score is only read where a metric is about scores.
     is_read = needs.scores or needs.class_scores or needs.rankings or not (column or model)
     return Predictor(column, score if is_read else None, model, loss)
+
+
+def _classes_of(config: RunConfig, source: Source) -> tuple[str, ...]:
+    """Return the classes that the columns of scores name after their common beginning, which ends in a _."""
+    classes: list[tuple[str, ...]] = []
+    for name in (config.score, config.baseline_score):
+        if columns := source.lists.get(name or ""):
+            begin = commonprefix(columns).rfind("_") + 1  # noqa: RUF071  (of texts)
+            classes.append(tuple(column[begin:] for column in columns))
+    if len(set(classes)) > 1:
+        new, old = (", ".join(names) for names in classes)
+        raise OptionError(
+            f"--score has the classes {new}, and --baseline-score {old}; name the same ones in the same "
+            "order, or give --score-classes"
+        )
+    return classes[0] if classes else ()
 
 
 def _positive_class(config: RunConfig, label_type: pa.DataType, common: str) -> Any:

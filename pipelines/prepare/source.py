@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
 import apache_beam as beam
+from pyarrow.types import is_decimal, is_floating, is_integer
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.config.option_fields import flag
+from slicebeam.pipelines.config.slices import RunConfig
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.encode.convert import (
     Conversion,
@@ -16,6 +20,7 @@ from slicebeam.transforms.encode.convert import (
     is_converted,
 )
 from slicebeam.transforms.encode.file_blocks import CsvLayout
+from slicebeam.transforms.encode.queries import QueryRows
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage.files import file_format
 
@@ -27,6 +32,10 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.sources import Source
 
+# The options that say which rows are a query's, and what the columns are.
+AS_QUERIES = ("query", "label", "score", "baseline_score", "weight", "group")
+# Jobs that sort the rows apart by the query, and put them together.
+QUERY_JOBS = ("apart", "grouped")
 # CPU time of reading a value and of counting or coding it, measured on a million examples.
 SECONDS_PER_VALUE = 4e-8
 # The same of reading a byte of text, and writing it as Parquet.
@@ -39,7 +48,10 @@ _SMALLEST_CHUNK = 1024
 def read_source(
     config: DataConfig, files: Sequence[str], work: WorkFolder, engine: Engine
 ) -> Source:
-    """Return the source of the data; files that are no Parquet are converted first."""
+    """Return the source of the data; files that are no Parquet are converted first.
+
+    With --query it is that of the queries.
+    """
     kinds = [file_format(path, config.format) for path in files]
     _refuse_csv_options(config, kinds)
     if all(kind == "parquet" for kind in kinds):
@@ -70,7 +82,71 @@ def read_source(
             reads_data=True,
         )
         source = converted_source(conversion, files)
-    return source.in_chunks(chunk_rows(config, len(source.schema)))
+    source = source.in_chunks(chunk_rows(config, len(source.schema)))
+    if not isinstance(config, RunConfig):
+        return source
+    source = with_lists(config, source)
+    if not config.query or not source.rows:
+        return source
+    return _by_query(config, config.query, source, work, engine)
+
+
+def with_lists(config: RunConfig, source: Source) -> Source:
+    """Return a source in which several columns that an option names are one of lists."""
+    lists: dict[str, tuple[str, ...]] = {}
+    for option, name in (("--score", config.score), ("--baseline-score", config.baseline_score)):
+        if name and "," in name and name not in source.schema.names:
+            lists[name] = tuple(name.split(","))
+            for part in lists[name]:
+                kind = source.column_type(part, option)
+                if not any(test(kind) for test in (is_floating, is_integer, is_decimal)):
+                    raise OptionError(
+                        f"{option}: column {part!r} is {kind}, but a score is a number; name another one"
+                    )
+    return replace(source, lists=lists)
+
+
+def _by_query(
+    config: RunConfig, query: str, source: Source, work: WorkFolder, engine: Engine
+) -> Source:
+    """Return the source of the queries, where the rows are their results."""
+    roles = [name for name in AS_QUERIES if getattr(config, name)]
+    for name in roles:
+        source.column_type(getattr(config, name), flag(name))
+    for name in config.features:
+        source.column_type(name, "--features")
+    names = source.schema.names
+    wanted = {*(getattr(config, name) for name in roles), *config.exclude_features}
+    # What a discovery embeds is not a feature.
+    wanted |= {*((config.command == "search" and config.features) or names)}
+    parts = -(-source.rows // _fitting_rows(config, len(wanted)))
+    queries = QueryRows(
+        source,
+        query,
+        config.label,
+        tuple(filter(None, (config.score, config.baseline_score))),
+        config.weight,
+        config.group,
+        tuple(name for name in names if name in wanted),
+        parts,
+    )
+    seconds = source.rows * len(wanted) * SECONDS_PER_VALUE
+    # Who goes on with another memory has other parts.
+    apart, noted, folder = (work.folder(f"{name}-{parts}") for name in (*QUERY_JOBS, "queries"))
+    together = queries.together(apart, folder, noted)
+    for job, transform in zip(QUERY_JOBS, (queries.apart(apart), together), strict=True):
+        run_stage(
+            work,
+            engine,
+            f"{job}-{parts}",
+            lambda pipeline, transform=transform: pipeline | "By query" >> transform,  # type: ignore[misc]
+            transform.is_written,
+            job=job,
+            seconds=seconds,
+            reads_data=transform is not together,
+        )
+    grouped = queries.grouped(folder, together.read(parts))
+    return grouped.in_chunks(chunk_rows(config, len(grouped.schema)))
 
 
 def _refuse_csv_options(config: DataConfig, kinds: Sequence[str]) -> None:
@@ -84,5 +160,9 @@ def _refuse_csv_options(config: DataConfig, kinds: Sequence[str]) -> None:
 
 def chunk_rows(config: DataConfig, columns: int) -> int:
     """Return how many examples are read at a time: fewer where there are many columns."""
-    fits = config.memory // 2 // (columns * _CELL_BYTES)
+    fits = _fitting_rows(config, columns)
     return max(min(config.chunk_rows, fits), min(config.chunk_rows, _SMALLEST_CHUNK))
+
+
+def _fitting_rows(config: DataConfig, columns: int) -> int:
+    return max(config.memory // 2 // (columns * _CELL_BYTES), 1)

@@ -10,6 +10,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from slicebeam.metrics.errors import InputError
 from tests.conftest import slow
+from tests.refusals import refuses
 from tests.running import rows_of, search
 
 # One of each kind: tests/metrics/test_metric.py has the formulas of all.
@@ -278,12 +279,44 @@ def test_lists_of_scores_and_of_labels(tmp_path):
     assert {one["metric"] for one in found.document["findings"]} == set(classes["metric"])
     two = search(tmp_path / "b", baseline_score="scores_old", **classes, **options)
     assert check_values(two, frame, of_lists(""), of_lists("_old")) == 3
+    # As a column for each class the scores are the same, and the columns name the classes.
+    names = {side: [f"p{side}_{name}" for name in ("ant", "bee", "cat")] for side in ("", "_old")}
+    for side, columns in names.items():
+        frame[columns] = frame["scores" + side].tolist()
+    frame.to_parquet(tmp_path / "data.parquet")
+    classes |= {"score": ",".join(names[""]), "score_classes": ()}
+    three = search(tmp_path / "e", baseline_score=",".join(names["_old"]), **classes, **options)
+    assert three.slices_bytes == two.slices_bytes
     queries = {"label": "gains", "score": "scores", "baseline_score": "scores_old"}
     two = search(tmp_path / "d", metric=("ndcg:2",), **queries, **options)
     assert check_values(two, frame, of_lists(""), of_lists("_old")) == 3
     sets = {"label": "truth", "prediction": "tags", "metric": ("jaccard", "hamming")}
     two = search(tmp_path / "c", baseline_prediction="tags_old", **sets, **options)
     assert check_values(two, frame, of_lists(""), of_lists("_old")) == 3
+
+
+def test_scores_of_classes_that_are_refused(tmp_path):
+    frame = pd.DataFrame({"f": range(6), "y": list("ababab")})
+    frame[["p_a", "p_b", "q_a"]] = [0.25, 0.75, 0.25]
+    frame["lists"] = [[0.25, 0.75]] * 4 + [[1.0, 0.0, 0.0]] * 2
+    for name, value in (("p_none", np.nan), ("p_much", 0.5)):
+        frame[name] = frame["p_b"].mask(frame["f"] == 4, value)
+    options = {"data": (str(tmp_path / "data.parquet"),), "label": "y", "score": "p_a,p_b"}
+    options |= {"metric": ("brier_multiclass",), "chunk_rows": 2}
+    for number, (own, message) in enumerate((
+        ({"score": "p_a,p_much", "score_classes": ("a", "b")}, "score column 'p_a,p_much' holds 0.75 in row 5 of .*add up to 1; divide by the sum"),
+        ({"score": "p_a,p_none", "score_classes": ("a", "b")}, "column 'p_a,p_none' has a list with a missing number in row 5 of"),
+        ({"score": "p_a,p_c"}, "--score: unknown column 'p_c'; did you mean"),
+        ({"score": "p_a,y"}, "--score: column 'y' is string, but a score is a number"),
+        ({"score": "q_a,p_b"}, "label 'y' holds 'a' in row 1 .*its classes are q_a, p_b; name them by --score-classes"),
+        ({"baseline_score": "p_b,p_a"}, "--score has the classes a, b, and --baseline-score b, a; name the same ones"),
+        ({"features": ("f", "p_a")}, "--features: 'p_a' is the label, a prediction, a score"),
+        ({"score": "lists", "label": "f"}, "label 'f' holds 2 in row 3 .*its classes are 0, 1"),
+        ({"score": "lists", "label": "zero"}, "score column 'lists' holds 2 numbers in row 1 of .*data.parquet, but 3 in row 5 of .*data.parquet; each class has one"),
+        ({"score": "lists", "score_classes": ("a", "b")}, "--score-classes names 2 classes, but --score has 3 numbers in row 5 of"),
+    )):  # fmt: skip
+        frame.assign(zero=0).to_parquet(tmp_path / "data.parquet")
+        refuses(InputError, message, search, tmp_path / f"{number}", **{**options, **own})
 
 
 @pytest.mark.parametrize(("compared", "most"), [(False, 64), (True, 16)])

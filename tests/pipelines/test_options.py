@@ -107,7 +107,7 @@ def test_help_is_plain_grouped_and_ends_with_an_example(name, capsys, monkeypatc
 def test_help_of_a_search_begins_with_what_is_needed(capsys):
     text = shown(capsys, "search")
     assert len(re.findall("^  --(?!help)", text, re.MULTILINE)) == 20
-    assert "--help-all  Show all 65 options and exit." in text
+    assert "--help-all  Show all 67 options and exit." in text
     assert run(["search", "--help-all"]) == 0
     text = capsys.readouterr().out
     titles = re.findall(r"^([A-Z][\w ]+):$", text, re.MULTILINE)

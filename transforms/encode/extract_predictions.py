@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -135,7 +136,8 @@ class Predicted:
     """What metrics need of a chunk: arrays [rows] by name, and whether they are the old model's.
 
     `classes` are those seen by ``label`` and side, None if there are too many; `pairs` the class of each
-    row where they are counted in pairs; `predicted` its class, or whether it is the positive one.
+    row where they are counted in pairs; `predicted` its class, or whether it is the positive one. `lengths` of
+    lists of scores, by column, and where the first is.
     """
 
     indicators: dict[tuple[str, bool], BoolArray]
@@ -146,24 +148,23 @@ class Predicted:
     weights: FloatArray | None
     labels: pa.Array | None = None
     predicted: dict[Side, pa.Array] = field(default_factory=dict)
+    lengths: dict[str, tuple[int, str]] = field(default_factory=dict)
 
 
 def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
     """Return the measurements that the metrics need for the examples of a chunk."""
     needs = outcome.needs
-    weights = _weights(chunk, outcome)
+    weighted = weights(chunk, outcome.weight) if outcome.weight else None
     label: pa.Array | None = None
-    positive: BoolArray | None = None
     if outcome.label is not None and outcome.uses_classes:
         label = ChunkColumn.of(chunk, outcome.label).classes(outcome.class_type)
-    found = Predicted({}, {}, {}, {}, {}, weights, label)
+    found = Predicted({}, {}, {}, {}, {}, weighted, label)
     if label is not None:
         found.classes["label"] = _distinct(label)
         if needs.classes:
             found.pairs["label"] = label
         if outcome.positive_class is not None:
-            positive = _is_positive(label, outcome)
-            found.indicators["positive", False] = positive
+            found.indicators["positive", False] = _is_positive(label, outcome)
     truth = None
     of_errors = "--metric " + ", ".join(
         v for v in needs.values if v != LABEL and number_loss(v) is not None
@@ -174,61 +175,21 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
         predictor = outcome.predictor(side)
         if predictor is None:
             continue
-        old = side == "baseline"
-        if old and not outcome.is_paired:
-            if label is not None:
-                _add_classes(found, label, positive, side, predictor, outcome, chunk)
-            continue
-        if predictor.loss and needs.losses:
-            loss = ChunkColumn.of(chunk, predictor.loss).numbers("a loss", _LARGEST)
-            found.values["loss", old] = loss
-        if needs.scores:
-            name = predictor.score or model_column(side, "score")
-            found.scores[side] = ChunkColumn.of(chunk, name).numbers("a score")
-            if positive is not None:
-                _add_losses(found, positive, old, needs, name, chunk)
-        _add_lists(found, label, old, predictor, outcome, chunk)
+        extraction = _Extraction(chunk, outcome, found, predictor, side)
+        if side == "prediction" or outcome.is_paired:
+            extraction.add_values()
+            if truth is not None:
+                name = predictor.column or predictor.score or model_column(side, "number")
+                extraction.add_errors(truth, _Numbers.of(chunk, name, of_errors))
         if label is not None and needs.predicted_classes:
-            _add_classes(found, label, positive, side, predictor, outcome, chunk)
-        if truth is not None:
-            name = predictor.column or predictor.score or model_column(side, "number")
-            _add_errors(found, truth, _Numbers.of(chunk, name, of_errors), old, needs)
+            extraction.add_classes(label)
     if needs.two_models:
         found.indicators["disagree", False] = _disagree(found, outcome)
     for value in needs.values:
-        averaged = averaged_column(value)
-        if averaged is not None:
+        if averaged := averaged_column(value):
             number = ChunkColumn.of(chunk, averaged).numbers(f"--metric {value}", _LARGEST)
             found.values[value, False] = number
     return found
-
-
-def _add_lists(
-    found: Predicted,
-    label: pa.Array | None,
-    old: bool,
-    predictor: Predictor,
-    outcome: Outcome,
-    chunk: Chunk,
-) -> None:
-    """Add what lists measure: scores of all classes, or labels."""
-    needs = outcome.needs
-    if outcome.label is None or not (needs.class_scores or needs.label_lists or needs.rankings):
-        return
-    labels = ChunkColumn.of(chunk, outcome.label)
-    if label is not None and needs.class_scores and predictor.score:
-        column = ChunkColumn.of(chunk, predictor.score)
-        scores = class_scores(column)
-        places = class_places(labels, label, outcome.score_classes, scores.shape[1])
-        bits, values = class_outcomes(column, scores, places, needs)
-        found.indicators.update({(one, old): bit for one, bit in bits.items()})
-        found.values.update({(one, old): value for one, value in values.items()})
-    if predictor.score and needs.rankings:
-        ranked = ranking_values(labels, ChunkColumn.of(chunk, predictor.score), needs)
-        found.values.update({(one, old): value for one, value in ranked.items()})
-    if predictor.column and needs.label_lists:
-        sets = label_sets(labels, ChunkColumn.of(chunk, predictor.column), needs)
-        found.values.update({(one, old): value for one, value in sets.items()})
 
 
 class _Numbers(NamedTuple):
@@ -243,23 +204,130 @@ class _Numbers(NamedTuple):
         return cls(column, column.numbers(taker, _LARGEST))
 
 
-def _add_errors(
-    found: Predicted, truth: _Numbers, predicted: _Numbers, old: bool, needs: Needs
-) -> None:
-    for name in needs.values:
-        loss = number_loss(name)
-        if loss is None:
-            continue
-        why = f", {loss.why}".format(f"--metric {name}")
-        refused = (loss.wrong_labels, truth), (loss.wrong_predictions, predicted)
-        for wrong, (column, numbers) in refused:
-            if wrong is not None:
-                column.refuse(wrong(numbers), numbers, why)
-        with np.errstate(over="ignore"):
-            found.values[name, old] = values = loss.of(truth.values, predicted.values)
-        why = f", of which --metric {name} is too large to be summed; drop such examples"
-        if loss.why:
-            truth.column.refuse(~(np.abs(values) <= _LARGEST), truth.values, why)
+@dataclass(frozen=True)
+class _Extraction:
+    """Adds what one model says of a chunk to what is known of it."""
+
+    chunk: Chunk
+    outcome: Outcome
+    found: Predicted
+    predictor: Predictor
+    side: Side
+
+    @property
+    def old(self) -> bool:
+        return self.side == "baseline"
+
+    def add_values(self) -> None:
+        """Add losses, scores, and what lists measure."""
+        needs, label, predictor = self.outcome.needs, self.outcome.label, self.predictor
+        if predictor.loss and needs.losses:
+            column = ChunkColumn.of(self.chunk, predictor.loss)
+            self.found.values["loss", self.old] = column.numbers("a loss", _LARGEST)
+        if needs.scores:
+            name = predictor.score or model_column(self.side, "score")
+            column = ChunkColumn.of(self.chunk, name)
+            self.found.scores[self.side] = column.numbers("a score")
+            self._add_losses(column)
+        if label and predictor.score and needs.class_scores:
+            self._add_class_scores(label, predictor.score)
+        of = partial(ChunkColumn.of, self.chunk)
+        values: dict[str, FloatArray] = {}
+        if label and predictor.score and needs.rankings:
+            values |= ranking_values(of(label), of(predictor.score), needs)
+        if label and predictor.column and needs.label_lists:
+            values |= label_sets(of(label), of(predictor.column), needs)
+        self.found.values.update({(name, self.old): value for name, value in values.items()})
+
+    def _add_class_scores(self, label: str, score: str) -> None:
+        column, labels = ChunkColumn.of(self.chunk, score), ChunkColumn.of(self.chunk, label)
+        scores = class_scores(column)
+        if len(scores):
+            self.found.lengths[score] = (scores.shape[1], column.row(0))
+        names = self.outcome.score_classes
+        places = class_places(labels, self.found.labels, names, scores.shape[1])
+        bits, values = class_outcomes(column, scores, places, self.outcome.needs)
+        self.found.indicators.update({(name, self.old): bit for name, bit in bits.items()})
+        self.found.values.update({(name, self.old): value for name, value in values.items()})
+
+    def _add_losses(self, column: ChunkColumn) -> None:
+        """Add the losses of scores as probabilities, clipped as scikit-learn's ``log_loss`` does."""
+        named = self.outcome.needs.values
+        wanted = [value for value in named if value.partition(":")[0] in OF_PROBABILITIES]
+        positive = self.found.indicators.get(("positive", False))
+        if not wanted or positive is None:
+            return
+        score, values = self.found.scores[self.side], self.found.values
+        taker = f"--metric {', '.join(sorted(wanted))} takes"
+        _require_probabilities(score, column, f"{taker} probabilities, 0 to 1; convert it")
+        if "calibration_in_the_large" in wanted:
+            values["calibration_in_the_large", self.old] = positive - score
+        for value in wanted:
+            if value.startswith(PREFIX):
+                values[value, self.old] = score - positive
+        if "brier" in wanted:
+            values["brier", self.old] = (score - positive) ** 2
+        if "log_loss" in wanted:
+            smallest = np.finfo(np.float64).eps
+            clipped = np.clip(score, smallest, 1 - smallest)
+            values["log_loss", self.old] = -np.where(positive, np.log(clipped), np.log1p(-clipped))
+
+    def add_errors(self, truth: _Numbers, predicted: _Numbers) -> None:
+        """Add the errors of predicted numbers."""
+        for name in self.outcome.needs.values:
+            loss = number_loss(name)
+            if loss is None:
+                continue
+            why = f", {loss.why}".format(f"--metric {name}")
+            refused = (loss.wrong_labels, truth), (loss.wrong_predictions, predicted)
+            for wrong, (column, numbers) in refused:
+                if wrong is not None:
+                    column.refuse(wrong(numbers), numbers, why)
+            with np.errstate(over="ignore"):
+                self.found.values[name, self.old] = values = loss.of(truth.values, predicted.values)
+            why = f", of which --metric {name} is too large to be summed; drop such examples"
+            if loss.why:
+                truth.column.refuse(~(np.abs(values) <= _LARGEST), truth.values, why)
+
+    def add_classes(self, label: pa.Array) -> None:
+        """Add what follows from the predicted class."""
+        found, predictor, needs = self.found, self.predictor, self.outcome.needs
+        if predictor.column is None and predictor.model is None and predictor.score is not None:
+            is_positive = self._above_threshold(predictor.score)
+            wrong = is_positive != found.indicators["positive", False]
+            found.predicted[self.side] = pa.array(is_positive)
+            if needs.classes:
+                # The name of the other class may be in another chunk: it is null here.
+                named = pa.scalar(self.outcome.positive_class, label.type)
+                other = pa.scalar(None, label.type)
+                found.pairs[self.side] = pc.if_else(found.predicted[self.side], named, other)
+        else:
+            name = predictor.column or model_column(self.side)
+            shown = predictor.column or f"the predictions of {predictor.model}"
+            predicted = ChunkColumn.of(self.chunk, name, shown).classes(self.outcome.class_type)
+            found.predicted[self.side] = predicted
+            found.classes[self.side] = _distinct(predicted)
+            wrong = _numpy(pc.not_equal(label, predicted))
+            if "predicted" in needs.indicators:
+                is_positive = _is_positive(predicted, self.outcome)
+            if needs.classes:
+                found.pairs[self.side] = predicted
+        if "wrong" in needs.indicators:
+            found.indicators["wrong", self.old] = wrong
+        if "predicted" in needs.indicators:
+            found.indicators["predicted", self.old] = is_positive
+
+    def _above_threshold(self, name: str) -> BoolArray:
+        column, threshold = ChunkColumn.of(self.chunk, name), self.outcome.threshold
+        score = self.found.scores.get(self.side)
+        if score is None:
+            score = column.numbers("a score")
+        why = (
+            f"--threshold {threshold:g} cuts probabilities, 0 to 1; convert it (a logit x is "
+            "1/(1 + exp(-x))), or name predicted classes as --prediction"
+        )
+        _require_probabilities(score, column, why)
+        return score >= threshold
 
 
 def _disagree(found: Predicted, outcome: Outcome) -> BoolArray:
@@ -273,97 +341,21 @@ def _disagree(found: Predicted, outcome: Outcome) -> BoolArray:
     return _numpy(pc.not_equal(new, old))
 
 
-def _weights(chunk: Chunk, outcome: Outcome) -> FloatArray | None:
-    if outcome.weight is None:
-        return None
-    column = ChunkColumn.of(chunk, outcome.weight)
+def weights(chunk: Chunk, name: str) -> FloatArray:
+    """Return a column of weights [rows]."""
+    column = ChunkColumn.of(chunk, name)
     # Weights are summed in units of about the largest one.
-    weights = column.numbers("a weight", np.finfo(np.float64).max)
-    column.refuse(weights < 0, weights, "; a weight is at least 0", "weight column")
-    return weights
+    found = column.numbers("a weight", np.finfo(np.float64).max)
+    column.refuse(found < 0, found, "; a weight is at least 0", "weight column")
+    return found
 
 
 def _is_positive(label: pa.Array, outcome: Outcome) -> BoolArray:
     return _numpy(pc.equal(label, pa.scalar(outcome.positive_class, label.type)))
 
 
-def _add_losses(
-    found: Predicted, positive: BoolArray, old: bool, needs: Needs, name: str, chunk: Chunk
-) -> None:
-    """Add the losses of the scores as probabilities, clipped as scikit-learn's ``log_loss`` does."""
-    score = found.scores["baseline" if old else "prediction"]
-    wanted = [one for one in needs.values if one.partition(":")[0] in OF_PROBABILITIES]
-    if not wanted:
-        return
-    taker = f"--metric {', '.join(sorted(wanted))} takes"
-    _refuse_all_but_probabilities(score, name, chunk, f"{taker} probabilities, 0 to 1; convert it")
-    if "calibration_in_the_large" in wanted:
-        found.values["calibration_in_the_large", old] = positive - score
-    for value in wanted:
-        if value.startswith(PREFIX):
-            found.values[value, old] = score - positive
-    if "brier" in wanted:
-        found.values["brier", old] = (score - positive) ** 2
-    if "log_loss" in wanted:
-        smallest = np.finfo(np.float64).eps
-        clipped = np.clip(score, smallest, 1 - smallest)
-        found.values["log_loss", old] = -np.where(positive, np.log(clipped), np.log1p(-clipped))
-
-
-def _refuse_all_but_probabilities(score: FloatArray, name: str, chunk: Chunk, why: str) -> None:
-    wrong = ~((score >= 0) & (score <= 1))
-    ChunkColumn.of(chunk, name).refuse(wrong, score, f", but {why}", "score column")
-
-
-def _add_classes(
-    found: Predicted,
-    label: pa.Array,
-    positive: BoolArray | None,
-    side: Side,
-    predictor: Predictor,
-    outcome: Outcome,
-    chunk: Chunk,
-) -> None:
-    """Add what follows from the predicted class."""
-    old = side == "baseline"
-    wanted = outcome.needs.indicators
-    if predictor.column is None and predictor.model is None and predictor.score is not None:
-        score = found.scores.get(side)
-        if score is None:
-            score = ChunkColumn.of(chunk, predictor.score).numbers("a score")
-        _refuse_all_but_probabilities(
-            score,
-            predictor.score,
-            chunk,
-            f"--threshold {outcome.threshold:g} cuts probabilities, 0 to 1; convert it (a logit x is "
-            "1/(1 + exp(-x))), or name predicted classes as --prediction",
-        )
-        predicted_positive = score >= outcome.threshold
-        if positive is None:
-            positive = _is_positive(label, outcome)
-        wrong = predicted_positive != positive
-        found.predicted[side] = pa.array(predicted_positive)
-        if outcome.needs.classes:
-            # The name of the other class may be in another chunk: it is null here.
-            named = pa.scalar(outcome.positive_class, label.type)
-            found.pairs[side] = pc.if_else(
-                pa.array(predicted_positive), named, pa.scalar(None, label.type)
-            )
-    else:
-        name = predictor.column or model_column(side)
-        shown = predictor.column or f"the predictions of {predictor.model}"
-        predicted = ChunkColumn.of(chunk, name, shown).classes(outcome.class_type)
-        found.classes[side] = _distinct(predicted)
-        found.predicted[side] = predicted
-        wrong = _numpy(pc.not_equal(label, predicted))
-        if outcome.needs.classes:
-            found.pairs[side] = predicted
-        if "predicted" in wanted:
-            predicted_positive = _is_positive(predicted, outcome)
-    if "wrong" in wanted:
-        found.indicators["wrong", old] = wrong
-    if "predicted" in wanted:
-        found.indicators["predicted", old] = predicted_positive
+def _require_probabilities(score: FloatArray, column: ChunkColumn, why: str) -> None:
+    column.refuse(~((score >= 0) & (score <= 1)), score, f", but {why}", "score column")
 
 
 def _numpy(mask: pa.Array) -> BoolArray:
@@ -398,12 +390,11 @@ def check_classes(
             f"label {outcome.label!r} holds fractions ({_some(labels)}): it is not a class; "
             "metrics such as accuracy need classes, mse and mae need numbers"
         )
-    for side in ("prediction", "baseline"):
-        predictor = outcome.predictor("prediction" if side == "prediction" else "baseline")
-        values = merged.get(side, set())
+    for side in _SIDES:
+        predictor = outcome.predictor(side)
         if predictor is None or side not in merged:
             continue
-        name = predictor.column or predictor.model
+        values = merged[side]
         # Zeros and ones are never misspelt: a model that is always wrong on them is just that.
         if values is None or not (values & labels or values | labels <= {0, 1}):
             shown = "too many values to list" if values is None else _some(values)
@@ -413,32 +404,28 @@ def check_classes(
                 else "use the same spelling"
             )
             raise InputError(
-                f"{side} {name!r} never equals label {outcome.label!r}: labels are {_some(labels)}, "
-                f"predictions are {shown}; {hint}"
+                f"{side} {predictor.column or predictor.model!r} never equals label {outcome.label!r}: "
+                f"labels are {_some(labels)}, predictions are {shown}; {hint}"
             )
     if outcome.positive_class is None:
         return sorted(labels)
-    predicted = [merged.get(side) or set() for side in ("prediction", "baseline")]
     # On some days no label is positive, but a misspelt class is never predicted either.
-    occurs = outcome.positive_class in labels.union(*predicted)
+    occurs = outcome.positive_class in labels.union(*(merged.get(side) or () for side in _SIDES))
     if not occurs and not {*labels, outcome.positive_class} <= {0, 1}:
         raise OptionError(
             f"--positive-class {outcome.positive_class!r} is not a value of label "
             f"{outcome.label!r}: labels are {_some(labels)}"
         )
-    thresholded = any(
-        p is not None and p.column is None and p.model is None for p in (outcome.new, outcome.old)
-    )
-    if outcome.needs.predicted_classes and thresholded and len(labels) > 2:
-        raise InputError(
-            f"label {outcome.label!r} has {len(labels)} classes ({_some(labels)}): a score "
-            "separates only two; give predicted classes as --prediction"
-        )
-    if len(labels) > 2 and not is_positive_named:
-        raise InputError(
-            f"label {outcome.label!r} has {len(labels)} classes ({_some(labels)}): name the class "
-            "of interest with --positive-class"
-        )
+    if len(labels) > 2:
+        several = f"label {outcome.label!r} has {len(labels)} classes ({_some(labels)})"
+        models = filter(None, map(outcome.predictor, _SIDES))
+        cuts = any(one.column is None and one.model is None for one in models)
+        if outcome.needs.predicted_classes and cuts:
+            raise InputError(
+                f"{several}: a score separates only two; give predicted classes as --prediction"
+            )
+        if not is_positive_named:
+            raise InputError(f"{several}: name the class of interest with --positive-class")
     return sorted(labels)
 
 
@@ -481,28 +468,25 @@ def has_losses(name: str) -> bool:
 def losses_of(predicted: Predicted, name: str, *, baseline: bool) -> Losses | None:
     """Return the losses of a chunk's examples in a metric: the value that it averages, else wrong classes."""
     sides = (False, True) if baseline else (False,)
-    values = metric(name).needs.values
-    if values:
+    if values := metric(name).needs.values:
         # What is better when it is higher is no loss.
         sign = -1.0 if metric(name).higher_is_better else 1.0
         new, *old = (sign * predicted.values[values[0], side] for side in sides)
         is_zero_one = all(bool(np.isin(loss, (0, 1)).all()) for loss in (new, *old))
         return Losses(new, old[0] if old else None, is_zero_one)
-    wrong = [_wrong(predicted, old=side) for side in sides]
-    new_wrong, *old_wrong = [one.astype(np.float64) for one in wrong if one is not None]
-    return Losses(new_wrong, old_wrong[0] if old_wrong else None, is_zero_one=True)
+    wrong = [_wrong(predicted, old=side).astype(np.float64) for side in sides]
+    return Losses(wrong[0], wrong[1] if baseline else None, is_zero_one=True)
 
 
 def _wrong(predicted: Predicted, *, old: bool) -> BoolArray:
     """Return which examples the model puts in a wrong class."""
-    if ("wrong", old) in predicted.indicators:
-        return predicted.indicators["wrong", old]
-    if ("predicted", old) in predicted.indicators and ("positive", False) in predicted.indicators:
-        return predicted.indicators["predicted", old] != predicted.indicators["positive", False]
-    side = "baseline" if old else "prediction"
-    same = pc.equal(predicted.pairs["label"], predicted.pairs[side])
-    right: BoolArray = pc.fill_null(same, False).to_numpy(zero_copy_only=False)
-    return ~right
+    bits, pairs = predicted.indicators, predicted.pairs
+    if ("wrong", old) in bits:
+        return bits["wrong", old]
+    if ("predicted", old) in bits and ("positive", False) in bits:
+        return bits["predicted", old] != bits["positive", False]
+    same = pc.equal(pairs["label"], pairs["baseline" if old else "prediction"])
+    return ~_numpy(pc.fill_null(same, False))
 
 
 # A column is not counted with the label where there are more cells of a value and a class.
@@ -551,21 +535,20 @@ def sum_labels(
         return None
     classes = sorted({name for one in counted for name in one["classes"]})
     position = {name: at for at, name in enumerate(classes)}
-    columns = [np.array([position[name] for name in one["classes"]], int) for one in counted]
-    sizes = np.zeros(len(classes), np.int64)
-    for one, own in zip(counted, columns, strict=True):
-        # Classes may be equal and yet two in a shard, such as 0.0 and -0.0.
-        np.add.at(sizes, own, np.array(one["sizes"], np.int64))
+    columns = [[position[name] for name in one["classes"]] for one in counted]
+
+    def summed(parts: Sequence[Any], rows: int) -> IntArray:
+        table = np.zeros((rows, len(classes)), np.int64)
+        for part, own in zip(parts, columns, strict=True):
+            # Classes may be equal and yet two in a shard, such as 0.0 and -0.0.
+            np.add.at(table.T, own, np.array(part, np.int64).reshape(rows, len(own)).T)
+        return table
+
     tables: list[IntArray | None] = []
     for feature, radix in enumerate(radices):
         parts = [one["tables"][feature] for one in counted]
         # Each shard has a part of the classes, and so perhaps few enough cells.
-        if radix * len(classes) > MOST_CELLS or any(part is None for part in parts):
-            tables.append(None)
-            continue
-        table = np.zeros((radix, len(classes)), np.int64)
-        for part, own in zip(parts, columns, strict=True):
-            counts = np.array(part, np.int64).reshape(radix, own.size)
-            np.add.at(table.T, own, counts.T)
-        tables.append(table)
+        is_large = radix * len(classes) > MOST_CELLS or any(part is None for part in parts)
+        tables.append(None if is_large else summed(parts, radix))
+    (sizes,) = summed([one["sizes"] for one in counted], 1)
     return LabelCounts(tuple(classes), sizes, tuple(tables))

@@ -126,6 +126,7 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> int:
         "rows": chunk.table.num_rows,
         "split": chunk.split,
         "classes": predicted.classes,
+        "lengths": predicted.lengths,
         "pairs": pairs,
         "ranges": [
             [name, old, float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))]

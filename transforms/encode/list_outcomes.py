@@ -12,12 +12,13 @@ from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.kinds import OF_CLASS_SCORES, OF_LISTS, OF_RANKINGS, TOP
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.metric import Needs
     from slicebeam.transforms.encode.column import ChunkColumn
 
+NO_RELEVANCE = ", but a relevance is at least 0; drop such examples"
 # Rounded probabilities add up to 1 within so much.
 _ROUNDED = 0.01
 
@@ -29,15 +30,27 @@ def class_scores(column: ChunkColumn) -> FloatArray:
     width = int(lengths[0]) if lengths.size else 1
     if (lengths != width).any():
         at = int(np.argmax(lengths != width))
-        raise ColumnError(
-            f"score column {column.name!r} holds {width} numbers in {column.row(0)}, but "
-            f"{lengths[at]} in {column.row(at)}; each class has one: drop other examples"
+        refuse_lengths(
+            {column.name: (one, column.row(row))} for row, one in ((0, width), (at, lengths[at]))
         )
     if not width:
         raise ColumnError(
             f"score column {column.name!r} holds an empty list in {column.row(0)}; name another column"
         )
     return _numbers(column, lists).reshape(len(lists), width)
+
+
+def refuse_lengths(seen: Iterable[Mapping[str, tuple[int, str]]]) -> None:
+    """Raise a ColumnError where lists of scores have another length, by column, than in an earlier row."""
+    first: dict[str, tuple[int, str]] = {}
+    for lengths in seen:
+        for name, (length, row) in lengths.items():
+            before, there = first.setdefault(name, (length, row))
+            if length != before:
+                raise ColumnError(
+                    f"score column {name!r} holds {before} numbers in {there}, but {length} in {row}; "
+                    "each class has one: drop other examples"
+                )
 
 
 def _numbers(column: ChunkColumn, lists: pa.Array) -> FloatArray:
@@ -49,15 +62,17 @@ def _numbers(column: ChunkColumn, lists: pa.Array) -> FloatArray:
             f"column {column.name!r} is {column.kind}, not lists of numbers; name another one"
         )
     flat = flat.cast(pa.float64())
-    missing = pc.fill_null(pc.is_nan(flat), True).to_numpy(zero_copy_only=False)
-    if missing.any():
-        rows = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False)
-        where = column.row(int(rows[int(np.argmax(missing))]))
-        raise ColumnError(
-            f"column {column.name!r} has a list with a missing number in {where}; drop such examples"
-        )
+    _refuse_missing(column, pc.fill_null(pc.is_nan(flat), True), lists, "number")
     numbers: FloatArray = flat.to_numpy()
     return numbers
+
+
+def _refuse_missing(column: ChunkColumn, missing: pa.Array, lists: pa.Array, what: str) -> None:
+    if pc.any(missing).as_py():
+        row = pc.list_parent_indices(lists)[pc.index(missing, True).as_py()].as_py()
+        raise ColumnError(
+            f"column {column.name!r} has a list with a missing {what} in {column.row(row)}; drop such examples"
+        )
 
 
 def ranking_values(label: ChunkColumn, score: ChunkColumn, needs: Needs) -> dict[str, FloatArray]:
@@ -65,7 +80,8 @@ def ranking_values(label: ChunkColumn, score: ChunkColumn, needs: Needs) -> dict
 
     Of equal scores the less relevant result comes first; a query without a relevant one has 0.
     """
-    lists = [_lists(column, "a list of numbers") for column in (label, score)]
+    what = "a list of numbers for each query, which --query makes of rows"
+    lists = [_lists(column, what) for column in (label, score)]
     sizes, others = (pc.list_value_length(one).to_numpy(zero_copy_only=False) for one in lists)
     if (sizes != others).any():
         at = int(np.argmax(sizes != others))
@@ -78,10 +94,8 @@ def ranking_values(label: ChunkColumn, score: ChunkColumn, needs: Needs) -> dict
     wrong = ~((relevance >= 0) & (relevance < np.inf))
     if wrong.any():
         at = int(np.argmax(wrong))
-        raise ColumnError(
-            f"label {label.name!r} holds {relevance[at]:g} in {label.row(int(rows[at]))}, but a relevance is at "
-            "least 0; drop such examples"
-        )
+        row = label.row(int(rows[at]))
+        raise ColumnError(f"label {label.name!r} holds {relevance[at]:g} in {row}{NO_RELEVANCE}")
 
     def total(values: Any) -> Any:
         return np.bincount(rows, values, minlength=len(sizes))
@@ -120,8 +134,8 @@ def class_places(
     """Return the place [rows] of each label in the lists of scores, by the names of the classes."""
     if names and len(names) != width and len(label):
         raise OptionError(
-            f"--score-classes names {len(names)} classes, but the lists of --score have {width} "
-            "numbers; name one for each"
+            f"--score-classes names {len(names)} classes, but --score has {width} numbers in "
+            f"{column.row(0)}; name one for each"
         )
     twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
     if twice is not None:
@@ -158,18 +172,16 @@ def class_outcomes(
     Of equal scores the later class counts as the higher one, as in scikit-learn.
     """
     width = scores.shape[1]
-    for one in needs.indicators:
-        if one.startswith(TOP) and int(one.removeprefix(TOP)) >= width and len(scores):
-            raise OptionError(
-                f"--metric top_k_accuracy:{one.removeprefix(TOP)} is 1 everywhere, because the lists of "
-                f"--score have {width} numbers; take a smaller number"
-            )
+    tops = {one: int(one.removeprefix(TOP)) for one in needs.indicators if one.startswith(TOP)}
+    if len(scores) and max(tops.values(), default=0) >= width:
+        raise OptionError(
+            f"--metric top_k_accuracy:{max(tops.values())} is 1 everywhere, because the lists of --score "
+            f"have {width} numbers; take a smaller number"
+        )
     own = np.take_along_axis(scores, places[:, None], axis=1)
     above = (scores > own) | ((scores == own) & (np.arange(width) > places[:, None]))
     rank = above.sum(axis=1)
-    bits = {
-        one: rank < int(one.removeprefix(TOP)) for one in needs.indicators if one.startswith(TOP)
-    }
+    bits = {one: rank < most for one, most in tops.items()}
     values: dict[str, FloatArray] = {}
     wanted = [name for name in needs.values if name in OF_CLASS_SCORES]
     if wanted:
@@ -224,11 +236,7 @@ def _elements(column: ChunkColumn) -> tuple[pa.Array, Any]:
     rows = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False).astype(np.int64)
     flat = pc.list_flatten(lists)
     flat = flat.cast(flat.type.value_type) if pa.types.is_dictionary(flat.type) else flat
-    if flat.null_count:
-        at = int(rows[int(np.argmax(flat.is_null().to_numpy(zero_copy_only=False)))])
-        raise ColumnError(
-            f"column {column.name!r} has a list with a missing value in {column.row(at)}; drop such examples"
-        )
+    _refuse_missing(column, flat.is_null(), lists, "value")
     if pa.types.is_integer(flat.type):
         return flat.cast(pa.int64()), rows
     if pa.types.is_null(flat.type) or pa.types.is_string(flat.type):
@@ -239,10 +247,8 @@ def _elements(column: ChunkColumn) -> tuple[pa.Array, Any]:
 
 
 def _lists(column: ChunkColumn, what: str) -> pa.Array:
-    if not any(
-        test(column.kind)
-        for test in (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    ):
+    kinds = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
+    if not any(test(column.kind) for test in kinds):
         raise InputError(f"column {column.name!r} is {column.kind}, not {what}; name another one")
     column.require_values("; drop such examples")
     return column.array

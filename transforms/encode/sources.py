@@ -7,7 +7,7 @@ later step reads columns, and only those that it needs.
 from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 # Bytes of a column that are read at a time.
 _BUFFER = 1 << 20
+VARIES = "varies within queries"
 
 
 @dataclass(frozen=True)
@@ -129,7 +130,8 @@ class Source:
     """All the examples of a run.
 
     `text_types`: column -> Arrow type text, for columns that were written as text (CSV). `within`: the
-    examples that are read, others being left out; None for all.
+    examples that are read, others being left out; None for all. `lists`: column -> columns of numbers that are
+    also read as one of lists. `varying`: columns that were left out, as they vary within queries.
     """
 
     splits: tuple[Split, ...]
@@ -137,6 +139,8 @@ class Source:
     text_types: Mapping[str, str]
     chunk_rows: int = CHUNK_ROWS
     within: RowFilter | None = None
+    lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    varying: tuple[str, ...] = ()
 
     @cached_property
     def stored_schema(self) -> pa.Schema:
@@ -152,7 +156,8 @@ class Source:
             else field
             for field in self.stored_schema
         ]
-        return pa.schema(fields)
+        lists = [pa.field(name, pa.list_(pa.float64(), len(of))) for name, of in self.lists.items()]
+        return pa.schema([*fields, *lists])
 
     @property
     def rows(self) -> int:
@@ -165,6 +170,9 @@ class Source:
 
     def column_type(self, name: str, what: str) -> pa.DataType:
         """Return the type of a column that must exist; ``what`` names the option for the error."""
+        where = f"{what}: " if what else ""
+        if name in self.varying:
+            raise ColumnError(f"{where}column {name!r} {VARIES}; leave it out")
         if name not in self.schema.names:
             raise (
                 unknown_name("column", name, self.schema.names)
@@ -173,7 +181,6 @@ class Source:
             )
         kind = self.schema.field(name).type
         if reason := unstorable_reason(kind):
-            where = f"{what}: " if what else ""
             raise ColumnError(f"{where}column {name!r} cannot be read ({reason}); name another one")
         return kind
 
@@ -262,6 +269,9 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
     Text columns are read as dictionaries, so that what is done to a value is done once for all
     the rows that hold it.
     """
+    if not source.lists.keys().isdisjoint(columns):
+        yield from _read_lists(source, split, columns)
+        return
     if source.within is not None:
         yield from _read_within(source, source.within, split, columns)
         return
@@ -298,6 +308,23 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
             f"{split.file.path}: {done:,} rows were read, but its footer says {split.rows:,}; the "
             "file is damaged, write it again"
         )
+
+
+def _read_lists(source: Source, split: Split, columns: Sequence[str]) -> Iterator[Chunk]:
+    """Yield chunks in which several columns of numbers are one of lists."""
+    stored = [part for name in columns for part in source.lists.get(name, (name,))]
+    for chunk in read_split(replace(source, lists={}), split, list(dict.fromkeys(stored))):
+        table = chunk.table
+        for name in source.lists.keys() & set(columns):
+            # What is missing becomes NaN.
+            of_all = [
+                table.column(one).cast(pa.float64(), safe=False).to_numpy()
+                for one in source.lists[name]
+            ]
+            flat = pa.array(np.stack(of_all, axis=1).ravel())
+            lists = pa.FixedSizeListArray.from_arrays(flat, len(of_all))
+            table = table.append_column(name, lists)
+        yield chunk.with_table(table.select(columns))
 
 
 def _read_within(

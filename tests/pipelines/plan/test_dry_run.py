@@ -205,6 +205,15 @@ def test_replicates_are_not_estimated_and_this_is_said(data, capsys):
     assert len(dry_run(capsys, data, "--test=bootstrap-rows")["not_estimated"]) == 1
 
 
+def test_columns_of_scores_and_queries(data, capsys):
+    rankings = ["--label=age", "--query=row_id", "--score=score", "--prediction=score_old"]
+    planned = dry_run(capsys, data, *rankings, "--metric=mrr")
+    assert [job["stage"] for job in planned["jobs"]][:3] == ["apart", "grouped", "domains"]
+    assert "each row is counted as an example" in planned["not_estimated"][0]
+    classes = ["--metric=brier_multiclass", "--score=score,score_old"]
+    assert dry_run(capsys, data, *classes)["not_estimated"] == []
+
+
 def shape(kind, data_type, *conditions, **more):
     singletons = [{"field": "x", "op": op, "value": value} for op, value in conditions]
     told = {"name": "x", "kind": kind, "data_type": data_type, "singletons": singletons}

@@ -115,7 +115,7 @@ P = [[0.5, 0.5], [0.4, 0.6]]
 @pytest.mark.parametrize(("metrics", "classes", "columns", "message"), [
     ("top_k_accuracy:1", (), {"y": [0, 2], "s": P}, "label 'y' holds 2 in row 42 .*its classes are 0, 1; name them by --score-classes, or drop such"),
     ("top_k_accuracy:1", ("a", "b"), {"y": ["a", "c"], "s": P}, "label 'y' holds 'c' in row 42 .* are a, b"),
-    ("top_k_accuracy:1", ("a",), {"y": ["a", "a"], "s": P}, "--score-classes names 1 classes, but the lists of --score have 2 numbers; name one for each"),
+    ("top_k_accuracy:1", ("a",), {"y": ["a", "a"], "s": P}, "--score-classes names 1 classes, but --score has 2 numbers in row 41 .*; name one for each"),
     ("top_k_accuracy:1", ("a", "a"), {"y": ["a", "a"], "s": P}, "--score-classes names 'a' twice; name each class once"),
     ("top_k_accuracy:2", (), {"y": [0, 1], "s": P}, "top_k_accuracy:2 is 1 everywhere, .* --score have 2 numbers; take a smaller"),
     ("top_k_accuracy:1", (), {"y": [0, 1], "s": pa.array([[], []], pa.list_(pa.float64()))}, "'s' holds an empty list in row 41 .*; name another"),
