@@ -31,7 +31,7 @@ PREFIX = "calibration_error:"
 # The law of all examples has a point for each of at most `BINS` parts of the bins of either label.
 MOST_BINS = 50
 # Of so many the .99 quantile's level is known to a tenth.
-_DRAWS = 5_000
+_DRAWS = 10_000
 # A score minus 1 loses some digits: a score that is nearer to the edge of two bins is on it.
 _ON_EDGE = 1e-10
 
