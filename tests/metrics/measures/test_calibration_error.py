@@ -69,7 +69,7 @@ def check_rates(p, slack=2.0):
 
 @pytest.mark.parametrize("bins", [5, 10, 15])
 def test_values_are_those_of_scikit_learn(bins):
-    score, label = examples("low", 3000)
+    score, label = examples("calibrated", 3000)
     # On edges, and as close together as where other values are summed about their middle.
     score[:1000] = np.round(score[:1000], 1)
     rows = [np.arange(1000), np.arange(1000, 1040), score > 0.3, label]
@@ -107,14 +107,15 @@ def test_random_slices_are_called_at_the_nominal_rate(law, n):
 
 
 def test_random_parts_of_a_slice_are_not_worse_than_it():
-    (score, label), rng = examples("low"), np.random.default_rng(3)
+    (score, label), rng = examples("calibrated"), np.random.default_rng(3)
     high = np.flatnonzero(score > 0.4)[:2000]
     rows = [rng.choice(high, 400, replace=False) for _ in range(1500)]
     slices, parent = slices_of(score, label, rows), slices_of(score, label, [high])
     parents = replace(slices, sums=np.repeat(parent.sums, 1500, axis=0))
     for worse in (True, False):
         p = ECE.p_refine(slices, parents, worse=worse)
-        assert 0.03 < (p <= 0.05).mean() < 0.07
+        # The sum of few absolute values is skewed.
+        assert 0.02 < (p <= 0.05).mean() < 0.08
         assert 0.45 < p.mean() < 0.55
     assert np.all(ECE.p_refine(parents, parents, worse=True) == 1.0)
     of_one_label = slices_of(score, label, [high[label[high]][:500]])
