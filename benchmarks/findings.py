@@ -25,7 +25,7 @@ from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance import count_tests
-from slicebeam.transforms.discovery.embeddings import one_thread
+from slicebeam.transforms.encode.passes import one_thread
 
 ROWS, FEATURES, CAUSES, BINS = 30_000, 24, 6, 7
 SMALLEST, LEVELS, ALPHA = 20, 3, 0.05

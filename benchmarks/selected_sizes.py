@@ -32,8 +32,8 @@ from slicebeam.metrics.findings.model import fit
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.pipelines.api import search
 from slicebeam.pipelines.changelist.findings import Finding
-from slicebeam.transforms.discovery.embeddings import one_thread
 from slicebeam.transforms.encode.conditions import SliceMembership
+from slicebeam.transforms.encode.passes import one_thread
 from slicebeam.transforms.encode.predicates import Singleton
 
 ADULT = Path(__file__).parents[1] / "pipelines" / "demo_data" / "adult_scored.parquet"

@@ -88,8 +88,7 @@ def population(size=300, outside=3700, precision=0.8, recall=0.8, **how):
     """Return a population of this precision and recall, as exactly as whole numbers allow."""
     inside = round(size * precision)
     missed = round(inside * (1 - recall) / recall) if recall else 0
-    member = np.arange(size + outside) < size
-    truth = np.arange(size + outside) < inside
+    member, truth = np.arange(size + outside) < size, np.arange(size + outside) < inside
     truth[size : size + missed] = True
     shuffled = np.random.default_rng(5).permutation(size + outside)
     return InMemory(truth[shuffled], member[shuffled], **how)

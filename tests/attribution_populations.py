@@ -4,16 +4,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from slicebeam.metrics.attribution.estimates import (
-    NO,
-    YES,
-    Alignment,
-    Draws,
-    Proposal,
-    alignment,
-    proposal,
-    simple_random_sample,
-)
+from slicebeam.metrics.attribution import estimates
+from slicebeam.metrics.attribution.estimates import alignment
 
 OUTSIDE = 8000
 # What the words find: exponent, and how similar the examples are that satisfy them, in standard
@@ -33,7 +25,7 @@ PROPOSALS = {
 class Population:
     inside: np.ndarray
     outside: np.ndarray
-    rounds: list[Proposal]
+    rounds: list[estimates.Proposal]
 
     @property
     def precision(self):
@@ -58,12 +50,14 @@ def population(size, precision, missed, kind, *, seed, uniform_share=0.2, outsid
         [rng.standard_normal(outside) + np.where(hits, np.array(mean)[part], 0) for mean in means]
     )
     powers = [exponent, 2.0] if kind == "two rounds" else [exponent]
-    rounds = [proposal(similarity, exponent=r, uniform_share=uniform_share) for r in powers]
+    rounds = [
+        estimates.proposal(similarity, exponent=r, uniform_share=uniform_share) for r in powers
+    ]
     return Population(inside, hits, rounds)
 
 
 def label(truth):
-    return np.where(truth, YES, NO).astype(np.int8)
+    return np.where(truth, estimates.YES, estimates.NO).astype(np.int8)
 
 
 def draws_of(population, count, seed):
@@ -71,19 +65,19 @@ def draws_of(population, count, seed):
     for number, each in enumerate(population.rounds):
         item = each.draw(count // len(population.rounds), seed=seed, round_number=number)
         truth = label(population.outside[item])
-        found.append(Draws(item, each.weight(item), truth, each.least_weight))
-    return Draws.merged(found)
+        found.append(estimates.Draws(item, each.weight(item), truth, each.least_weight))
+    return estimates.Draws.merged(found)
 
 
 @dataclass
 class Outcomes:
     """One value a run."""
 
-    alignment: list[Alignment]
+    alignment: list[estimates.Alignment]
     missed: np.ndarray
     no_hit: np.ndarray
     labels: list[np.ndarray]
-    draws: list[Draws]
+    draws: list[estimates.Draws]
 
     def covers(self, what, truth):
         bounds = [getattr(each, what) for each in self.alignment]
@@ -97,11 +91,11 @@ def simulate(population, labels, runs, seed):
     outcomes = Outcomes([], np.empty(runs), np.empty(runs, bool), [], [])
     for run in range(runs):
         one = seed * 1_000_000 + run
-        answers = label(population.inside[simple_random_sample(ids, labels, seed=one)])
+        answers = label(population.inside[estimates.simple_random_sample(ids, labels, seed=one)])
         draws = draws_of(population, labels, one)
         outcomes.alignment.append(alignment(answers, size, draws, outside))
         outcomes.missed[run] = draws.share()
-        outcomes.no_hit[run] = not (draws.label == YES).any()
+        outcomes.no_hit[run] = not (draws.label == estimates.YES).any()
         outcomes.labels.append(answers)
         outcomes.draws.append(draws)
     return outcomes

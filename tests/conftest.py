@@ -149,28 +149,18 @@ def adult():
     return pd.read_parquet(ADULT)
 
 
-@pytest.fixture(scope="session")
-def gcs_server():
-    with object_stores.gcs_store() as store:
-        yield store
+def _of_session(start):
+    @pytest.fixture(scope="session")
+    def store():
+        with start() as started:
+            yield started
+
+    return store
 
 
-@pytest.fixture(scope="session")
-def moto():
-    with object_stores.moto_store() as store:
-        yield store
-
-
-@pytest.fixture(scope="session")
-def minio():
-    with object_stores.minio_store() as store:
-        yield store
-
-
-@pytest.fixture(scope="session")
-def fake_gcs_server():
-    with object_stores.fake_gcs_store() as store:
-        yield store
+gcs_server, moto = _of_session(object_stores.gcs_store), _of_session(object_stores.moto_store)
+minio = _of_session(object_stores.minio_store)
+fake_gcs_server = _of_session(object_stores.fake_gcs_store)
 
 
 @pytest.fixture(params=STORES)

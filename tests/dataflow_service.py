@@ -93,15 +93,10 @@ class Workers:
     """Starts workers as forks of one process that has imported what they need; a context."""
 
     def __init__(self, environment):
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.dataflow_service"],
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        command = [sys.executable, "-m", "tests.dataflow_service"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        how = {"cwd": ROOT, "env": {**os.environ, **environment}, "text": True}
+        self._process = subprocess.Popen(command, **pipes, **how)
 
     def start(self, *request):
         self._process.stdin.write(json.dumps([*map(str, request)]) + "\n")
@@ -223,16 +218,11 @@ class DataflowService:
         return {"jobMessages": self._job(place).messages}
 
     def _metrics(self, place, _query, _body):
-        job = self._job(place)
-        context = {"namespace": "slicebeam", "step": "s1"}
-        metrics = [
-            {
-                "name": {"origin": "user", "name": name, "context": {**context, **tentative}},
-                "scalar": count,
-            }
-            for name, count in job.counts.items()
-            for tentative in ({}, {"tentative": "true"})
-        ]
+        job, context, metrics = self._job(place), {"namespace": "slicebeam", "step": "s1"}, []
+        for name, count in job.counts.items():
+            for tentative in ({}, {"tentative": "true"}):
+                told = {"origin": "user", "name": name, "context": {**context, **tentative}}
+                metrics.append({"name": told, "scalar": count})
         name = {"origin": "dataflow/v1b3", "name": "TotalVcpuTime"}
         metrics.append({"name": name, "scalar": 7.0})
         return {"metrics": metrics, "metricTime": _time(time.time())}

@@ -16,8 +16,6 @@ from tests.running import Found, read
 
 @dataclass
 class Discovered(Found):
-    """What a discovery published."""
-
     @cached_property
     def membership(self):
         return pq.read_table(self.folder / "membership.parquet").to_pandas()

@@ -99,8 +99,7 @@ class EncodedTable:
 
     def significant(self, alpha=0.05, *, upward=True):
         """Return which slices differ from all rows, by a normal law and Bonferroni in each level."""
-        w = self.sizes[:, 0]
-        second = self.sizes[:, -1]
+        w, second = self.sizes[:, 0], self.sizes[:, -1]
         mean = (self.weight * self.target).sum() / self.weight.sum()
         z = (self.total - w * mean) / np.sqrt(second * self.target.var())
         p = ndtr(-z if upward else z)
@@ -115,8 +114,7 @@ class EncodedTable:
 
     def counting(self):
         """Return a function that counts a finding's rows, in blocks that are added up."""
-        masks, added = np.zeros(self.rows, np.int64), []
-        known = {}
+        masks, added, known = np.zeros(self.rows, np.int64), [], {}
 
         def count(chosen, positions):
             if "table" not in known:

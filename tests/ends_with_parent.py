@@ -10,9 +10,8 @@ import threading
 
 
 def main(command):
-    with tempfile.TemporaryDirectory(
-        prefix="slicebeam-test-", ignore_cleanup_errors=True
-    ) as folder:
+    how = {"prefix": "slicebeam-test-", "ignore_cleanup_errors": True}
+    with tempfile.TemporaryDirectory(**how) as folder:
         arguments = [part.replace("{folder}", folder) for part in command]
         process = subprocess.Popen(arguments, stdin=subprocess.DEVNULL)
 

@@ -60,9 +60,8 @@ def _arrange(request):
     os.setpgid(0, 0)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # Whoever started all this may ignore them.
-        signal.signal(
-            number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler
-        )
+        is_interrupt = number == signal.SIGINT
+        signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
     closed = []
     for number, path, flags in (
         (0, request["stdin"], os.O_RDONLY),

@@ -132,15 +132,9 @@ class Objects:
     def insert(self, bucket, name, data, attributes, query):
         if not name:
             raise Refused(400, "required", "Required object name is missing.")
-        stored = Stored(
-            bucket,
-            name,
-            data,
-            0,
-            attributes.get("contentType") or "application/octet-stream",
-            attributes.get("metadata") or {},
-            time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime()),
-        )
+        kind = attributes.get("contentType") or "application/octet-stream"
+        now = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
+        stored = Stored(bucket, name, data, 0, kind, attributes.get("metadata") or {}, now)
         for key, value in (("md5Hash", stored.md5), ("crc32c", stored.crc32c)):
             told = attributes.get(key)
             if told and told != value:
@@ -177,8 +171,7 @@ class Objects:
             entries.setdefault(folder, None)
             if name == folder and trailing:
                 entries[name] = stored
-        order = sorted(entries, key=str.encode)
-        token = query.get("pageToken")
+        order, token = sorted(entries, key=str.encode), query.get("pageToken")
         if token:
             after = base64.urlsafe_b64decode(token)
             order = order[bisect_right([name.encode() for name in order], after) :]
@@ -335,7 +328,9 @@ class Handler(BaseHTTPRequestHandler):
     def _insert(self, bucket, query, body):
         kind = query.get("uploadType", "")
         _known(query, {"uploadType", "name", "ifGenerationMatch"})
-        if kind == "multipart":
+        if kind == "media":
+            attributes, data = {}, body
+        elif kind == "multipart":
             attributes, data = _related(self.headers.get("Content-Type", ""), body)
         elif kind == "resumable":
             attributes = json.loads(body) if body else {}
@@ -355,9 +350,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def _go_on(self, query, body):
         whole = f"bytes 0-{len(body) - 1}/{len(body)}" if body else "bytes */0"
-        session = self.store.go_on(
-            query.get("upload_id", ""), self.headers.get("Content-Range", whole), body
-        )
+        content_range = self.headers.get("Content-Range", whole)
+        session = self.store.go_on(query.get("upload_id", ""), content_range, body)
         if session.done is not None:
             self._json(session.done.resource())
             return

@@ -187,11 +187,8 @@ def python_server(module, *arguments):
 def _binary_server(command, health, environment):
     """Start a server that is told its port, which somebody else may have taken meanwhile."""
     for attempt in range(5):
-        port, other_port = free_port(), free_port()
-        filled = [
-            part.replace("{port}", str(port)).replace("{other_port}", str(other_port))
-            for part in command
-        ]
+        port, other = str(free_port()), str(free_port())
+        filled = [one.replace("{port}", port).replace("{other_port}", other) for one in command]
         command = [sys.executable, str(ROOT / "tests" / "ends_with_parent.py"), *filled]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.DEVNULL}
         process = subprocess.Popen(command, env={**os.environ, **environment}, **pipes)

@@ -46,8 +46,7 @@ class Listening:
 
 def listening():
     """Return what this process and those that it started listen at."""
-    here = psutil.Process()
-    found = set()
+    here, found = psutil.Process(), set()
     for process in (here, *here.children(recursive=True)):
         with suppress(OSError):
             found |= _of(process.pid)
@@ -55,8 +54,7 @@ def listening():
 
 
 def _of(pid):
-    proc = Path(f"/proc/{pid}")
-    inodes = set()
+    proc, inodes = Path(f"/proc/{pid}"), set()
     for entry in (proc / "fd").iterdir():
         with suppress(OSError):
             name = os.readlink(entry)  # noqa: PTH115

@@ -15,17 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.request import urlopen
 
-ROOT = Path(__file__).parent.parent
-README = "README.md"
-TUTORIAL = "docs/tutorial.md"
-PAGES = tuple(
-    path.relative_to(ROOT).as_posix()
-    for path in (
-        *sorted(ROOT.glob("*.md")),
-        *sorted((ROOT / "docs").rglob("*.md")),
-        *sorted((ROOT / "examples").rglob("*.md")),
-    )
-)
+ROOT, README, TUTORIAL = Path(__file__).parent.parent, "README.md", "docs/tutorial.md"
+_FOUND = (ROOT.glob("*.md"), (ROOT / "docs").rglob("*.md"), (ROOT / "examples").rglob("*.md"))
+PAGES = tuple(path.relative_to(ROOT).as_posix() for one in _FOUND for path in sorted(one))
 # Pages whose blocks go on with what earlier ones wrote.
 TRAINING = "docs/how-to/train-on-tests.md"
 ONE_AFTER_ANOTHER = ("README.md", "docs/how-to/discover.md", "docs/how-to/report.md")
@@ -37,6 +29,7 @@ CLUSTER = "starts a cluster, or sends jobs to one; the tests marked `engine` do"
 TFMA = "needs the extra [tfma]; the tests marked `tfma` do what it does"
 FOREIGN = "needs an endpoint and its key; the tests use servers on this machine"
 ELSEWHERE = "needs files or packages that are the user's own"
+A_PERSON = "asks a person in the terminal"
 NOT_RUN = {
     "python3 -m venv": INSTALLS,
     "pip install": INSTALLS,
@@ -49,9 +42,7 @@ NOT_RUN = {
     "slicebeam discover … --text text --encoder 'openai:": FOREIGN,
     'slicebeam define --changelist out/sentences --name "about a film" --llm': FOREIGN,
     'slicebeam attribute run --changelist out/sentences --slice "well done" --budget 200': FOREIGN,
-    'slicebeam attribute run --changelist out/sentences --slice "well done" --budget 60': (
-        "asks a person in the terminal"
-    ),
+    'slicebeam attribute run --changelist out/sentences --slice "well done" --budget 60': A_PERSON,
     "slicebeam attribute estimate": "needs labels that a person has filled in",
     "slicebeam search --data pipelines/demo_data/adult_scored.parquet --label income --score score "
     "--features age,sex,race --metric accuracy --metric tfma:AUC": TFMA,
@@ -130,11 +121,11 @@ def run_pages(folder):
             (place / shared).symlink_to(ROOT / shared)
         lines = []
         for command in (one for own, block in runnable() if own == page for one in block):
-            lines += [f"echo {shlex.quote(f'+ {command}')}", command]
             said = exit_code(command)
-            lines += [
+            end = (
                 f'code=$?; [ $code = {said} ] || {{ echo "exit code $code, not {said}"; exit 1; }}'
-            ]
+            )
+            lines += [f"echo {shlex.quote(f'+ {command}')}", command, end]
         if subprocess.run(["bash", "-c", "\n".join(lines)], cwd=place, check=False).returncode:
             sys.exit(f"{page}: the last command above failed")
     served = re.search(r"`(slicebeam serve [^`]+)`", text_of(README))

@@ -229,8 +229,7 @@ async def _serve(first, port, port_file):
         part.replace(port_file)
     sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    ended, loop = asyncio.Event(), asyncio.get_running_loop()
 
     def watch():
         sys.stdin.buffer.read()

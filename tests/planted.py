@@ -19,9 +19,8 @@ class Planted:
     def place(self, document):
         for one in document["slices"]:
             terms = one["definition"]["predicate"]["all"]
-            if self.conditions == {
-                (term["field"], term["op"], term.get("value")) for term in terms
-            }:
+            found = {(term["field"], term["op"], term.get("value")) for term in terms}
+            if self.conditions == found:
                 ranks = {finding["slice_id"]: finding["rank"] for finding in document["findings"]}
                 return ranks.get(one["slice_id"])
         return None
@@ -39,8 +38,7 @@ def planted_triple(seed, rows, features, *, least=480, most=500, worse_values=0)
         columns[f"c{i}"] = np.array([f"v{code}" for code in range(values)])[codes[-1]]
     while True:
         chosen = rng.choice(len(codes), 3, replace=False).tolist()
-        row = int(rng.integers(rows))
-        inside = np.ones(rows, bool)
+        row, inside = int(rng.integers(rows)), np.ones(rows, bool)
         for feature in chosen:
             inside &= codes[feature] == codes[feature][row]
         n = int(inside.sum())
@@ -52,5 +50,4 @@ def planted_triple(seed, rows, features, *, least=480, most=500, worse_values=0)
         worse |= codes[feature] == 0
     wrong = rng.random(rows) < np.where(inside, 0.5, np.where(worse, 0.2, 0.1))
     columns["prediction"] = np.where(wrong, 1 - columns["label"], columns["label"])
-    conditions = frozenset((f"c{f}", "==", f"v{codes[f][row]}") for f in chosen)
-    return Planted(columns, conditions, n)
+    return Planted(columns, frozenset((f"c{f}", "==", f"v{codes[f][row]}") for f in chosen), n)

@@ -21,12 +21,7 @@ from slicebeam.pipelines.changelist.reading import (
     read_search,
     read_table,
 )
-from slicebeam.transforms.storage.object_stores import (
-    NoObjectError,
-    ObjectFacts,
-    VersionConflictError,
-    folder_facts,
-)
+from slicebeam.transforms.storage import object_stores as stores
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
 
@@ -159,9 +154,8 @@ class MemoryStore:
         self._one_at_a_time = threading.Lock()
 
     def _facts(self, key):
-        found = self.objects[key]
-        now = datetime.now(timezone.utc)
-        return ObjectFacts(key, len(found.content), found.version, now, found.metadata)
+        found, now = self.objects[key], datetime.now(timezone.utc)
+        return stores.ObjectFacts(key, len(found.content), found.version, now, found.metadata)
 
     def facts(self, bucket, key):
         self.struck(f"facts {key}")
@@ -170,17 +164,16 @@ class MemoryStore:
     def read(self, bucket, key, begin=0, end=None):
         self.struck(f"read {key}")
         if key not in self.objects:
-            raise NoObjectError(key)
+            raise stores.NoObjectError(key)
         return self.objects[key].content[begin:end]
 
     def listed(self, bucket, prefix, *, deep):
         self.struck(f"list {prefix}")
         # As it is now, whatever others do meanwhile.
-        found = [self._facts(key) for key in sorted(self.objects) if key.startswith(prefix)]
-        for one in found:
+        for one in [self._facts(key) for key in sorted(self.objects) if key.startswith(prefix)]:
             rest = one.key.removeprefix(prefix)
             is_below = "/" in rest and not deep
-            yield folder_facts(prefix + rest.partition("/")[0] + "/") if is_below else one
+            yield stores.folder_facts(prefix + rest.partition("/")[0] + "/") if is_below else one
 
     def write(self, bucket, key, stream, metadata=None, *, expected=None, is_new=False):
         self.struck(f"write {key}")
@@ -189,7 +182,7 @@ class MemoryStore:
         with self._one_at_a_time:
             found = self.objects.get(key)
             if (is_new and found) or (expected and (not found or found.version != expected)):
-                raise VersionConflictError(key)
+                raise stores.VersionConflictError(key)
             self._written += 1
             # Of S3 the same content has the same mark.
             digest = hashlib.md5(content, usedforsecurity=False).hexdigest()

@@ -15,9 +15,8 @@ def mid_p(sums, total):
     """Upper and lower mid-p of a sum among all of them."""
     same = np.isclose(sums, total, rtol=1e-9, atol=1e-12)
     half = same.mean() / 2
-    return float((~same & (sums > total)).mean() + half), float(
-        (~same & (sums < total)).mean() + half
-    )
+    above, below = (~same & (sums > total)).mean(), (~same & (sums < total)).mean()
+    return float(above + half), float(below + half)
 
 
 def saddle_point(values, n, total):

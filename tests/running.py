@@ -41,10 +41,8 @@ class Found:
 
     def names(self):
         """The oracle's name of each singleton, by its JSON."""
-        every = [
-            (name, at, one) for name, of in self.domains().items() for at, one in enumerate(of)
-        ]
-        return {json.dumps(one["all"][0], sort_keys=True): (name, at) for name, at, one in every}
+        flat = [(name, at, one) for name, of in self.domains().items() for at, one in enumerate(of)]
+        return {json.dumps(one["all"][0], sort_keys=True): (name, at) for name, at, one in flat}
 
     def conjunctions(self, rows=None):
         """The slice of each row of the table, as the oracle names it."""
@@ -73,6 +71,10 @@ class Found:
         return document
 
 
+class Killed(BaseException):
+    """The process is gone: nothing that the product knows of."""
+
+
 def as_options(options):
     """Options as the command line has them: a single file stands for a list, and paths are text."""
     files = options["data"] if isinstance(options["data"], (tuple, list)) else (options["data"],)
@@ -88,14 +90,13 @@ def search(output, *, resume=False, **options):
 
 
 def search_noting_ids(output, rows, **options):
-    ids = np.zeros(rows, np.uint64)
-    drawn = Tables._drawn
+    ids, add = np.zeros(rows, np.uint64), Tables.add
 
     def noting(tables, block):
         ids[block.positions.astype(np.int64)] = block.ids
-        return drawn(tables, block)
+        return add(tables, block)
 
-    with mock.patch.object(Tables, "_drawn", noting):
+    with mock.patch.object(Tables, "add", noting):
         found = search(output, **options)
     assert np.unique(ids).size == rows
     return found, ids
@@ -151,8 +152,7 @@ def rows_of(found, frame):
 
 def refused(arguments, capsys, *, folder, code=2):
     """Run the command, which must fail in a line or two; in what it says the folder is ``DIR``."""
-    found = run(arguments)
-    printed = capsys.readouterr()
+    found, printed = run(arguments), capsys.readouterr()
     assert found == code, printed.err
     assert printed.out == ""
     assert "Traceback" not in printed.err

@@ -15,8 +15,7 @@ from tests.oracles import shift_oracle
 ROLES = ("--label", "label", "--old-prediction", "old")
 REPLAYED = (*ROLES, "--replay-prediction", "new")
 METHODS = ("plus", "masa", "proportional")
-Z = stats.norm.isf(0.025)
-NEAR = {"rel": 1e-9, "abs": 1e-9}
+Z, NEAR = stats.norm.isf(0.025), {"rel": 1e-9, "abs": 1e-9}
 
 
 def made(rows=600, seed=1, labels=3, churn=0.15):
@@ -113,8 +112,7 @@ def within_shares(estimate, share):
 
 def bound_of(direct):
     """The stopping rule's bound, as it is documented."""
-    z = stats.norm.ppf(0.95)
-    spread = 2 * (direct.variance**2).sum()
+    z, spread = stats.norm.ppf(0.95), 2 * (direct.variance**2).sum()
     degrees = max(0.5, direct.loss**2 / spread) if spread else 0.5
     scale = direct.loss + z * direct.loss_error + z**2 * direct.loss_unseen
     return float(np.sqrt(scale * stats.chi2.ppf(0.95, degrees) / degrees))
@@ -128,8 +126,7 @@ def check_every_number(found, frame, method, difficulty, seed):
     assert [one["label"] for one in told["strata"]] == rows
     sizes = stratum.value_counts(sort=False).sort_index().tolist()
     assert [one["size"] for one in told["strata"]] == sizes
-    assert told["labels"] == sorted(set(rows))
-    assert sum(calls) == told["cost"]["calls"]
+    assert (told["labels"], sum(calls)) == (sorted(set(rows)), told["cost"]["calls"])
     whole, asked = oracle_pool(frame, stratum, rows), asked_items(stratum, calls, seed)
     reliance = shift_oracle.reliance(whole, asked) if method == "plus" else None
     direct = shift_oracle.estimate(whole, asked, reliance or 0.0)
@@ -138,10 +135,8 @@ def check_every_number(found, frame, method, difficulty, seed):
         direct.accuracy_variance = shift_oracle.starved_variance(whole, asked)
     assert told.get("reliance") == (None if reliance is None else pytest.approx(reliance))
     none = int(sum(whole.new[item] == whole.shape[1] - 1 for item in asked))
-    assert told["cost"]["no_result"] == none
-    assert (None in told["predictions"]) == (none > 0)
-    width = len(told["predictions"])
-    old = matrix(frame, "old", told)
+    assert (told["cost"]["no_result"], None in told["predictions"]) == (none, none > 0)
+    width, old = len(told["predictions"]), matrix(frame, "old", told)
     share = old.sum(axis=1, keepdims=True)
     new = within_shares(direct.matrix, share)
     errors = np.sqrt(direct.variance + 3 * direct.unseen[:, None] ** 2)
@@ -171,8 +166,7 @@ def check_every_number(found, frame, method, difficulty, seed):
         assert one["shift"]["value"] == told["shift"][i][j]
     was = (frame["label"] == frame["old"]).mean()
     variance = direct.accuracy_variance if direct.accuracy_variance > 1e-12 else unseen
-    half = Z * math.sqrt(variance)
-    now = min(max(direct.accuracy, 0), 1)
+    half, now = Z * math.sqrt(variance), min(max(direct.accuracy, 0), 1)
     after, delta = change["after"], change["delta"]
     assert (change["before"]["value"], after["value"]) == pytest.approx((was, now))
     bounds = (max(direct.accuracy - half, 0), min(direct.accuracy + half, 1))

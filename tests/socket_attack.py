@@ -103,8 +103,7 @@ def enters(network):
 def main():
     task = json.load(sys.stdin)
     # What these load, they load now: the other user may be unable to read the packages.
-    server = grpc.server(ThreadPoolExecutor(4))
-    control = Control()
+    server, control = grpc.server(ThreadPoolExecutor(4)), Control()
     beam_fn_api_pb2_grpc.add_BeamFnControlServicer_to_server(control, server)
     at = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     server.start()
@@ -119,11 +118,9 @@ def main():
         told[address] = {"connects": connects(address)}
         if told[address]["connects"]:
             with grpc.insecure_channel(target(address)) as channel:
-                own = {
-                    "reads": reads(channel, task["file"]),
-                    "starts": starts(channel, control, at),
-                }
-                told[address] |= {**own, "takes_jobs": takes_jobs(channel)}
+                told[address]["reads"] = reads(channel, task["file"])
+                told[address]["starts"] = starts(channel, control, at)
+                told[address]["takes_jobs"] = takes_jobs(channel)
     for network in task["networks"]:
         told[network] = {"connects": enters(network)}
     sys.stdout.write(json.dumps(told))

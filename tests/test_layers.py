@@ -12,8 +12,6 @@ import runpy
 from dataclasses import dataclass
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 PACKAGE = "slicebeam"
 ARCHITECTURE = runpy.run_path(str(ROOT / "docs" / "architecture_page.py"))
@@ -44,8 +42,7 @@ def modules(root, folders):
 
 def arrows(root, folders):
     """All imports of one module of the package by another."""
-    files = modules(root, folders)
-    found = set()
+    files, found = modules(root, folders), set()
     for file in files.values():
         for node in ast.walk(ast.parse((root / file).read_text("utf-8"))):
             if isinstance(node, ast.Import):
@@ -78,10 +75,8 @@ def upward(found, order):
         homeless = [name for name in (source, target) if name not in rank]
         wrong += [f"{arrow}: {name} has no place in ORDER; give it one" for name in homeless]
         if source in rank and target in rank and rank[target] > rank[source]:
-            wrong.append(
-                f"{arrow}: {source} lies below {target} and must not know it; move what it needs to "
-                f"{source} or below, or {arrow.source} to {target}"
-            )
+            said = f"{source} lies below {target} and must not know it; move what it needs to"
+            wrong.append(f"{arrow}: {said} {source} or below, or {arrow.source} to {target}")
     return wrong
 
 
@@ -102,29 +97,19 @@ def circles(found):
             way = [came[first.source]]
             while way[-1] is not first:
                 way.append(came[way[-1].source])
-            told.setdefault(
-                frozenset(arrow.source for arrow in way),
-                f"{', '.join(map(str, reversed(way)))}: a circle; move what both need to a module "
-                "that imports neither",
-            )
+            remedy = "a circle; move what both need to a module that imports neither"
+            key = frozenset(arrow.source for arrow in way)
+            told.setdefault(key, f"{', '.join(map(str, reversed(way)))}: {remedy}")
     return list(told.values())
 
 
 FOLDERS = {name.split("/")[0] for name in ORDER}
 
 
-@pytest.fixture(scope="module")
-def found():
-    return arrows(ROOT, FOLDERS)
-
-
-def test_each_folder_imports_only_from_those_before_it(found):
+def test_each_folder_imports_only_from_those_before_it_and_nothing_in_a_circle():
+    found = arrows(ROOT, FOLDERS)
     assert len(found) > 1000
-    assert upward(found, ORDER) == []
-
-
-def test_no_modules_import_each_other_in_a_circle(found):
-    assert circles(found) == []
+    assert (upward(found, ORDER), circles(found)) == ([], [])
 
 
 def test_the_order_names_what_there_is():
@@ -153,9 +138,8 @@ def test_wrong_arrows_are_named_with_file_and_line(tmp_path):
     (tmp_path / "high").mkdir()
     text = "def f() -> None:\n    from slicebeam.high import b\n\n    b.g()\n"
     (tmp_path / "low" / "a.py").write_text(text)
-    (tmp_path / "high" / "b.py").write_text(
-        "from typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n    from slicebeam.low.a import f\n"
-    )
+    text = "import typing\n\nif typing.TYPE_CHECKING:\n    from slicebeam.low.a import f\n"
+    (tmp_path / "high" / "b.py").write_text(text)
     found = arrows(tmp_path, {"low", "high"})
     assert list(map(str, found)) == ["high/b.py:4 -> low/a.py", "low/a.py:2 -> high/b.py"]
     (wrong,) = upward(found, ("low", "high"))
@@ -203,3 +187,23 @@ def test_the_page_of_the_architecture_names_what_there_is():
     named = re.findall(r"(?:metrics|transforms|pipelines)/[\w/]+(?:\.py)?", figure)
     assert len(named) > 20
     assert [name for name in named if not (ROOT / name).exists()] == []
+
+
+def has_logic(path):
+    nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+    return any(isinstance(node, ast.FunctionDef) for node in nodes)
+
+
+def test_a_module_with_logic_has_tests_of_its_name():
+    """Of what others stand on; commands are tested by what they do."""
+    paths = [path for layer in ("metrics", "transforms") for path in (ROOT / layer).rglob("*.py")]
+    modules_with_logic = [
+        path.relative_to(ROOT) for path in paths if path.name != "__init__.py" and has_logic(path)
+    ]
+    assert len(modules_with_logic) > 80
+    missing = [
+        path.as_posix()
+        for path in modules_with_logic
+        if not (ROOT / "tests" / path.parent / f"test_{path.name}").is_file()
+    ]
+    assert missing == [], "name the module of tests after the module that it tests"

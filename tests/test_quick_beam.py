@@ -34,18 +34,16 @@ def test_states_are_those_of_the_class_or_of_the_function_that_was_given():
     for one in (Stateful(), beam.DoFn(), given, beam.core.CallableWrapperDoFn(len)):
         for _ in range(2):
             assert userstate.get_dofn_specs(one) == quick_beam._specs_of(one)
-    assert (
-        userstate.get_dofn_specs(Stateful()) == userstate.get_dofn_specs(given) == ({SEEN}, set())
-    )
+    specs = userstate.get_dofn_specs
+    assert specs(Stateful()) == specs(given) == ({SEEN}, set())
 
 
 def test_views_share_their_values_and_are_not_sent():
     options = PipelineOptions(["--direct_num_workers=3"])
     assert options.view_as(DirectOptions).direct_num_workers == 3
     options.view_as(SetupOptions).view_as(StandardOptions).streaming = True
-    assert options.view_as(StandardOptions) is options.view_as(DirectOptions).view_as(
-        StandardOptions
-    )
+    direct = options.view_as(DirectOptions)
+    assert options.view_as(StandardOptions) is direct.view_as(StandardOptions)
     for one in (options, pickle.loads(pickle.dumps(options))):
         assert one.view_as(StandardOptions).streaming
         assert one.view_as(DirectOptions).direct_num_workers == 3

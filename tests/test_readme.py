@@ -13,29 +13,15 @@ from pathlib import Path
 import pytest
 
 from slicebeam.pipelines.cli import run
-from tests.page_commands import (
-    FENCE,
-    NOT_RUN,
-    PAGES,
-    PROGRAMS,
-    README,
-    ROOT,
-    TRAINING,
-    TUTORIAL,
-    blocks,
-    exit_code,
-    reason,
-    runnable,
-    text_of,
-)
+from tests import page_commands as pc
+from tests.page_commands import PAGES, README, ROOT, TRAINING, TUTORIAL, blocks, runnable, text_of
+
+# `python tests/page_commands.py` runs those of the first two pages, with what a user installs.
+OF_OTHER_PAGES = [one for one in runnable() if one[0] not in (README, TUTORIAL)]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("page", "commands"),
-    # `python tests/page_commands.py` runs those of the first two pages, with what a user installs.
-    [one for one in runnable() if one[0] not in (README, TUTORIAL)],
-)
+@pytest.mark.parametrize(("page", "commands"), OF_OTHER_PAGES)
 def test_commands_work_as_pasted(page, commands, tmp_path, monkeypatch, capsys):
     """The commands of a block, one after another; a comment gives an exit code that is not 0."""
     monkeypatch.setenv("COLUMNS", "118")
@@ -47,9 +33,8 @@ def test_commands_work_as_pasted(page, commands, tmp_path, monkeypatch, capsys):
             _run(command, stack, monkeypatch)
     if page == TRAINING:
         # The shares depend on the version of scikit-learn, what is fixed and broken does not.
-        shown = {
-            one for block in blocks("text") if block.page == page for one in _topics(block.text)
-        }
+        texts = [block.text for block in blocks("text") if block.page == page]
+        shown = set().union(*map(_topics, texts))
         assert len(shown) > 10
         assert shown <= _topics(capsys.readouterr().out)
 
@@ -77,21 +62,23 @@ def _run(command, stack, monkeypatch):
         runpy.run_path(arguments[0], run_name="__main__")
     else:
         assert program == "slicebeam", f"no test knows how to run {command!r}: see NOT_RUN"
-        assert run(arguments) == exit_code(command)
+        assert run(arguments) == pc.exit_code(command)
         # What only looks ahead publishes nothing.
         looks = {"--dry-run", "--plan", "--repeat"} & set(arguments)
-        if "--output" in arguments and not looks and exit_code(command) < 2:
+        if "--output" in arguments and not looks and pc.exit_code(command) < 2:
             assert (Path(arguments[arguments.index("--output") + 1]) / "changelist.json").exists()
 
 
 def test_every_command_is_run_or_listed():
     """Blocks without a language hold commands that are not run; each has a reason, none is stale."""
     skipped = [one for block in blocks("", "sh", "console", "shell") for one in block.commands()]
-    ours = [one for one in skipped if one.removeprefix("PYTHONPATH=. ").split()[0] in PROGRAMS]
-    unlisted = [one for one in ours if reason(one) is None]
+    ours = [one for one in skipped if one.removeprefix("PYTHONPATH=. ").split()[0] in pc.PROGRAMS]
+    unlisted = [one for one in ours if pc.reason(one) is None]
     assert unlisted == [], "mark the block as bash, or add the command to NOT_RUN with its reason"
     commands = [one for block in blocks("bash") for one in block.commands()] + skipped
-    assert [begin for begin in NOT_RUN if not any(one.startswith(begin) for one in commands)] == []
+    assert [
+        begin for begin in pc.NOT_RUN if not any(one.startswith(begin) for one in commands)
+    ] == []
 
 
 def test_every_page_begins_with_what_it_gives():
@@ -111,19 +98,24 @@ def test_what_pages_name_is_there():
     for page in PAGES:
         text = re.sub(r"<!--.*?-->", "", text_of(page), flags=re.DOTALL)
         spans = re.findall(r"`([^`\n]+)`", text)
-        blocks = [block for language, block in FENCE.findall(text) if language != "text"]
+        blocks = [block for language, block in pc.FENCE.findall(text) if language != "text"]
         names = set(named.findall("\n".join([*spans, *blocks])))
         # SECURITY.md names tests by their place in tests/.
         places = (ROOT, ROOT / "tests") if page == "SECURITY.md" else (ROOT,)
-        missing += [
-            f"{page}: {name}"
-            for name in names
-            if not any((place / name).exists() for place in places)
-        ]
+        gone = [one for one in names if not any((place / one).exists() for place in places)]
+        missing += [f"{page}: {name}" for name in gone]
         links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text)
         folder = (ROOT / page).parent
         missing += [f"{page}: {link}" for link in links if not (folder / link).exists()]
     assert missing == []
+
+
+def _arguments(page, flag, output):
+    """Those of the first command of a page that has a flag, with another output."""
+    commands = (one for block in blocks("bash") if block.page == page for one in block.commands())
+    arguments = shlex.split(next(one for one in commands if flag in one))[1:]
+    arguments[arguments.index("--output") + 1] = str(output)
+    return arguments
 
 
 def test_the_calls_that_the_page_reports(tmp_path, monkeypatch):
@@ -132,16 +124,7 @@ def test_the_calls_that_the_page_reports(tmp_path, monkeypatch):
     page = "docs/how-to/shift.md"
     shown = re.search(r"([\d,]+) of 15,339 faces", text_of(page))
     assert shown is not None
-    command = next(
-        one
-        for block in blocks("bash")
-        if block.page == page
-        for one in block.commands()
-        if "--target-error" in one
-    )
-    arguments = shlex.split(command)[1:]
-    arguments[arguments.index("--output") + 1] = str(tmp_path)
-    assert run([*arguments, "--quiet"]) == 0
+    assert run([*_arguments(page, "--target-error", tmp_path), "--quiet"]) == 0
     calls = json.loads((tmp_path / "changelist.json").read_text())["shift"]["cost"]["calls"]
     assert shown[1] == f"{calls:,}"
 
@@ -226,15 +209,9 @@ def test_the_tutorial_shows_what_the_demo_prints(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.slow
 def test_the_tutorial_shows_what_explain_prints(tmp_path, monkeypatch, capsys):
-    commands = (
-        one for block in blocks("bash") if block.page == TUTORIAL for one in block.commands()
-    )
-    command = next(one for one in commands if "--explain" in one)
     monkeypatch.setenv("COLUMNS", "160")
-    arguments = shlex.split(command)[1:]
-    arguments[arguments.index("--output") + 1] = str(tmp_path)
     monkeypatch.chdir(ROOT)
-    assert run(arguments) == 0
+    assert run(_arguments(TUTORIAL, "--explain", tmp_path)) == 0
     printed = set(_words(capsys.readouterr().out.splitlines()))
     (block,) = (one for one in blocks("text") if one.page == TUTORIAL and "lower tail" in one.text)
     assert [line for line in _words(block.text.splitlines()) if line not in printed] == []
@@ -244,8 +221,7 @@ def test_the_tutorial_shows_what_explain_prints(tmp_path, monkeypatch, capsys):
 def test_the_picture_is_what_the_demo_prints():
     """Line by line; run ``python docs/pictures/demo.py`` where the output has changed."""
     script = runpy.run_path(str(ROOT / "docs" / "pictures" / "demo.py"))
-    rows = {}
-    svg = script["PICTURE"].read_text("utf-8")
+    rows, svg = {}, script["PICTURE"].read_text("utf-8")
     matrix = svg[svg.rindex('<g class="demo-matrix">') :]
     for y, text in re.findall(r'<text [^>]*y="([\d.]+)"[^>]*>(.*?)</text>', matrix, re.DOTALL):
         rows[float(y)] = rows.get(float(y), "") + " " + html.unescape(text)

@@ -14,8 +14,8 @@ import numpy as np
 from scipy.special import expit, logit, ndtr
 
 from slicebeam.metrics.significance.count_tests import deviance, mcnemar_mid_p
+from slicebeam.metrics.significance.outcome_codes import select_tail
 from slicebeam.metrics.significance.permutation import SMALLEST_P
-from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

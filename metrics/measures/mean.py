@@ -13,8 +13,7 @@ from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.metric import ROUNDING, Metric, Movement, Needs, Slices, Target, ratio
 from slicebeam.metrics.significance import count_tests, hall, random_subset, student_law
 from slicebeam.metrics.significance.hall import Moments
-from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
-from slicebeam.metrics.significance.tails import select_tail
+from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable

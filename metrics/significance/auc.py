@@ -16,7 +16,7 @@ from scipy.special import betainc, betaincc, stdtrit
 
 from slicebeam.metrics.arrays import floats
 from slicebeam.metrics.intervals.intervals import bisect, normal_quantile
-from slicebeam.metrics.significance.tails import select_tail
+from slicebeam.metrics.significance.outcome_codes import select_tail
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from scipy.special import gammaln, logit, ndtr
 
 from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 from slicebeam.metrics.significance.count_tests import NEAR_MEAN, corrected_root
-from slicebeam.metrics.significance.tails import select_tail
+from slicebeam.metrics.significance.outcome_codes import select_tail
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

@@ -15,7 +15,7 @@ import numpy as np
 from scipy.special import betainc, betaincc, gammaln, ndtr, xlog1py, xlogy
 
 from slicebeam.metrics.arrays import floats
-from slicebeam.metrics.significance.tails import select_tail
+from slicebeam.metrics.significance.outcome_codes import select_tail
 
 if TYPE_CHECKING:
     from collections.abc import Callable

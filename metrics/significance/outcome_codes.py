@@ -1,4 +1,4 @@
-"""The outcome of a test of many slices: p-values, by which test, and why a slice has none."""
+"""The outcome of a test of many slices: p-values of a tail, by which test, and why a slice has none."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from slicebeam.metrics.arrays import FloatArray
+    from slicebeam.metrics.kinds import Tail
 
 # Fewer examples in a denominator say nothing that holds.
 LEAST_DENOMINATOR = 10
@@ -88,3 +89,14 @@ class Tested(NamedTuple):
         untested = reasons != 0
         methods = np.where(untested, 0, method).astype(np.int8)
         return cls(np.where(untested, 1.0, p), reasons.astype(np.int8), methods)
+
+
+def select_tail(upper: FloatArray, lower: FloatArray, tail: Tail) -> FloatArray:
+    """Return upper, lower or min(1, 2·min(upper, lower)) of one-sided p-values."""
+    if tail == "upper":
+        return upper
+    if tail == "lower":
+        return lower
+    if tail == "both":
+        return np.minimum(1.0, 2.0 * np.minimum(upper, lower))
+    raise ValueError(f"unknown tail {tail!r}: use 'upper', 'lower' or 'both'")

@@ -17,8 +17,7 @@ from scipy.special import gammainc, gammaincc, ndtr
 from slicebeam.metrics.arrays import FloatArray, IntArray, floats
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.significance.count_tests import deviance
-from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
-from slicebeam.metrics.significance.tails import select_tail
+from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

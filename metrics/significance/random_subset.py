@@ -19,7 +19,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri_exp
 
 from slicebeam.metrics.significance import count_tests
-from slicebeam.metrics.significance.tails import select_tail
+from slicebeam.metrics.significance.outcome_codes import select_tail
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

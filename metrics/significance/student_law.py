@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from slicebeam.metrics.arrays import floats
-from slicebeam.metrics.significance.tails import select_tail
+from slicebeam.metrics.significance.outcome_codes import select_tail
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike

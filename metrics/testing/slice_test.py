@@ -20,8 +20,7 @@ from slicebeam.metrics.measures.mean import Mean, RootMean
 from slicebeam.metrics.metric import Metric, Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance import hall, margins
-from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
-from slicebeam.metrics.significance.tails import select_tail
+from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray

@@ -16,14 +16,14 @@ from slicebeam.pipelines.discovery.model import mixture_arrays, mixture_from
 from slicebeam.pipelines.prepare.shard_passes import pass_over
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.discovery.derive_columns import Clusters, cluster_field
-from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, one_thread
+from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
 from slicebeam.transforms.discovery.mixture_passes import (
     Project,
     SumForMixtures,
     SumForPca,
     shaping,
 )
-from slicebeam.transforms.encode.passes import RowGroup, read_found, write_found
+from slicebeam.transforms.encode.passes import RowGroup, one_thread, read_found, write_found
 from slicebeam.transforms.storage.storage import holds, matching
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from slicebeam.transforms.count.finding_passes import (
     added_groups,
     without_buckets,
 )
-from slicebeam.transforms.discovery.embeddings import one_thread
+from slicebeam.transforms.encode.passes import one_thread
 from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.storage import storage_path
 

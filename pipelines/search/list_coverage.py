@@ -12,8 +12,7 @@ from slicebeam.pipelines.changelist.parts import SliceCoverage
 from slicebeam.pipelines.prepare.shard_passes import pass_over_shards
 from slicebeam.pipelines.search.finding_terms import explained_variance
 from slicebeam.pipelines.search.results import finite
-from slicebeam.transforms.count.finding_passes import without_buckets
-from slicebeam.transforms.discovery.describe_slices import CountOverlaps
+from slicebeam.transforms.count.finding_passes import CountOverlaps, without_buckets
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:

@@ -57,8 +57,7 @@ def absent(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    place = tmp_path_factory.mktemp("base")
-    everything = table()
+    place, everything = tmp_path_factory.mktemp("base"), table()
     pq.write_table(everything, place / "data.parquet")
     flat = everything.drop_columns(
         [

@@ -47,8 +47,7 @@ CASES = {
 
 
 def stored(folder, table, kind):
-    at = table.schema.get_field_index("z")
-    z = embeddings(table)
+    at, z = table.schema.get_field_index("z"), embeddings(table)
     if kind == "JSON Lines":
         path = folder / "data.jsonl"
         path.write_text("".join(json.dumps(row) + "\n" for row in table.to_pylist()), "utf-8")
@@ -132,7 +131,7 @@ class World:
         how = {"zero_one": self.is_zero_one, "loss_weight": self.loss_weight}
         x = self.x[self.shaping]
         return {
-            f"cluster@{K}": oracle.fitted(x, told, K, SEED, **how) for K in self.case.components
+            f"cluster@{k}": oracle.fitted(x, told, k, SEED, **how) for k in self.case.components
         }
 
     @cached_property

@@ -251,8 +251,7 @@ def frame():
     text = [f"{one} {rng.choice(WORDS[one])} thing" for one in color]
     label = rng.integers(0, 2, n)
     wrong = rng.random(n) < np.where(shop == "B", np.where(color == "red", 0.9, 0.4), 0.05)
-    size = rng.integers(1, 100, n)
-    prediction = np.where(wrong, 1 - label, label)
+    size, prediction = rng.integers(1, 100, n), np.where(wrong, 1 - label, label)
     columns = {"shop": shop, "size": size, "text": text, "label": label, "prediction": prediction}
     return pd.DataFrame({"id": np.arange(n) + 10_000, **columns})
 
@@ -273,8 +272,7 @@ def found(frame, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def kept(frame, found):
-    kept = frame[frame["shop"] == "B"]
-    document = read(found / "discover").document
+    kept, document = frame[frame["shop"] == "B"], read(found / "discover").document
     within = document["dataset"]["within"]
     assert (document["dataset"]["n"], within["n"], within["of"]) == (len(kept), len(kept), 3000)
     return kept

@@ -131,15 +131,11 @@ def folder(tmp_path_factory):
     label = rng.integers(0, 2, rows)
     place = rng.choice(["Bonn; Rhein", "Kiel, Ost", "a\tb"], rows)
     wrong = rng.random(rows) < np.where(place == "Kiel, Ost", 0.5, 0.1)
-    frame = pd.DataFrame(
-        {
-            "place": place,
-            "size": rng.normal(size=rows).round(2),
-            "day": rng.choice(["2026-01-02", "2026-01-03"], rows),
-            "label": label,
-            "pred": np.where(wrong, 1 - label, label),
-        }
-    )
+    frame = pd.DataFrame({
+        "place": place, "size": rng.normal(size=rows).round(2),
+        "day": rng.choice(["2026-01-02", "2026-01-03"], rows), "label": label,
+        "pred": np.where(wrong, 1 - label, label),
+    })  # fmt: skip
     path = tmp_path_factory.mktemp("signs")
     for name, sign in (("comma", ","), ("semicolon", ";"), ("tab", "\t")):
         frame.to_csv(path / f"{name}.csv", index=False, sep=sign)

@@ -178,13 +178,10 @@ def errors(p):
     def of(some):
         y, guess = some["price"], some[p].astype(float)
         return {
-            "mse": sk.mean_squared_error(y, guess),
-            "mae": sk.mean_absolute_error(y, guess),
-            "rmse": sk.root_mean_squared_error(y, guess),
-            "bias": (guess - y).mean(),
-            "mean:rent": some["rent"].mean(),
-            "mean:price": y.mean(),
-        }
+            "mse": sk.mean_squared_error(y, guess), "mae": sk.mean_absolute_error(y, guess),
+            "rmse": sk.root_mean_squared_error(y, guess), "bias": (guess - y).mean(),
+            "mean:rent": some["rent"].mean(), "mean:price": y.mean(),
+        }  # fmt: skip
 
     return of
 

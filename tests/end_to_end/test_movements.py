@@ -44,11 +44,9 @@ def expected(change, weights):
     return sigma, int((change > 0).sum()), int((change < 0).sum()), int(change.notna().sum())
 
 
-@pytest.mark.parametrize(
-    ("roles", "weight"),
-    [(INCOME, None), (INCOME, "fnlwgt"), (LEXICONS, None)],
-    ids=["income", "weighted", "lexicons"],
-)
+@pytest.mark.parametrize(("roles", "weight"), [
+    (INCOME, None), (INCOME, "fnlwgt"), (LEXICONS, None),
+], ids=["income", "weighted", "lexicons"])  # fmt: skip
 def test_movements_are_those_of_pandas(roles, weight, tmp_path):
     frame = pd.read_parquet(roles["data"][0])
     frame = frame.astype({name: float for name in frame if name.startswith("score")})

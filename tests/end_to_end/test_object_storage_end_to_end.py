@@ -222,12 +222,11 @@ def test_data_that_changed_since_the_run_began(bucket, data, stopped, adult, cap
 
 @SLOW
 @own_stores
-@pytest.mark.parametrize(
-    ("moment", "prefix", "codes"),
-    [("iteration-1", "out/_work", (3,)), ("domains.json", "data/adult.parquet", (2, 3))],
-    ids=["work folder", "data"],
-)
-def test_what_is_deleted_during_the_run_is_named(
+@pytest.mark.parametrize(("moment", "prefix", "codes"), [
+    ("iteration-1", "out/_work", (3,)),
+    ("domains.json", "data/adult.parquet", (2, 3)),
+], ids=["work folder", "data"])  # fmt: skip
+def test_what_is_deleted_during_a_run_is_named(
     commands, bucket, data, proxy, moment, prefix, codes
 ):
     gate = proxy.add(Fault("gate", method="PUT|POST", path=f"_work.*{moment}", times=1))

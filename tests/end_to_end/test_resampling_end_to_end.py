@@ -188,8 +188,7 @@ GROUPS = (
 
 @pytest.fixture(scope="module")
 def grouped(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("groups")
-    frame = grouped_examples()
+    folder, frame = tmp_path_factory.mktemp("groups"), grouped_examples()
     frame.to_parquet(folder / "data.parquet")
     found = search(folder / "out", data=folder / "data.parquet", **GROUPS)
     return frame, folder / "data.parquet", found

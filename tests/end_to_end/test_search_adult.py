@@ -45,8 +45,7 @@ def _mask(masks, conjunction):
 @pytest.mark.parametrize("every_nth", [9, slow(1)])
 def test_rows_say_what_pandas_says(overall, adult, masks, every_nth):
     right = (adult["income"] == adult["prediction"]).to_numpy()
-    every = np.count_nonzero(right)
-    of = overall.table["metric"]
+    every, of = np.count_nonzero(right), overall.table["metric"]
     rows, other = (overall.table[of == m].iloc[::every_nth] for m in ("accuracy", "error_rate"))
     for row, conjunction in zip(rows.itertuples(), overall.conjunctions(rows), strict=True):
         held = _mask(masks, conjunction)

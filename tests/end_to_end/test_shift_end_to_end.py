@@ -92,10 +92,9 @@ def test_a_target_error_stops_early_or_warns(tmp_path):
     assert "was spent before the target error was reached" in warning
 
 
-@pytest.mark.parametrize(
-    ("budget", "price", "calls", "spent"),
-    [("$1.5", 0.025, 60, 1.5), ("1.51 eur", 0.03, 50, 1.5), ("1GBP", 0, 600, 0.0)],
-)
+@pytest.mark.parametrize(("budget", "price", "calls", "spent"), [
+    ("$1.5", 0.025, 60, 1.5), ("1.51 eur", 0.03, 50, 1.5), ("1GBP", 0, 600, 0.0),
+])  # fmt: skip
 def test_a_budget_in_money(budget, price, calls, spent, pool, tmp_path):
     flags = ["--data", pool, *REPLAYED, "--budget", budget, "--price", price]
     cost = shift(tmp_path, *flags)["shift"]["cost"]

@@ -35,8 +35,7 @@ def warnings(found):
 
 @pytest.mark.parametrize(("ids", "test"), [("numbers", "bootstrap-rows"), ("texts", "auto")])
 def test_repeated_ids_are_noted(tmp_path, ids, test):
-    frame = examples()
-    number = np.arange(ROWS)
+    frame, number = examples(), np.arange(ROWS)
     number[[5, 90, 91]] = 400
     number[[7, 8]] = [70, 71]
     frame["id"] = number if ids == "numbers" else [f"é{one}" for one in number]
@@ -127,9 +126,6 @@ def test_an_index_with_a_name_is_a_column():
     assert {"side = left", "place = a"} <= set(slices_of(frame.set_axis(two, axis=0)))
     assert slices_of(frame.sample(frac=1, random_state=1)) == slices_of(frame)
     assert "side" not in indexed.columns
-
-
-def test_an_index_named_as_a_column_is_refused():
     frame = examples()
     frame.index.name = "place"
     refuses(InputError, "the index is named 'place', as a column is", slices_of, frame)

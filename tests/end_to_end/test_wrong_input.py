@@ -20,14 +20,10 @@ ROWS = 300
 
 def examples():
     rng = np.random.default_rng(0)
-    frame = pd.DataFrame(
-        {
-            "age": rng.integers(18, 80, ROWS),
-            "sex": rng.choice(["F", "M"], ROWS),
-            "label": rng.choice(["no", "yes"], ROWS),
-            "score": rng.random(ROWS),
-        }
-    )
+    frame = pd.DataFrame({
+        "age": rng.integers(18, 80, ROWS), "sex": rng.choice(["F", "M"], ROWS),
+        "label": rng.choice(["no", "yes"], ROWS), "score": rng.random(ROWS),
+    })  # fmt: skip
     frame["pred"] = np.where(rng.random(ROWS) < 0.8, frame["label"], "no")
     frame["one"] = (frame["label"] == "yes").astype(int)
     return frame
@@ -183,8 +179,7 @@ def test_files_that_do_not_fit(folder, refuse):
     pq.write_table(table.drop_columns(["n"]), folder / "b.parquet")
     begins = "DIR/b.parquet: column 'n' is missing, which DIR/a.parquet has"
     assert refuse(data="[ab].parquet").startswith(begins)
-    other = table.set_column(0, "n", pa.array([[True], [False]]))
-    pq.write_table(other, folder / "b.parquet")
+    pq.write_table(table.set_column(0, "n", pa.array([[True], [False]])), folder / "b.parquet")
     assert "column 'n' is int64 in DIR/a.parquet but list<" in refuse(data="[ab].parquet")
     twice = pa.table([*table.columns, table["n"]], names=[*table.column_names, "n"])
     pq.write_table(twice, folder / "b.parquet")

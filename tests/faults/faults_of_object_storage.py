@@ -41,8 +41,7 @@ class Place:
         return {**environment, "SLICEBEAM_STORAGE_TIMEOUT": "5"}
 
     def published(self, bench):
-        folder = bench.place()
-        every = self.bucket.keys()
+        folder, every = bench.place(), self.bucket.keys()
         for key in every:
             (folder / key.removeprefix("out/").replace("/", "-")).write_bytes(self.bucket.read(key))
         return folder

@@ -212,8 +212,7 @@ def input_damaged(bench, number):
 
 @contextmanager
 def small_disk(bench, kilobytes):
-    place = bench.place()
-    options = f"size={kilobytes}k,mode=777"
+    place, options = bench.place(), f"size={kilobytes}k,mode=777"
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)], check=True)
     try:
         yield place

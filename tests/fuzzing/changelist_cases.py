@@ -114,6 +114,7 @@ def base(*, odd_types):
             os.chdir(before)
 
 
+DATA = ("--data", "{folder}/data.parquet", "--label", "label", "--prediction", "pred")
 # What takes a document, with the part that it reads of it.
 _USES = {"domains": ("dataset", "domains"), "since": ("slices",), "check": ("slices",)}
 _USES |= {"run": ("provenance", "config")}
@@ -135,8 +136,7 @@ def cases():
 def _cases(draw, bases):
     data, document = draw(st.sampled_from(bases))
     use = draw(pick(*words("domains domains domains domains since check check check run run")))
-    tree = json.loads(document)
-    times = draw(pick(0, 1, 1, 1, 1, 2, 3))
+    tree, times = json.loads(document), draw(pick(0, 1, 1, 1, 1, 2, 3))
     for _ in range(times):
         change(draw, tree if draw(chance(15)) else _part(tree, use))
     content = text(tree).encode("utf-8", "surrogatepass")
@@ -146,10 +146,7 @@ def _cases(draw, bases):
     arguments = {
         "domains": [*search, "--domains", "{folder}/given.json"],
         "since": [*search, "--since", "{folder}/given.json"],
-        "check": [
-            *("check", "--data", "{folder}/data.parquet", "--label", "label"),
-            *("--prediction", "pred", "--changelist", "{folder}/given.json"),
-        ],
+        "check": ["check", *DATA, "--changelist", "{folder}/given.json"],
         "run": ["run", "{folder}/given.json"],
     }[use]
 
@@ -232,10 +229,8 @@ def _check_domains(found, published):
 
 
 def _plain(condition):
-    kept = {
-        key: condition[key] for key in ("field", "op", "value") if condition.get(key) is not None
-    }
-    return json.dumps(kept)
+    told = {key: condition.get(key) for key in ("field", "op", "value")}
+    return json.dumps({key: value for key, value in told.items() if value is not None})
 
 
 def _conjunction(conditions):

@@ -19,20 +19,17 @@ TEXTS = (*words('x - -- é \udcff a,b " "a %s {0} \x1b[2J'), "", " ", "\n", "a" 
 COLUMNS = words("age hours job night day tags label pred agee Age score old")
 PATHS = (
     *words(". .. ~nobody-of-that-name/x ~ {folder}/data.parquet {folder}/data.parquet/x - \udcff"),
-    *words(
-        "{folder}/missing/x {folder}/é {folder}/[ {folder}/* {folder}/** {folder}/{date} {folder}"
-    ),
+    *words("{folder}/missing/x {folder}/é {folder}/[ {folder}/* {folder}/** {folder}/{date} {folder}"),
     *words("/dev/null /dev/null/x /proc/x file://{folder}/out ftp://host/x s3:// gs:// s3:///x"),
     *("http://x/y.csv", "file://", "{folder}/a\nb", "", " ", "{folder}/" + "x" * 300),
-)
+)  # fmt: skip
 _METRICS = (
     "precision recall f1 fpr fnr specificity balanced_accuracy mcc auc log_loss brier mse mae"
 )
 CHOICES = {
     "--metric": (
-        *words(
-            f"accuracy error_rate {_METRICS} bias prediction_rate label_rate mean:hours mean: ,"
-        ),
+        *words(f"accuracy error_rate {_METRICS} bias prediction_rate label_rate"),
+        *words("mean:hours mean: ,"),
         *words("fbeta:2 fbeta:0 fbeta:-1 fbeta:x fbeta:1e400 mean:job mean:agee f1_macro"),
         *words("recall_micro acuracy accuracy,f1"),
     ),
@@ -102,8 +99,7 @@ def cases(draw):
         given["--slices"] = "{folder}/slices.yaml"
     else:
         given = {"--date": draw(pick(*DATES))}
-    others = sorted({*flags(command)} - {"--help"})
-    times = draw(pick(0, 1, 1, 2, 2, 3, 4, 6))
+    others, times = sorted({*flags(command)} - {"--help"}), draw(pick(0, 1, 1, 2, 2, 3, 4, 6))
     chosen = st.lists(pick(*others), min_size=min(times, len(others)), max_size=times, unique=True)
     for name in draw(chosen):
         given[name] = draw(_value(name))

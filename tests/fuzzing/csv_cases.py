@@ -5,16 +5,7 @@ from hypothesis import strategies as st
 from slicebeam.transforms.formats.csv_columns import read_csv_blocks
 from tests.fuzzing import csv_reading, strategies
 from tests.fuzzing.case import Case
-from tests.fuzzing.strategies import (
-    COLUMNS,
-    chance,
-    in_column,
-    in_row,
-    insert,
-    pick,
-    replace,
-    words,
-)
+from tests.fuzzing.strategies import COLUMNS, chance, in_column, in_row, insert, pick, words
 
 # The second line holds cells with blanks, which are divided by bars.
 ODD_CELLS = (
@@ -40,7 +31,7 @@ _LONG = st.builds(_long, pick(*"x90é", '""'), pick(1_000, 200_000), chance(70))
 
 def _header(draw, cells):
     if cells:
-        replace(pick(*ODD_NAMES))(draw, cells[0])
+        strategies.replace(pick(*ODD_NAMES))(draw, cells[0])
 
 
 def _lose_column(draw, cells):
@@ -50,10 +41,10 @@ def _lose_column(draw, cells):
 
 
 EDITS = (
-    *(in_row(replace(_ODD)),) * 3,
+    *(in_row(strategies.replace(_ODD)),) * 3,
     *(in_column(st.lists(_ODD, min_size=2, max_size=2)),) * 2,
     *(in_row(strategies.lose), in_row(insert(_ODD)), _lose_column, _header),
-    *(in_row(replace(_LONG)), insert(pick([], [""], [" "])), strategies.few_rows),
+    *(in_row(strategies.replace(_LONG)), insert(pick([], [""], [" "])), strategies.few_rows),
     # A column with a value of its own in each row.
     in_column(st.just([f"v{number}" for number in range(1000)])),
 )
@@ -82,8 +73,7 @@ def cases(draw):
     data = "".join(lines).encode("utf-8", "surrogatepass")
     for _ in range(draw(pick(0, 0, 0, 0, 1, 2))):
         data = draw(strategies.recoded(data))
-    data = draw(strategies.damaged_at_times(data, [whole]))
-    name = "data.csv"
+    data, name = draw(strategies.damaged_at_times(data, [whole])), "data.csv"
     if draw(chance(30)):
         name, data = "data.csv.gz", draw(strategies.packed(data))
     skip = draw(pick(1, 2, 500)) if draw(chance(6)) else 0

@@ -142,9 +142,8 @@ def _judge(case, data, output):
 
 def published(folder):
     text = (folder / "changelist.json").read_text("utf-8")
-    return json.loads(text, parse_constant=_refuse), pq.read_table(
-        folder / "slices.parquet"
-    ).to_pylist()
+    table = pq.read_table(folder / "slices.parquet").to_pylist()
+    return json.loads(text, parse_constant=_refuse), table
 
 
 def _refuse(name):
@@ -171,8 +170,7 @@ def misread(document, table, reading):
     assert n == len(frame), f"{n} examples, but {len(frame)} in the file"
     domains = {domain["name"]: domain for domain in document["dataset"]["domains"]}
     config = document["provenance"]["config"]
-    is_search = document["provenance"]["command"] == "search"
-    roles = _roles(config)
+    is_search, roles = document["provenance"]["command"] == "search", _roles(config)
     if is_search and not {"domains", "features", "exclude_features"} & set(config):
         told = {*domains, *(column["name"] for column in document["dataset"]["left_out"])}
         expected = ({*map(str, frame.columns)} | reading.unreadable) - roles
@@ -217,8 +215,7 @@ def _check_slices(table, frame, is_right):
         name = row["slice"]
         assert row["n"] == held.sum(), f"{name}: {row['n']} examples, but {held.sum()} in the file"
         if is_right is not None and row["metric"] == "accuracy" and row["n"]:
-            accuracy = float(is_right[held].mean())
-            told = row["value"]
+            accuracy, told = float(is_right[held].mean()), row["value"]
             is_near = told is not None and math.isclose(told, accuracy, abs_tol=1e-9)
             assert is_near, f"{name}: accuracy {told}, but {accuracy} in the file"
 

@@ -137,10 +137,8 @@ def read(path):
 @st.composite
 def _reshaped(draw, data):
     """The table with an odd column, role, name or number of rows."""
-    kind = draw(
-        pick(*words("type type type type type type role rows nulls columns same name nulls"))
-    )
-    rows = data.num_rows
+    kinds = words("type type type type type type role rows nulls columns same name nulls")
+    kind, rows = draw(pick(*kinds)), data.num_rows
     if kind == "rows":
         return data.slice(0, draw(pick(0, 0, 1)))
     if kind == "name":
@@ -157,8 +155,7 @@ def _reshaped(draw, data):
     role = draw(pick("label", "pred"))
     if kind == "role" and data.column_names.count(role) == 1:
         return data.set_column(data.column_names.index(role), role, odd)
-    at = data.column_names.index(name)
-    rng = random.Random(draw(st.integers(0, 99)))
+    at, rng = data.column_names.index(name), random.Random(draw(st.integers(0, 99)))
     values = [value if rng.random() < 0.5 else None for value in data.column(at).to_pylist()]
     return data.set_column(at, name, pa.array(values, data.schema.field(at).type))
 
@@ -173,10 +170,8 @@ def _broken(draw, content, other):
         return content[:footer] + draw(damaged(content[footer:-8], (1,))) + content[-8:]
     if fate < 75:
         # What only a checksum tells.
-        at = draw(st.integers(4, max(4, footer - 1)))
-        return (
-            content[:at] + bytes([content[at] ^ 1 << draw(st.integers(0, 7))]) + content[at + 1 :]
-        )
+        at, bit = draw(st.integers(4, max(4, footer - 1))), 1 << draw(st.integers(0, 7))
+        return content[:at] + bytes([content[at] ^ bit]) + content[at + 1 :]
     if fate < 85:
         return content[:4] + draw(damaged(content[4:footer], (1,))) + content[footer:]
     if fate < 98:
@@ -187,8 +182,7 @@ def _broken(draw, content, other):
 
 @st.composite
 def cases(draw):
-    data = draw(tables())
-    checksums = draw(st.booleans())
+    data, checksums = draw(tables()), draw(st.booleans())
     intact = draw(written(data, checksums))
     content = intact
     for _ in range(times := draw(pick(0, 0, 0, 0, 1, 1, 2))):
@@ -196,8 +190,7 @@ def cases(draw):
     if times:
         content = draw(written(data, checksums))
     content = draw(_broken(content, intact))
-    name, options = "data.parquet", []
-    fate = draw(st.integers(0, 99))
+    name, options, fate = "data.parquet", [], draw(st.integers(0, 99))
     if fate >= 98:
         content, name = gzip.compress(content, mtime=0), draw(pick("data.parquet.gz", name))
     elif fate >= 94:

@@ -36,8 +36,7 @@ def tables(draw, least=2, most=120):
     """Examples of numbers, texts, dates, booleans and classes; four predictions of five are right."""
     count = draw(pick(*(n for n in (2, 5, 20) if n >= least), most, most))
     classes = draw(pick(("no", "yes"), (0, 1), (False, True), ("a", "b", "c")))
-    rng = random.Random(draw(st.integers(0, 9999)))
-    made = []
+    rng, made = random.Random(draw(st.integers(0, 9999))), []
     for at in range(count):
         label = classes[at % len(classes)]
         made.append(

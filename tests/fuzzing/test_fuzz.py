@@ -97,8 +97,7 @@ def attempt(tmp_path, monkeypatch, capfd):
 
 
 def try_cases(kind, count, judge):
-    told = os.environ.get("SLICEBEAM_FUZZ_CASES")
-    became = collections.Counter()
+    told, became = os.environ.get("SLICEBEAM_FUZZ_CASES"), collections.Counter()
 
     @settings(
         max_examples=int(told) if told else count,
@@ -131,14 +130,14 @@ def test_commands(attempt, kind):
     assert became["exit 0, judged"] > became.total() // 40, became
 
 
-def read_alone(folder, case):
-    return "read" if judging.read_directly(case, judging.stored(case, folder)) else "refused"
-
-
 @pytest.mark.parametrize("kind", READ_DIRECTLY)
 @pytest.mark.parametrize("count", [25, slow(300)])
 def test_the_reading_layer_alone(tmp_path, kind, count):
-    became = try_cases(kind, count, partial(read_alone, tmp_path / "data"))
+    def read_alone(case):
+        is_read = judging.read_directly(case, judging.stored(case, tmp_path / "data"))
+        return "read" if is_read else "refused"
+
+    became = try_cases(kind, count, read_alone)
     assert min(became["read"], became["refused"]) > count // 10, became
 
 
@@ -212,8 +211,8 @@ def test_the_judge_sees_what_was_misread(tmp_path):
     judging.misread(document, table, Reading(data, {"age": "int64"}))
     for name, (change, message) in MISREADINGS.items():
         types = {"age": "double" if name == "a type" else "int64"}
-        with pytest.raises(AssertionError, match=message):
-            judging.misread(document, table, Reading(change(data), types))
+        reading = Reading(change(data), types)
+        refuses(AssertionError, message, judging.misread, document, table, reading)
 
 
 FRAME = tfrecord_files.frame(b"\x0a\x00")
@@ -248,17 +247,15 @@ ROLES = {"label": "label", "prediction": "pred"}
 
 def test_json_lines_that_only_look_odd(tmp_path):
     path, brackets, deep = tmp_path / "x.jsonl", "[{" * 100, "[" * 63 + "]" * 63
-    path.write_bytes(
-        f'{{"a": "{brackets}", "b": {deep}}}\r\n\n \t\r\n  {{"a": "}}null"}}  \n'.encode()
-    )
+    lines = f'{{"a": "{brackets}", "b": {deep}}}\r\n\n \t\r\n  {{"a": "}}null"}}  \n'
+    path.write_bytes(lines.encode())
     (table,) = read_json_blocks(str(path))
     assert table["a"].to_pylist() == [brackets, "}null"]
 
 
 def test_a_wrong_length_in_a_tfrecord_takes_no_memory(tmp_path):
     length = struct.pack("<Q", (1 << 31) - 1)
-    checksum = struct.pack("<I", masked_crc(length))
-    path = tmp_path / "x.tfrecord"
+    checksum, path = struct.pack("<I", masked_crc(length)), tmp_path / "x.tfrecord"
     path.write_bytes(length + checksum + b"x" * 50)
     asked = []
 
@@ -284,11 +281,6 @@ def parquet(path, **columns):
     return path
 
 
-def test_parquet_without_columns(tmp_path):
-    path = str(parquet(tmp_path / "x.parquet"))
-    refuses(InputError, "there are no columns in it", open_parquet, [StoredFile(path, path)])
-
-
 def test_damage_that_only_checksums_tell(tmp_path):
     path = parquet(tmp_path / "x.parquet", a=["abc", "abd"] * 50)
     content = path.read_bytes()
@@ -301,6 +293,8 @@ def test_damage_that_only_checksums_tell(tmp_path):
 
 
 def test_a_footer_that_tells_more_rows_than_there_are(tmp_path):
+    path = str(parquet(tmp_path / "none.parquet"))
+    refuses(InputError, "there are no columns in it", open_parquet, [StoredFile(path, path)])
     path = str(parquet(tmp_path / "x.parquet", a=[1, 2, 3]))
     source = open_parquet([StoredFile(path, path)])
     told = replace(source.splits[0], rows=4)
@@ -323,9 +317,8 @@ def test_a_gap_after_the_first_bin_holds_nobody(tmp_path):
     assert domain["singletons"][0]["op"] == "<"
     del domain["singletons"][1]
     (tmp_path / "given.json").write_text(json.dumps(document))
-    options = {**ROLES, "max_cross_size": 1, "min_slice_size": 1}
-    options["domains"] = tmp_path / "given.json"
-    found = search(tmp_path / "again", data=tmp_path / "data.parquet", **options)
+    given = {"max_cross_size": 1, "min_slice_size": 1, "domains": tmp_path / "given.json"}
+    found = search(tmp_path / "again", data=tmp_path / "data.parquet", **ROLES, **given)
     read = pd.read_parquet(tmp_path / "data.parquet")
     edge = domain["singletons"][0]["value"]
     row = found.table[found.table["slice"] == f"hours < {edge:g}"].iloc[0]
@@ -333,7 +326,6 @@ def test_a_gap_after_the_first_bin_holds_nobody(tmp_path):
 
 
 def with_first_slice(text, **changed):
-    """Return the text of a document whose first slice has other content."""
     told = json.loads(text)
     told["slices"][0] |= changed
     return json.dumps(told)
@@ -355,8 +347,7 @@ DOCUMENTS = {
 
 
 def test_changelists(tmp_path):
-    text = json.dumps(earlier(tmp_path))
-    path = tmp_path / "given.json"
+    text, path = json.dumps(earlier(tmp_path)), tmp_path / "given.json"
     path.write_text(text)
     assert read_changelist(str(path), "--domains").dataset.n == 60
     for change, message in DOCUMENTS.values():
@@ -366,11 +357,9 @@ def test_changelists(tmp_path):
 
 def test_options_that_no_machine_has(tmp_path):
     assert memory_bytes("9" * 400 + "GB") == 2**63
-    for path, message in {
-        "~nobody-of-that-name/x": "no user with that name",
-        "a\0b": "a file name cannot contain a null character",
-    }.items():
-        refuses(InputError, message, storage_path, path, "--data")
+    nobody, null = "no user with that name", "a file name cannot contain a null character"
+    refuses(InputError, nobody, storage_path, "~nobody-of-that-name/x", "--data")
+    refuses(InputError, null, storage_path, "a\0b", "--data")
 
 
 def test_what_a_message_quotes_does_not_rule_the_terminal(tmp_path, capsys):
@@ -383,9 +372,8 @@ def test_what_a_message_quotes_does_not_rule_the_terminal(tmp_path, capsys):
     assert len(said) < 1000
 
 
-healthy = [HealthCheck.function_scoped_fixture]
 few = settings(max_examples=80, derandomize=True, database=None, deadline=None)
-few = settings(few, suppress_health_check=healthy)
+few = settings(few, suppress_health_check=[HealthCheck.function_scoped_fixture])
 # Objects, nothing, and what a reader may take for one row, for many or for none.
 PIECES = (
     *('{"a": 1}', '{"a": 2}', '{"b": "x"}', '{"a": 3, "b": "}\\n{"}', "{}"),
@@ -401,8 +389,7 @@ PIECES = (
     block_bytes=st.sampled_from((8, 24, 64, 4096)),
 )
 def test_as_many_rows_are_read_as_the_file_has(pieces, has_end, block_bytes, tmp_path):
-    content = ("\n".join(pieces) + "\n" * has_end).encode()
-    path = tmp_path / "data.jsonl"
+    content, path = ("\n".join(pieces) + "\n" * has_end).encode(), tmp_path / "data.jsonl"
     path.write_bytes(content)
     try:
         read = sum(block.num_rows for block in read_json_blocks(str(path), block_bytes=block_bytes))

@@ -10,17 +10,14 @@ from tests.fuzzing.case import Case
 from tests.fuzzing.strategies import chance, damaged, in_column, in_row, insert, pick, replace
 from tests.tfrecord_files import feature, field, frame, masked_crc, message, varint
 
-_NUMBERS = (-1, 1 << 63)
+_VARINTS = (varint(-1), varint(1 << 63), b"\xff" * 9 + b"\x7f", b"\xff" * 11)
 _FLOATS = ((float("nan"),), (float("-inf"),), (1.0, 2.0, 3.0))
 ODD_FEATURES = (
     *(b"", field(1, b""), field(2, b""), field(3, b""), field(1, field(1, b"\xff\xfe"))),
     *(field(1, field(1, b"")), field(1, field(1, b"a") + field(1, b"b"))),
     field(2, field(1, b"\0\0\0")),
     *(field(2, field(1, struct.pack(f"<{len(one)}f", *one))) for one in _FLOATS),
-    *(
-        field(3, field(1, one))
-        for one in (*map(varint, _NUMBERS), b"\xff" * 9 + b"\x7f", b"\xff" * 11)
-    ),
+    *(field(3, field(1, one)) for one in _VARINTS),
     *(field(3, b"\x08\x80\x00"), field(3, field(1, b"\x01")) + field(1, field(1, b"x"))),
     *(field(3, field(1, b"\x01")) + field(3, field(1, b"\x02")), field(7, b"unknown")),
     *(b"\x08\x05", b"\x0b\x0c", b"\x0f"),
@@ -67,14 +64,12 @@ FRAME_EDITS = (
 
 
 def _values(row):
+    def plain(one):
+        return one.encode() if isinstance(one, str) else "NaN" if one != one else one
+
     listed = {name: value if isinstance(value, list) else [value] for name, value in row.items()}
-    return {
-        name: [
-            one.encode() if isinstance(one, str) else "NaN" if one != one else one for one in values
-        ]
-        for name, values in listed.items()
-        if values and values != [None]
-    }
+    known = {name: values for name, values in listed.items() if values and values != [None]}
+    return {name: list(map(plain, values)) for name, values in known.items()}
 
 
 def _listed(name, value):

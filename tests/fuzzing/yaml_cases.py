@@ -32,38 +32,24 @@ def bomb(*, mappings):
 
 # Divided by bars, since many of them hold blanks.
 ODD_VALUES = (
-    *words(
-        "|~|null|true|yes|no|on|0|-1|1|2|1.0|1e0|0x1|01|1_0|.inf|.nan|1:30|'1'|direct|DIRECT", "|"
-    ),
+    *words("|~|null|true|yes|no|on|0|-1|1|2|1.0|1e0|0x1|01|1_0|.inf|.nan|1:30|'1'|direct|DIRECT", "|"),
     *words("\"1\"|'direct'|[]|[1]|{}|{workers: 1}|{1: 2}|{[1]: 2}|2024-01-01|2024-99-99|=|<<", "|"),
-    *words(
-        "!!python/object/apply:os.system ['true']|!!python/name:os.system|!!int one|!!float x", "|"
-    ),
-    *words(
-        "!!binary '%%%'|!!timestamp x|!!set {a, b}|!!omap [a: 1]|!local x|!!null x|*unknown", "|"
-    ),
-    *words(
-        "&a 1|&a [*a]|&a {workers: *a}|*b11|[*b11]|{workers: *b11}|search|check|age|[age, job]", "|"
-    ),
-    *words(
-        "age,job|accuracy|0.5|1e-3|'{date}'|'{here}'|'{here'|'{date:%Y}'|'{x}'|'${NOT_SET}'", "|"
-    ),
+    *words("!!python/object/apply:os.system ['true']|!!python/name:os.system|!!int one|!!float x", "|"),
+    *words("!!binary '%%%'|!!timestamp x|!!set {a, b}|!!omap [a: 1]|!local x|!!null x|*unknown", "|"),
+    *words("&a 1|&a [*a]|&a {workers: *a}|*b11|[*b11]|{workers: *b11}|search|check|age|[age, job]", "|"),
+    *words("age,job|accuracy|0.5|1e-3|'{date}'|'{here}'|'{here'|'{date:%Y}'|'{x}'|'${NOT_SET}'", "|"),
     *words("age = 5|job = |age in [1|{all: []}|{field: age, op: '<', value: x}|age = 1e999", "|"),
-    *words(
-        "{field: age, op: in, value: 5}|{field: age, op: '=='}|'|\"|[|{|@|`|%|\t1|- 1|1 # note", "|"
-    ),
+    *words("{field: age, op: in, value: 5}|{field: age, op: '=='}|'|\"|[|{|@|`|%|\t1|- 1|1 # note", "|"),
     "{all: [{field: age, op: '<', value: 2.5}]}",
     *words('{field: night, op: \'==\', value: 1}|>\n  text|"\\ud800"|"\\x00"|${HOME}|{date}', "|"),
     *("|\n  text", "9" * 30, "9" * 5000, "[" * 2000 + "]" * 2000, "{a: " * 500 + "}" * 500),
     "x" * 100_000,
-)
+)  # fmt: skip
 ODD_KEYS = (
     *words("runner options workers optins Runner 1 ~ [a] 'runner' << slices features metric"),
-    *words(
-        "domains since strategy weight seed resume json fail_on runner_option command test Data"
-    ),
+    *words("domains since strategy weight seed resume json fail_on runner_option command test Data"),
     *("chunk_rows", "? a", "- name", "- predicate", "- all"),
-)
+)  # fmt: skip
 LINES = {
     "engine": ("runner: direct", "options:", "  workers: 1"),
     "slices": (
@@ -104,9 +90,8 @@ def _merge(draw, lines):
     lines[:] = ["base: &base {workers: 2}", *lines, "  <<: *base", last]
 
 
-_MORE = insert(
-    st.builds("{}{}: {}".format, pick("", "  ", "\t"), pick(*ODD_KEYS), pick(*ODD_VALUES))
-)
+_LINE = st.builds("{}{}: {}".format, pick("", "  ", "\t"), pick(*ODD_KEYS), pick(*ODD_VALUES))
+_MORE = insert(_LINE)
 EDITS = (
     *(replace(pick(*ODD_VALUES), _valued),) * 3,
     *(_MORE, _MORE, replace(pick(*ODD_KEYS), _keyed), strategies.repeat, strategies.lose, _merge),
@@ -161,8 +146,7 @@ def _check_content(folder):
 
 
 def _check_engine(folder):
-    config = runner_config(str(folder / "given.yaml"), ())
-    told = mapping(folder)
+    config, told = runner_config(str(folder / "given.yaml"), ()), mapping(folder)
     assert told.get("runner") == config.runner
     for name, value in ({} if told.get("options") is None else told["options"]).items():
         read = getattr(config.options, name)

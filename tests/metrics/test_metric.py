@@ -96,13 +96,11 @@ class Examples:
         """Where each example stands on an axis of the cells."""
         predicted = self.predicted[old]
         codes = {
-            "positive": self.label == 1,
-            "predicted": predicted == 1,
+            "positive": self.label == 1, "predicted": predicted == 1,
             "disagree": self.predicted[0] != self.predicted[1],
-            "wrong": predicted != self.label,
-            "label_class": self.label,
+            "wrong": predicted != self.label, "label_class": self.label,
             "predicted_class": predicted,
-        }
+        }  # fmt: skip
         return codes[axis].astype(np.int64)
 
     def space(self, names, comparison, *, spare=1):
@@ -186,8 +184,7 @@ class Examples:
 
     def sums(self, space, members, times=None):
         """Sums of slices (members [slices, rows]) and of all, [.., layers, columns]."""
-        matrix = self.matrix(space)
-        drawn = np.ones((1, self.rows), np.int64)
+        matrix, drawn = self.matrix(space), np.ones((1, self.rows), np.int64)
         if times is not None:
             drawn = np.concatenate([drawn, times])
         inside = [drawn[:, some] @ matrix[some][:, : space.raw_columns] for some in members]
@@ -221,8 +218,7 @@ def by_sklearn(name, some, *, old=False):
     positive, marked, score = label == 1, guess == 1, some.score[old]
     negative, unmarked = ~positive, ~marked
     numbers = some.truth, some.guess[old]
-    error = np.abs(np.subtract(*numbers))
-    with_weight = {"sample_weight": weight}
+    error, with_weight = np.abs(np.subtract(*numbers)), {"sample_weight": weight}
     binary = {
         "accuracy": lambda: sk.accuracy_score(label, guess, **with_weight),
         "error_rate": lambda: sk.zero_one_loss(label, guess, **with_weight),

@@ -33,8 +33,7 @@ def test_splitmix64_equals_python_integers_and_leaves_its_input():
         return z ^ (z >> 31)
 
     x = np.random.default_rng(1).integers(0, 2**64, (10, 20), dtype=np.uint64)
-    before = x.copy()
-    mixed = randomness.splitmix64(x)
+    before, mixed = x.copy(), randomness.splitmix64(x)
     assert mixed.tolist() == [[slow(int(value)) for value in row] for row in before]
     np.testing.assert_array_equal(x, before)
     assert randomness.splitmix64(np.array(7, dtype=np.uint64)).shape == ()

@@ -34,8 +34,7 @@ def test_an_unknown_metric_names_its_neighbour():
 def test_metrics_with_a_parameter():
     price = metric("mean:price")
     assert isinstance(price, Mean)
-    assert price.name == "mean:price"
-    assert price.needs.values == ("mean:price",)
+    assert (price.name, price.needs.values) == ("mean:price", ("mean:price",))
     assert price.range == (-inf, inf)
     assert not price.compares_models
     assert metric("mean:a:b").needs.values == ("mean:a:b",)

@@ -118,8 +118,7 @@ def _inputs(value):
 
 def topics_of(tests):
     """Return what became of each topic with those below it, by whether ``new`` and ``old`` fail each test."""
-    two = "old" in tests
-    rows = {}
+    two, rows = "old" in tests, {}
     for topic in sorted({one for full in tests.topic for one in _above(full)}):
         some = tests[[topic in _above(one) for one in tests.topic]]
         n, new = len(some), int(some.new.sum())

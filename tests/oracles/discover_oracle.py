@@ -85,8 +85,7 @@ def started(z, losses, K, seed, *, zero_one):
 
 def fitted(z, losses, K, seed, *, zero_one=True, loss_weight=0.0):
     """Return the mixture, and the mean of ln before each of its iterations."""
-    mixture = started(z, losses, K, seed, zero_one=zero_one)
-    history = []
+    mixture, history = started(z, losses, K, seed, zero_one=zero_one), []
     while len(history) < MOST_ITERATIONS:
         joint = log_joint(mixture, z, losses, loss_weight)
         ln = special.logsumexp(joint, axis=1)

@@ -125,8 +125,7 @@ def algorithm_2(
     generated, estimates, visited, found, small, popped = [], [], {}, set(), set(), set()
     for iteration in range(iterations):
         rates = _non_empty_rates(visited, max_cross_size)
-        candidates = set()
-        k = Fraction(0)
+        candidates, k = set(), Fraction(0)
         if iteration == 0:
             candidates = set(children(OVERALL, ids))
             k = len(candidates) * rates[1]

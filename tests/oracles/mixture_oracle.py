@@ -64,8 +64,7 @@ def total(values):
 
 def m_step(state, z, losses, r, floor=0.05):
     n, K = r.shape
-    z = z.astype(float)
-    N = total(r) + 10 * EPS
+    z, N = z.astype(float), total(r) + 10 * EPS
     means = np.array([total(r[:, j, None] * z) / N[j] for j in range(K)])
     # About the new mean, where the package takes a difference of sums.
     variances = np.array(

@@ -205,8 +205,7 @@ def estimate(pool, asked, lam):
 
 def starved_variance(pool, asked):
     """The squared error of MASA's accuracy: floors, the widening of the cells, and a bias."""
-    M = len(pool.items)
-    groups = by_stratum(pool, asked)
+    M, groups = len(pool.items), by_stratum(pool, asked)
     hits = [sum(pool.is_right(i, pool.new[i]) for i in items) for items in groups]
     spread = bias = 0.0
     unseen = [0.0] * pool.shape[0]

@@ -48,8 +48,7 @@ def level_bound(level, sizes, visited, N, min_size, list_features=()):
     bound = 0
     for chosen in itertools.combinations(features, level):
         large = [[i for i, n in sizes.items() if i[0] == one and n >= min_size] for one in chosen]
-        seen = seen_in.get(chosen, {})
-        unseen = 0
+        seen, unseen = seen_in.get(chosen, {}), 0
         for cell in itertools.product(*large):
             pairs = {frozenset(pair) for pair in itertools.combinations(cell, 2)}
             unseen += frozenset(cell) not in seen and not pairs & small_pairs

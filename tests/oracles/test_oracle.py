@@ -53,8 +53,7 @@ PAIRS = "a0b0 a0b1 a1b0 a1b1 a0c0 a0c1 a1c0 a1c1 b0c0 b0c1 b1c0 b1c1"
 def test_algorithm_1_prunes_the_small():
     result = lattice.algorithm_1(list(NAMED), COUNT, always(""), 3, 2)
     assert result.generated == [cuts(SINGLES), cuts(PAIRS), cuts("a0b0c0 a0b0c1 a1b0c0 a1b0c1")]
-    assert result.visited[cut("a1b1")] == 0
-    assert result.visited[cut("a0b0c1")] == 1
+    assert (result.visited[cut("a1b1")], result.visited[cut("a0b0c1")]) == (0, 1)
     assert result.significant == set()
 
 
@@ -109,15 +108,12 @@ def test_algorithm_2_breaks_ties_by_the_order():
 
 
 def test_algorithm_2_leaves_out_what_became_significant():
-    calls = itertools.count(1)
+    at = itertools.count(1)
     # b0 waits in the queue when the second iteration makes it significant.
-    result = priority(
-        P, significant=lambda _: cuts("b0") if next(calls) >= 2 else set(), iterations=3
-    )
+    result = priority(P, significant=lambda _: cuts("b0") if next(at) >= 2 else set(), iterations=3)
     assert result.generated[1] == cuts("a1b0 a1b1 a1c0 a1c1")
     assert result.generated[2] == cuts("a0b1 a0c0 a0c1 b1c0 b1c1")
-    assert result.estimates[2] == 3.75
-    assert result.significant == cuts("b0")
+    assert (result.estimates[2], result.significant) == (3.75, cuts("b0"))
 
 
 def test_topmost():
@@ -127,8 +123,7 @@ def test_topmost():
 @st.composite
 def tables(draw):
     """Draw masks of a small table whose features hold every example once, and some slices."""
-    N = draw(st.integers(1, 40))
-    masks = {}
+    N, masks = draw(st.integers(1, 40)), {}
     for feature in "abcd"[: draw(st.integers(1, 4))]:
         values = draw(st.lists(st.integers(0, 2), min_size=N, max_size=N))
         masks |= {(feature, value): np.array(values) == value for value in range(3)}
@@ -140,8 +135,7 @@ def tables(draw):
 @given(tables(), st.integers(1, 5), st.integers(1, 3))
 def test_strategies_agree_with_enumeration(table, min_size, L):
     N, masks, chosen = table
-    count = lattice.counter(masks)
-    truth = lattice.all_slices(masks, L, min_size)
+    count, truth = lattice.counter(masks), lattice.all_slices(masks, L, min_size)
     assert truth == {one: n for one, n in lattice.all_slices(masks, L, 0).items() if n >= min_size}
     exhaustive = lattice.algorithm_1(list(masks), count, lambda _: set(), L, min_size)
     assert {one: n for one, n in exhaustive.visited.items() if n >= min_size} == truth
@@ -183,10 +177,7 @@ def test_level_bound_by_hand():
     # 8 cells and 10 examples: 5 slices of two; of b0 only, 4 cells, 3 slices of three.
     assert significance.level_bound(3, SIZES, VISITED, 10, 2) == 5
     assert significance.level_bound(3, SIZES, VISITED, 10, 3) == 3
-
-
-def test_level_bound_of_list_features_does_not_count_rows():
-    # As above, but in ac both cells can be large, whatever the rows that are left.
+    # Of a list, in ac both cells can be large, whatever the rows that are left.
     assert significance.level_bound(2, SIZES, VISITED, 10, 3, {"c"}) == 2 + 3 + 2
     # Of 8 cells, the two below a1b1, which is too small, cannot be large.
     assert significance.level_bound(3, SIZES, VISITED, 10, 2, {"c"}) == 6

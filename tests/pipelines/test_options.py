@@ -130,13 +130,10 @@ assert %r or "pydantic" not in sys.modules
         subprocess.run([sys.executable, "-c", code % (words, may)], check=True, capture_output=True)
 
 
-def test_the_stub_is_up_to_date():
+def test_the_stub_and_the_reference_page_are_up_to_date():
     assert signatures.formatted(signatures.stub()) == signatures.STUB.read_text("utf-8"), (
         "run: python -m slicebeam.pipelines.python.signatures"
     )
-
-
-def test_the_reference_page_is_up_to_date():
     made = runpy.run_path(str(ROOT / "docs" / "options_page.py"))
     assert made["page"]() == made["PAGE"].read_text("utf-8"), "run: python docs/options_page.py"
 

@@ -17,16 +17,12 @@ from scipy.special import expit
 from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.mixture import log_responsibilities, most_likely
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.transforms.discovery.embeddings import (
-    EmbeddedChunk,
-    chunk_name,
-    one_thread,
-    positions,
-)
+from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, chunk_name, positions
 from slicebeam.transforms.encode.column import ChunkColumn
 from slicebeam.transforms.encode.conditions import columns_of, members
 from slicebeam.transforms.encode.domains import FeatureDomain
 from slicebeam.transforms.encode.extract_predictions import extract_predictions, losses_of
+from slicebeam.transforms.encode.passes import one_thread
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage.storage import matching, written_whole

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.parquet as pq
 
-from slicebeam.metrics.counting.counting import Coded, SummedRows
-from slicebeam.metrics.counting.membership import CandidateLookup
 from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.change import ChangeAssessment, ChangeSums, OverlapSums
 from slicebeam.metrics.discovery.chunks import JOINED, Summed
@@ -21,23 +19,21 @@ from slicebeam.transforms.discovery.derive_columns import (
     is_cluster_field,
     odds_column,
 )
-from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, one_thread
+from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
 from slicebeam.transforms.encode.conditions import ByPredicate, members
 from slicebeam.transforms.encode.passes import from_arrays, to_arrays
 from slicebeam.transforms.storage.storage import storage_path
 from slicebeam.transforms.storage.work_files import open_arrow, open_checked, read_facts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.transforms.discovery.embeddings import TextSample
     from slicebeam.transforms.encode.passes import Found
     from slicebeam.transforms.encode.predicates import Singleton
-    from slicebeam.transforms.encode.shards import Scaling, Shard
     from slicebeam.transforms.storage.storage import StoragePath
 
 
@@ -152,41 +148,3 @@ class DescribeSlices:
             inside = read.inside.reshape(len(self.slices), read.sampled.size)
             total += replace(read, inside=inside)
         return total
-
-
-@dataclass(frozen=True)
-class CountOverlaps:
-    """Counts the examples that are in both of two slices (ascending keys), and sums their statistics.
-
-    `counted`: bool [denominators, cells] the examples that are counted, for each denominator. The scaling
-    has no score buckets. Where `sums_known`, sums are not counted again.
-    """
-
-    keys: Keys
-    lattice: Lattice
-    scaling: Scaling
-    counted: BoolArray
-    sums_known: bool = False
-
-    def __call__(self, shards: Iterable[Shard]) -> Found:
-        """Return ``both`` [denominators * slices * slices], and ``sums`` [slices * raw columns]."""
-        lookup = CandidateLookup(self.keys, self.lattice)
-        slices, space = self.keys.size, self.scaling.space
-        sums = np.zeros((1, space.raw_columns * slices), np.int64)
-        both = [OverlapSums.zero(slices) for _ in self.counted]
-        blocks = (block for shard in shards for block in shard.blocks(self.scaling))
-        with one_thread():
-            for block in blocks:
-                inside = np.zeros((slices, block.rows), np.bool_)
-                summed = SummedRows(block, space, [])
-                for rows, members in lookup.some_pairs(block):
-                    inside[members, rows] = True
-                    if not self.sums_known:
-                        summed.add(sums, Coded(members.astype(np.int64), rows.astype(np.int64)))
-                for at, counted in enumerate(self.counted[:, block.cells]):
-                    own = inside if counted.all() else inside[:, counted]
-                    both[at] += OverlapSums.of(own)
-        return {
-            "sums": sums.reshape(space.raw_columns, slices).T.ravel(),
-            "both": np.concatenate([one.both.ravel() for one in both]),
-        }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +21,6 @@ from slicebeam.transforms.storage.work_files import open_arrow, write_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from contextlib import AbstractContextManager
 
     from numpy.typing import NDArray
 
@@ -312,22 +311,3 @@ def sample_chunk(wanted: TextSample, chunk: Chunk) -> int:
     batch = pa.record_batch(columns, schema=schema)
     write_arrow(wanted.folder / chunk_name(chunk.split, chunk.batch), schema, [batch])
     return int(rows.size)
-
-
-def one_thread() -> AbstractContextManager[Any]:
-    """Return a context in which matrix products take one thread of this process.
-
-    On small blocks a second thread saves a third of the time where a processor is free, and takes ten times
-    as long where none is. And sums are the same to the byte, however many processors there are.
-    """
-    limits: AbstractContextManager[Any] = _controller().limit(limits=1)
-    return limits
-
-
-@cache
-def _controller() -> Any:
-    # Looking for the libraries takes longer than an iteration on little data.
-    import scipy.linalg  # noqa: F401
-    from threadpoolctl import ThreadpoolController
-
-    return ThreadpoolController()

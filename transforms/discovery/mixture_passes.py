@@ -13,10 +13,9 @@ from slicebeam.transforms.discovery.embeddings import (
     DISCOVERY,
     EmbeddedChunk,
     loss_column,
-    one_thread,
     write_embeddings,
 )
-from slicebeam.transforms.encode.passes import from_arrays, summed, to_arrays
+from slicebeam.transforms.encode.passes import from_arrays, one_thread, summed, to_arrays
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:

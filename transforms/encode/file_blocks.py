@@ -43,6 +43,10 @@ def first_columns(path: str, form: str | None, layout: CsvLayout) -> list[str]:
             from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 
             return list(open_parquet([StoredFile(path, path)]).schema.names)
+    if kind == "csv":
+        from slicebeam.transforms.formats.csv_columns import read_csv_names
+
+        return read_csv_names(path, *layout)
     return list(next(file_blocks(path, kind, layout, _HEAD_BYTES)).column_names)
 
 

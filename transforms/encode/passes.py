@@ -7,7 +7,7 @@ import json
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -24,6 +24,7 @@ from slicebeam.transforms.storage.work_files import open_arrow, write_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath
@@ -228,3 +229,22 @@ def distinct_rows(source: Source, columns: Sequence[str], folder: StoragePath) -
     """Return the transform that writes the `distinct` values of some columns for each split."""
     # Combinations with a missing value are left out.
     return WriteParts(partial(_of_split, source, columns), source.splits, folder)
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """Return a context in which matrix products take one thread of this process.
+
+    On small blocks a second thread saves a third of the time where a processor is free, and takes ten times
+    as long where none is. And sums are the same to the byte, however many processors there are.
+    """
+    limits: AbstractContextManager[Any] = _controller().limit(limits=1)
+    return limits
+
+
+@cache
+def _controller() -> Any:
+    # Looking for the libraries takes longer than an iteration on little data.
+    import scipy.linalg  # noqa: F401
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()

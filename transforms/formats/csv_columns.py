@@ -242,6 +242,14 @@ def read_csv_blocks(
             raise InputError(f"{path}: {str(error).splitlines()[0]}") from error
 
 
+def read_csv_names(
+    path: str, column_names: Sequence[str], skip_rows: int, delimiter: str
+) -> list[str]:
+    """Return the names of the columns of a CSV file; nothing reads ahead where a process may end next."""
+    with open_bytes(path, open_stored) as stream:
+        return _begin(stream, path, column_names or None, skip_rows, delimiter)[0]
+
+
 def _arrow_blocks(
     body: _Body, names: list[str], block_bytes: int, delimiter: str
 ) -> Iterator[pa.Table]:

@@ -194,8 +194,7 @@ def test_the_missed_share_is_unbiased_over_all_draws(m):
     assert sum(chance * each.share() for chance, each in everything) == pytest.approx(2 / 5)
     # Of its variance too nothing is left to chance.
     variance = sum(chance * (each.share() - 2 / 5) ** 2 for chance, each in everything)
-    direct = (sum(1 / (25 * q[i]) for i in (0, 3)) - 0.16) / m
-    assert variance == pytest.approx(direct)
+    assert variance == pytest.approx((sum(1 / (25 * q[i]) for i in (0, 3)) - 0.16) / m)
 
 
 def test_merged_rounds_are_unbiased_even_if_the_second_is_chosen_by_the_first():
@@ -309,11 +308,7 @@ def enumerated_coverage(size, n):
 
 @pytest.mark.parametrize(("size", "n"), [
     *[(60, 50), (120, 50), (120, 100), (400, 50), (400, 100), (400, 300)],
-    *[
-        slow(size, n)
-        for size in (2000, 5000)
-        for n in (50, 59, 100, 150, 300)
-    ],
+    *[slow(size, n) for size in (2000, 5000) for n in (50, 59, 100, 150, 300)],
 ])  # fmt: skip
 def test_jeffreys_covers_every_share_of_a_finite_population(size, n):
     coverage = enumerated_coverage(size, n)
@@ -338,8 +333,7 @@ def test_equal_weights_give_the_exact_interval_of_a_poisson_count():
 def test_fay_and_feuers_interval_is_their_definition(confidence):
     rng, tail = np.random.default_rng(10), (1 - confidence) / 2
     for _ in range(30):
-        u = rng.exponential(size=8)
-        x = rng.poisson(1.0, 8)
+        u, x = rng.exponential(size=8), rng.poisson(1.0, 8)
         y, v, w = (u * x).sum(), (u * u * x).sum(), u.max()
         if y == 0:
             continue
@@ -525,8 +519,7 @@ def test_wrong_input_is_an_error_with_its_value(call, message):
 def check_coverage(size, share, missed, kind, count, runs, seed):
     """At least .92, where a simulation of so many runs can tell."""
     pool = population(size, share, missed, kind, seed=seed)
-    found = simulate(pool, count, runs, seed)
-    error = math.sqrt(0.92 * 0.08 / runs)
+    found, error = simulate(pool, count, runs, seed), math.sqrt(0.92 * 0.08 / runs)
     # P is enumerated above.
     for what, truth, slack in (
         ("precision", pool.precision, 3 * error),
@@ -584,9 +577,7 @@ def test_unsure_answers_do_not_cost_coverage():
         inside = np.where(rng.random(400) < 0.1, UNSURE, pool.inside).astype(np.int8)
         asked = simple_random_sample(np.arange(400, dtype=np.uint64), 100, seed=run)
         both = alignment(inside[asked], 400, found, 4000)
-        pairs = [
-            (getattr(both, name), getattr(pool, name)) for name in ("precision", "missed", "recall")
-        ]
+        pairs = [(getattr(both, of), getattr(pool, of)) for of in ("precision", "missed", "recall")]
         covered.append([each.low <= truth <= each.high for each, truth in pairs])
     assert (np.mean(covered, axis=0) >= 0.95).all()
 

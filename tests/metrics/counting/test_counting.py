@@ -125,9 +125,7 @@ class Table:
         """How often each layer holds each example."""
         layers = [np.ones(self.rows, int)]
         for b in range(resampling.replicates if resampling else 0):
-            drawn = [
-                poisson_weights(resampling.seed, b, self.ids[i : i + 1]) for i in range(self.rows)
-            ]
+            drawn = [poisson_weights(resampling.seed, b, self.ids[[i]]) for i in range(self.rows)]
             layers.append(np.concatenate(drawn).astype(int))
         return np.stack(layers)
 
@@ -158,8 +156,7 @@ def assert_same(found, wanted):
 
 def counted(table, units, cuts, resampling, seed):
     """Count units over row blocks that are dealt to several states, merged in a random grouping."""
-    rng = np.random.default_rng(seed)
-    blocks = table.blocks(cuts)
+    rng, blocks = np.random.default_rng(seed), table.blocks(cuts)
     owners = rng.integers(0, 3, len(blocks))
     states = []
     for owner in range(3):
@@ -216,8 +213,7 @@ def test_whole_tuples_however_counted(seed, cuts, replicates, parts, space):
 @settings(max_examples=50, deadline=None)
 @given(**COUNTED, parts=st.integers(1, 3))
 def test_listed_candidates_however_counted(seed, cuts, replicates, parts, space):
-    table = Table(seed, space=space)
-    rng = np.random.default_rng(seed)
+    table, rng = Table(seed, space=space), np.random.default_rng(seed)
     resampling = Resampling(replicates, seed) if replicates else None
     expected = table.all_counts(table.tuples(), resampling)
     units = []
@@ -241,8 +237,7 @@ def test_listed_candidates_however_counted(seed, cuts, replicates, parts, space)
 @given(**COUNTED)
 @pytest.mark.slow
 def test_inside_base_slices(seed, cuts, replicates, space):
-    table = Table(seed, space=space)
-    rng = np.random.default_rng(seed)
+    table, rng = Table(seed, space=space), np.random.default_rng(seed)
     resampling = Resampling(replicates, seed) if replicates else None
     features_of = range(len(table.sizes))
     expected = table.all_counts(table.tuples(), resampling)

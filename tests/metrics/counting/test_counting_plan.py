@@ -236,8 +236,7 @@ def test_large_tables_of_few_rows_are_not_counted_inside_at_any_price():
 
 
 def test_no_candidates():
-    table = Table(2)
-    none = np.zeros(0, np.int64)
+    table, none = Table(2), np.zeros(0, np.int64)
     budget = Budget(10, 2, 1, 1, 100)
     assert list(plan_listed(none, none, none, table.lattice, budget)) == []
     assert list(plan_chosen(none, none, table.lattice, budget)) == []

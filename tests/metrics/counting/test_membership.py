@@ -13,8 +13,7 @@ from tests.metrics.counting.test_counting import CUTS, SEEDS, Table
 
 def grouped(seed, groups, rows=40):
     """A table whose examples are in groups of very different sizes."""
-    table = Table(seed, rows=rows)
-    rng = np.random.default_rng(seed)
+    table, rng = Table(seed, rows=rows), np.random.default_rng(seed)
     numbers = rng.permutation(2**63 - 1 - np.arange(groups)).astype(np.uint64) * np.uint64(2)
     table.ids = numbers[(rng.random(rows) ** 3 * groups).astype(int)]
     return table

@@ -89,10 +89,8 @@ def test_columns_do_not_overlap(space):
     assert space.passes == 1 + 2 * space.weighted + len(space.terms) + space.ranked * space.sides
     totals = space.reduce(sums, np.maximum(sums, sums.max()))[0]
     assert totals.size == space.columns + len(space.total_terms)
-    for term, expected in zip(
-        space.total_terms, sums[0, space.raw_columns :].tolist(), strict=True
-    ):
-        assert space.total_term(totals, term) == expected
+    for term, wanted in zip(space.total_terms, sums[0, space.raw_columns :].tolist(), strict=True):
+        assert space.total_term(totals, term) == wanted
 
 
 def log_losses(rows=ROWS):

@@ -198,8 +198,7 @@ def test_coverage_of_overlapping_slices_is_that_of_a_regression(seed, n, S, kind
 
 
 def test_the_null_expectation_is_the_mean_over_all_orders():
-    D = np.array([0.0, 1.0, 1.0, -2.0, 0.5, 7.0])
-    orders = np.array(list(permutations(D)))
+    orders = np.array(list(permutations(np.array([0.0, 1.0, 1.0, -2.0, 0.5, 7.0]))))
     components = np.array([0, 0, 3, 3, 3, 1])
     found = [of_partition(ChangeSums.of_components(components, 4, order)) for order in orders]
     assert np.mean([each.r2 for each in found]) == pytest.approx(2 / 5, abs=1e-12)

@@ -219,8 +219,7 @@ def test_sums_are_those_over_points(name, loss_weight):
 def test_sums_do_not_depend_on_how_rows_are_cut(name, dtype):
     n = 2 * em._BLOCK + 517
     z, losses, mixture = case(name, 4, n=n, dtype=dtype)
-    whole = sums(mixture, z, losses)
-    rng = np.random.default_rng(0)
+    whole, rng = sums(mixture, z, losses), np.random.default_rng(0)
     cuts = [[1], [em._BLOCK], [em._BLOCK + 1], [0, 7, 7, n]]
     cuts += [np.sort(rng.integers(0, n, size)).tolist() for size in (3, 10, 100)]
     for cut in cuts:
@@ -327,9 +326,7 @@ def test_an_offset_that_all_points_share_costs_no_digits(offset):
     np.testing.assert_allclose(b.mixture.variances, a.mixture.variances, rtol=1e-8)
     np.testing.assert_allclose(b.mixture.means - offset, a.mixture.means, atol=1e-9)
     np.testing.assert_allclose(b.mean_log_likelihoods, a.mean_log_likelihoods, rtol=1e-9)
-    np.testing.assert_allclose(
-        b.mixture.heads[0].variances, a.mixture.heads[0].variances, rtol=1e-8
-    )
+    np.testing.assert_allclose(*(one.mixture.heads[0].variances for one in (b, a)), rtol=1e-8)
 
 
 def test_real_losses_have_a_floor_under_their_variance():

@@ -20,12 +20,9 @@ DEMO = Path(__file__).parents[3] / "pipelines" / "demo_data" / "adult_scored.par
 OUTPUTS = ("row_id", "prediction", "score", "prediction_old", "score_old")
 # Slices that are planted, and by how much.
 PLANTED = {
-    ((0, 1),): 0.8,
-    ((1, 2), (2, 3)): 1.3,
-    ((3, 0), (4, 0)): 1.6,
-    ((5, 4), (6, 4)): 1.3,
-    ((0, 3), (1, 0)): 1.5,
-}
+    ((0, 1),): 0.8, ((1, 2), (2, 3)): 1.3, ((3, 0), (4, 0)): 1.6,
+    ((5, 4), (6, 4)): 1.3, ((0, 3), (1, 0)): 1.5,
+}  # fmt: skip
 
 
 def planted(seed, rows=20_000, features=8, strength=1.0):
@@ -227,8 +224,7 @@ def test_two_models_by_least_squares_where_the_change_itself_is_for_the_worse():
     change = np.where(draw < gained, -1.0, 0.0)
     change[harmed] = np.where(draw[harmed] < 0.2, 1.0, 0.0)
     table = EncodedTable(codes, change, "mean")
-    own = table.total / table.sizes[:, 0]
-    found = table.find(table.candidates(harm=own))
+    found = table.find(table.candidates(harm=table.total / table.sizes[:, 0]))
     conditions = [table.conditions(finding.candidate) for finding in found.findings]
     assert conditions == [((0, 2), (1, 1))]
     agrees_with_rows(table, found)
@@ -310,8 +306,7 @@ def test_order_of_rows_and_blocks_changes_no_bit(errors):
 
 
 def test_groups_must_show_it_too():
-    rng = np.random.default_rng(12)
-    group = np.repeat(np.arange(600), 20)
+    rng, group = np.random.default_rng(12), np.repeat(np.arange(600), 20)
     # All rows of a group share feature 0, and are wrong or right together.
     codes = np.column_stack([rng.integers(0, 12, 600)[group], rng.integers(0, 5, group.size)])
     rate = np.where(rng.random(600) < 0.2, 0.8, 0.05)
@@ -481,20 +476,14 @@ def difference_interval(one, of_value):
 
 # Share of the slice, its error rate, and the rate outside: each once covered by far too few or too wide.
 RATES = {
-    "half, less variable": (0.5, 0.97, 0.5),
-    "always wrong": (0.5, 1.0, 0.3),
-    "most of all": (0.8, 0.3, 0.05),
-    "plain": (0.3, 0.4, 0.1),
-}
+    "half, less variable": (0.5, 0.97, 0.5), "always wrong": (0.5, 1.0, 0.3),
+    "most of all": (0.8, 0.3, 0.05), "plain": (0.3, 0.4, 0.1),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("design", [
     "always wrong",
-    *(
-        slow(one)
-        for one in list(RATES)
-        if one != "always wrong"
-    ),
+    *(slow(one) for one in list(RATES) if one != "always wrong"),
 ])  # fmt: skip
 def test_intervals_of_rates_cover(design):
     share, inside, outside = RATES[design]
@@ -577,8 +566,7 @@ def test_a_slice_that_did_not_change_is_no_finding_however_much_others_did(count
 
 
 def test_groups_that_did_not_change_are_no_findings():
-    rng = np.random.default_rng(9)
-    cluster = np.repeat(np.arange(20), 200)
+    rng, cluster = np.random.default_rng(9), np.repeat(np.arange(20), 200)
     group = np.repeat(np.arange(800), 5)
     # All improved but the last, which has not changed; each group changes as one.
     change = np.where(cluster < 19, -1.0, 0.0) + rng.normal(0, 0.5, 800)[group]

@@ -58,8 +58,7 @@ def model_of(masks, findings, inside, outside, errors):
 
 def test_with_no_finding_it_is_the_test_of_one_slice():
     for N, K, n in ((1000, 100, 20), (30000, 600, 40), (400, 60, 200), (500, 450, 60)):
-        model = fit("rate", [0], 0, [N], [K])
-        x = np.arange(min(n, K) + 1)
+        model, x = fit("rate", [0], 0, [N], [K]), np.arange(min(n, K) + 1)
         exact = count_tests.mid_p(np.full(x.size, n), x, N, K, "upper")
         for count, p in zip(x[exact < 0.2], exact[exact < 0.2], strict=True):
             assert rate_p_value(model, [N], [n], count, "upper") == pytest.approx(p, rel=0.07)
@@ -129,12 +128,9 @@ def test_small_tables_of_any_kind_are_near_the_exact_law():
 
 def test_a_small_part_of_large_patterns_has_the_law_of_independent_outcomes():
     masks, n, errors = (
-        [0, 1, 2, 3],
-        [400_000, 90_000, 60_000, 20_000],
-        [8_000, 9_000, 12_000, 9_000],
-    )
-    model = fit("rate", masks, 2, n, errors)
-    part = [12, 7, 9, 3]
+        [0, 1, 2, 3], [400_000, 90_000, 60_000, 20_000], [8_000, 9_000, 12_000, 9_000],
+    )  # fmt: skip
+    model, part = fit("rate", masks, 2, n, errors), [12, 7, 9, 3]
     law = np.ones(1)
     for size, rate in zip(part, model.expected, strict=True):
         law = np.convolve(law, binom.pmf(np.arange(size + 1), size, rate))
@@ -209,8 +205,7 @@ def test_rare_changes_both_ways_are_not_normal():
     sums = np.array([[N, -2.0 * each, 4.0 * each]])
     variances = pattern_variances(model, sums, TargetSums("mean"))
     p = sum_p_value(model, variances, sums, np.array([[22.0]]), 6, TargetSums("mean"), law, "upper")
-    chances = np.array([0.051, 0.932, 0.017])
-    exact = np.ones(1)
+    chances, exact = np.array([0.051, 0.932, 0.017]), np.ones(1)
     for _ in range(22):
         exact = np.convolve(exact, chances)
     assert p == pytest.approx(exact[29:].sum() + exact[28] / 2, rel=0.1)
@@ -240,8 +235,7 @@ def test_variances_of_counts_are_those_of_the_exact_law():
     counts = np.array(sorted(law))
     upper = np.array([law[count] for count in counts])
     # Of mid-p tails: chances are differences of the strict ones.
-    chances = np.zeros(counts.size)
-    above = 0.0
+    chances, above = np.zeros(counts.size), 0.0
     for at in range(counts.size - 1, -1, -1):
         chances[at] = 2 * (upper[at] - above)
         above += chances[at]
@@ -330,11 +324,8 @@ def holds(rates, draws):
         assert (np.abs(rate - level) <= part * level + error).all(), (rate, level)
 
 
-def test_rates_are_calibrated_a_few_draws():
+def test_rates_and_weights_are_calibrated_a_few_draws():
     holds(false_rates_of_rates(1, 500, 60, -1.2), 500)
-
-
-def test_weights_are_calibrated_a_few_draws():
     holds(false_rates_of_means(2, 700, 60, True, "rate"), 700)
 
 

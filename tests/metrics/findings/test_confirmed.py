@@ -28,17 +28,10 @@ def reserved_rows(frame, column=None):
     return uniform(hash64(0, -5, ids)) < SHARE
 
 
-@pytest.mark.parametrize(
-    "case",
-    [
-        "accuracy",
-        slow("recall"),
-        slow("weighted accuracy"),
-        slow("log loss"),
-        slow("log loss of two models"),
-        "accuracy by groups",
-    ],
-)
+@pytest.mark.parametrize("case", [
+    "accuracy", slow("recall"), slow("weighted accuracy"), slow("log loss"),
+    slow("log loss of two models"), "accuracy by groups",
+])  # fmt: skip
 def test_confirmed_findings_equal_a_model_of_the_reserved_rows(case, table, tmp_path):  # noqa: F811
     metric, options = CASES[case]
     paired, group = "baseline_prediction" in options, options.get("group")
@@ -92,8 +85,7 @@ def _check_p_value(rows, one, inside):
     errors = int(rows.target[inside].sum())
     law = stats.hypergeom(inside.size, int(rows.target.sum()), int(inside.sum()))
     beyond = law.sf(errors) if one["direction"] == "worse" else law.cdf(errors - 1)
-    wanted = beyond + law.pmf(errors) / 2
-    assert one["confirmed"]["p_value"] == pytest.approx(wanted, rel=0.02)
+    assert one["confirmed"]["p_value"] == pytest.approx(beyond + law.pmf(errors) / 2, rel=0.02)
 
 
 @pytest.mark.slow
@@ -115,24 +107,18 @@ def test_confirmed_differences_of_pure_selection_are_unbiased():
     findings = found.changelist.findings
     assert len(findings) >= 15
     sign = np.sign([one.difference for one in findings])
-    observed, confirmed, low, high = (
-        sign
-        * np.array(
-            [
-                (one.difference, one.confirmed.difference, one.confirmed.low, one.confirmed.high)
-                for one in findings
-            ]
-        ).T
-    )
+    again = [one.confirmed for one in findings]
+    numbers = [[one.difference for one in findings]]
+    numbers += [[getattr(one, name) for one in again] for name in ("difference", "low", "high")]
+    observed, confirmed, low, high = sign * np.array(numbers)
     error = confirmed.std() / np.sqrt(len(findings))
     assert observed.mean() > 5 * error
     assert abs(confirmed.mean()) < 2.5 * error
     assert (low * high < 0).mean() > 0.8
-    p = np.array([one.confirmed.p_value for one in findings])
-    assert stats.kstest(p, "uniform").pvalue > 0.01
+    assert stats.kstest([one.p_value for one in again], "uniform").pvalue > 0.01
     listed = found.findings.to_pydict()
-    assert listed["confirmed"] == [one.confirmed.difference for one in findings]
-    assert listed["confirmed_n"] == [one.confirmed.examples for one in findings]
+    assert listed["confirmed"] == [one.difference for one in again]
+    assert listed["confirmed_n"] == [one.examples for one in again]
 
 
 def test_the_rows_decide_and_not_how_they_are_read(table, tmp_path):  # noqa: F811
@@ -151,9 +137,8 @@ def test_the_rows_decide_and_not_how_they_are_read(table, tmp_path):  # noqa: F8
 def test_later_commands_are_about_the_searched_examples(table, tmp_path):  # noqa: F811
     options = {**OPTIONS, "features": FEATURES, "confirm": SHARE, "max_cross_size": 1}
     first = search(tmp_path / "first", data=table, **options)
-    second = search(
-        tmp_path / "second", data=table, **options, since=first.folder / "changelist.json"
-    )
+    since = first.folder / "changelist.json"
+    second = search(tmp_path / "second", data=table, **options, since=since)
     assert second.document["since"]["changelist_id"] == first.document["changelist_id"]
     assert second.document["findings"] == first.document["findings"]
     document = SearchChangeList.model_validate(first.document)
@@ -161,9 +146,7 @@ def test_later_commands_are_about_the_searched_examples(table, tmp_path):  # noq
     (cells,) = [one.cells for one in shown if one.header == "confirmed [95%]"]
     for text, one in zip(cells, first.document["findings"], strict=True):
         again = one["confirmed"]
-        numbers = [
-            f"{again[name]:+.3f}".replace("0.", ".") for name in ("difference", "low", "high")
-        ]
+        numbers = [f"{again[end]:+.3f}".replace("0.", ".") for end in ("difference", "low", "high")]
         assert text == "{} [{}, {}]".format(*numbers)
     places = ["--changelist", str(first.folder), "--name", "young", "--where", "age < 30"]
     assert run(["define", *places]) == 0
@@ -173,14 +156,11 @@ def test_later_commands_are_about_the_searched_examples(table, tmp_path):  # noq
     assert size == ((frame["age"] < 30) & ~reserved_rows(frame)).sum()
 
 
-@pytest.mark.parametrize(
-    ("share", "rows", "why"),
-    [
-        ("0", 1, "0.0: it must be greater than 0"),
-        ("0.51", 1, "0.51: it must be less than or equal to 0.5"),
-        ("0.01", 3, "0.01 reserves 0 of 3 examples, and one at least is needed to search and to measure; give more data"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("share", "rows", "why"), [
+    ("0", 1, "0.0: it must be greater than 0"),
+    ("0.51", 1, "0.51: it must be less than or equal to 0.5"),
+    ("0.01", 3, "0.01 reserves 0 of 3 examples, and one at least is needed to search and to measure; give more data"),
+])  # fmt: skip
 def test_shares_that_leave_nothing(share, rows, why, tmp_path, capsys):
     pd.DataFrame({"x": range(rows), "y": [1] * rows}).to_parquet(tmp_path / "few.parquet")
     places = ["--data", str(tmp_path / "few.parquet"), "--output", str(tmp_path / "out")]

@@ -22,13 +22,10 @@ def error_at(theta, z, null, far):
     return np.sqrt(np.interp(theta, knots, [null**2, 1.0, 1.0, far**2]))
 
 
-@pytest.mark.parametrize(
-    ("z", "c", "null", "far"),
-    [
-        *[(3.1, 3.0, 1, 1), (4.5, 4.2, 1, 1), (5.5, 4.2, 1, 1), (9.0, 4.2, 1, 1), (1.0, 0.2, 1, 1)],
-        *[(4.5, 4.2, 0.5, 1), (5.5, 4.2, 1.3, 1), (4.5, 4.2, 1, 2), (5.0, 4.0, 0.6, 1.5)],
-    ],
-)
+@pytest.mark.parametrize(("z", "c", "null", "far"), [
+    *[(3.1, 3.0, 1, 1), (4.5, 4.2, 1, 1), (5.5, 4.2, 1, 1), (9.0, 4.2, 1, 1), (1.0, 0.2, 1, 1)],
+    *[(4.5, 4.2, 0.5, 1), (5.5, 4.2, 1.3, 1), (4.5, 4.2, 1, 2), (5.0, 4.0, 0.6, 1.5)],
+])  # fmt: skip
 def test_mean_and_ends_by_integration(z, c, null, far):
     estimate, low, high = corrected.standardised(z, c, null, far)
 
@@ -103,8 +100,7 @@ def test_coverage_and_bias_of_what_was_selected():
         of = (np.abs(theta) > least) & (np.abs(theta) <= least + 3)
         check_coverage(held[of].mean(), least, c)
     theta, z = theta * sign, np.abs(z)
-    edges = [3.0, 3.2, 3.5, 4.0, 5.0, 7.0, 10.0]
-    for begin, end in pairwise(edges):
+    for begin, end in pairwise([3.0, 3.2, 3.5, 4.0, 5.0, 7.0, 10.0]):
         of = (z >= begin) & (z < end)
         assert (theta - estimate)[of].mean() == pytest.approx(0.0, abs=0.2), begin
     # What is observed is too large by far.
@@ -137,9 +133,7 @@ def test_a_difference_near_the_threshold(sign):
     ends = sorted((sign * 0.1, sign * 0.6))
     middle, low, high = corrected.difference(sign * 0.3, tuple(ends), 5.0, 4.5, 0.08)
     unit = 0.2 / OFF
-    wanted = unit * np.array(
-        corrected.standardised(0.3 / unit, 0.27 / unit, 0.08 / unit, 0.3 / 0.2)
-    )
+    wanted = unit * np.array(corrected.standardised(0.3 / unit, 0.27 / unit, 0.08 / unit, 1.5))
     assert sign * middle == pytest.approx(wanted[0])
     assert sorted((sign * low, sign * high)) == pytest.approx(wanted[1:])
     assert low < middle < high

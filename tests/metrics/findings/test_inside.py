@@ -28,8 +28,7 @@ def test_parts_of_patterns_equal_counts_of_rows():
         by = rng.random(patterns.masks.size)
         weighed, within = tables.weigh(by, 2), tables.within(positions, by, patterns)
         for row, at in enumerate(some):
-            own = table.members(at)
-            w = table.row_sizes[:, -1]
+            own, w = table.members(at), table.row_sizes[:, -1]
             slow = [[(table.row_sizes[own & (masks == m)]).sum(axis=0)] for m in patterns.masks]
             np.testing.assert_array_equal(parts[row], np.concatenate(slow))
             inside = np.array([w[own & (masks == m)].sum() for m in patterns.masks])

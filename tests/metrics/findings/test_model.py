@@ -63,16 +63,13 @@ def test_means_equal_least_squares_on_rows(weighted):
     np.testing.assert_allclose(model.design.T @ (w * model.expected - total), 0, atol=1e-8)
 
 
-def test_a_finding_that_is_all_wrong_or_all_right_has_no_finite_coefficient():
+def test_findings_that_separate_have_no_finite_coefficient():
     for errors, rate, side in (([70, 50], 1.0, 1.0), ([70, 0], 0.0, -1.0)):
         model = fit("rate", [0, 1], 1, [950, 50], errors)
         assert model.expected[0] == pytest.approx(70 / 950, rel=1e-14)
         assert model.expected[1] == rate
         assert model.unbounded.tolist() == [0.0, side]
         assert model.varies.tolist() == [True, False]
-
-
-def test_separation_without_a_finding_that_is_pure():
     # All errors of the first finding are in the second, which lies within it.
     model = fit("rate", [0, 1, 3], 2, [900, 60, 40], [50, 0, 10])
     np.testing.assert_allclose(model.expected, [50 / 900, 0.0, 0.25], atol=1e-12)
@@ -92,8 +89,7 @@ def ridged(X, n, errors, strength):
 
 
 def test_separated_patterns_are_the_limit_of_a_vanishing_penalty():
-    rng = np.random.default_rng(5)
-    separated = 0
+    rng, separated = np.random.default_rng(5), 0
     for _ in range(40):
         findings = int(rng.integers(1, 5))
         masks = rng.choice(2**findings, int(rng.integers(1, 2**findings + 1)), replace=False)

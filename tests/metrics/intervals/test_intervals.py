@@ -71,9 +71,6 @@ def test_difference_from_overall_is_newcombes_example_scaled():
     scale = 1 - 70 / 150
     assert float(low) / scale == pytest.approx(0.0524, abs=5e-5)
     assert float(high) / scale == pytest.approx(0.3339, abs=5e-5)
-
-
-def test_difference_from_overall_of_everything_and_of_nothing():
     low, high = intervals.difference_from_overall([10, 0], [3, 0], 10, 3, 0.95)
     np.testing.assert_array_equal(low, [0.0, -1.0])
     np.testing.assert_array_equal(high, [0.0, 1.0])

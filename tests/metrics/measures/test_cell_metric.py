@@ -55,19 +55,14 @@ def test_random_slices(name, errors_weigh):
 
 def test_slices_that_are_worse_are_found():
     """Slices of 60 examples that err four times as often as all."""
-    rng = np.random.default_rng(3)
-    examples = weighted(errors_weigh=1.0)
+    rng, examples = np.random.default_rng(3), weighted(errors_weigh=1.0)
     wrong = rng.random(N) < 0.05
     predicted = np.where(wrong, 1 - examples.label, examples.label)
     examples = replace(examples, predicted=(predicted, predicted))
     space = examples.space(["accuracy"], "overall")
     columns = examples.matrix(space)
-    rows = [
-        np.where(
-            rng.random(60) < 0.2, *(rng.choice(np.flatnonzero(x), 60) for x in (wrong, ~wrong))
-        )
-        for _ in range(1000)
-    ]
+    of = np.flatnonzero(wrong), np.flatnonzero(~wrong)
+    rows = [np.where(rng.random(60) < 0.2, *(rng.choice(x, 60) for x in of)) for _ in range(1000)]
     sums = np.stack([columns[some, : space.columns].sum(axis=0) for some in rows])
     p = metric("accuracy").test(Slices(sums, space, columns.sum(axis=0)), "worse").p
     # The exact law, simulated, finds .65.
@@ -93,9 +88,7 @@ def test_a_slice_that_is_all_right_has_an_interval():
     for name in ("accuracy", "recall", "f1"):
         space = examples.space([name], "overall")
         columns = examples.matrix(space)
-        rows = [
-            np.flatnonzero(right & (examples.label == 1))[at : at + 60] for at in range(0, 600, 60)
-        ]
+        rows = np.flatnonzero(right & (examples.label == 1))[:600].reshape(10, 60)
         sums = np.stack([columns[some].sum(axis=0) for some in rows])
         low, high = metric(name).value_interval(Slices(sums, space, columns.sum(axis=0)), 0.95)
         assert (low > 0.8).all()

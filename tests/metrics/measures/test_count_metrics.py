@@ -53,11 +53,9 @@ def test_shares_are_tested_by_the_mid_p_within_the_denominator(name, alternative
     slices = examples.of([name], "overall", members)
     tested = metric(name).test(slices, alternative)
     N, K = int(within.sum()), int((within & marked).sum())
-    for held, p, reason, one in zip(
-        members, tested.p, tested.reasons, range(len(slices)), strict=True
-    ):
+    for at, (held, p, reason) in enumerate(zip(members, tested.p, tested.reasons, strict=True)):
         n, x = int((held & within).sum()), int((held & marked).sum())
-        assert metric(name).inputs(slices.rows([one])) == {"n": n, "x": x, "N": N, "K": K}
+        assert metric(name).inputs(slices.rows([at])) == {"n": n, "x": x, "N": N, "K": K}
         is_small = n == 0 or (n < 10 and n < held.sum())
         assert (reason != 0) == (is_small or n == N)
         expected = 1 if reason else mid_p(stats.hypergeom(N, K, n), x, name, alternative)
@@ -119,9 +117,7 @@ def test_f1_of_two_models_against_the_parent_is_by_the_delta_method(*, weighted)
     terms = child * (own - above) ** 2 + (parent & ~child) * above**2
     t = (gap(weight * child) - gap(weight * parent)) / (terms @ weight**2) ** 0.5
     for worse, expected in ((True, stats.t.cdf(t, freedom)), (False, stats.t.sf(t, freedom))):
-        p = f1.p_refine(
-            Slices(sums[:1], space, totals), Slices(sums[1:], space, totals), worse=worse
-        )
+        p = f1.p_refine(*(Slices(one[None], space, totals) for one in sums), worse=worse)
         assert p == pytest.approx(expected, rel=1e-3)
 
 
@@ -133,20 +129,15 @@ def test_shares_against_the_parent_are_random_subsets_of_it():
     for held in (child, parent):
         counts += [held.sum(), (held & old & ~new).sum(), (held & new & ~old).sum()]
     marked, within = marks("precision", examples)
-    N, K, n, x = (
-        int(some.sum())
-        for some in (parent & within, parent & marked, child & within, child & marked)
-    )
+    N, K = int((parent & within).sum()), int((parent & marked).sum())
+    n, x = int((child & within).sum()), int((child & marked).sum())
     exact = mid_p(stats.hypergeom(N, K, n), x, "precision", "worse")
     for name, comparison, expected in (
         ("accuracy", "baseline", pytest.approx(enumerated(*counts), rel=0.02)),
         ("precision", "overall", pytest.approx(exact, rel=1e-9)),
     ):
         own, slices = metric(name), examples.of([name], comparison, np.stack([child, parent]))
-        assert (
-            own.p_refine(slices.rows(slice(None, 1)), slices.rows(slice(1, None)), worse=True)[0]
-            == expected
-        )
+        assert own.p_refine(slices.rows([0]), slices.rows([1]), worse=True)[0] == expected
     slices = examples.of(["accuracy"], "baseline", np.stack([child, parent]))
     change = new.astype(float) - old
     varied = [change[child].var(), change[parent].var()]

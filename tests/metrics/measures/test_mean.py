@@ -19,8 +19,7 @@ from tests.random_subsets import saddle_point
 def inputs_and_p(name, comparison, *, weighted=False):
     """Inputs and two-sided p of random slices."""
     examples = Examples.random(21, 900, weighted=weighted)
-    members = random_members(22, 12, examples.rows)[1:]
-    slices = examples.of([name], comparison, members)
+    slices = examples.of([name], comparison, random_members(22, 12, examples.rows)[1:])
     tested = metric(name).test(slices, "both")
     assert not tested.reasons.any()
     inputs = [metric(name).inputs(slices.rows([at])) for at in range(len(slices))]
@@ -45,13 +44,9 @@ def test_the_paired_t_follows_from_its_inputs():
     examples = Examples.random(21, 900)
     of = compressed(examples.value("log_loss", old=False) - examples.value("log_loss", old=True))
     for inputs, p in inputs_and_p("log_loss", "baseline"):
-        n, mean, variance = (
-            inputs[f"change on the slice {field}"] for field in Moments._fields[:3]
-        )
+        n, mean, variance = (inputs[f"change on the slice {one}"] for one in Moments._fields[:3])
         squares = (n - 1) * variance + n * mean**2
-        assert student_law.p_value(n, n * mean, squares, of, 0.0, "both") == pytest.approx(
-            p, rel=1e-6
-        )
+        assert student_law.p_value(n, n * mean, squares, of, 0.0, "both") == pytest.approx(p, 1e-6)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -88,8 +83,7 @@ def test_rmse_is_the_root_of_mse():
     of = {}
     for comparison in ("overall", "baseline"):
         for name in ("mse", "rmse"):
-            space = examples.space([name], comparison)
-            given = examples.slices(space, members)
+            given = examples.slices(examples.space([name], comparison), members)
             ends = (metric(name).value_interval, metric(name).delta_interval)
             of[name] = [end(given, 0.95) for end in ends]
             of[name].append(metric(name).test(given, "both").p)
@@ -111,8 +105,7 @@ def test_rmse_is_the_root_of_mse():
 
 def changed(change, weight=None):
     """Examples whose bias changes by so much."""
-    zero = np.zeros(change.size)
-    some = Examples.random(3, change.size)
+    zero, some = np.zeros(change.size), Examples.random(3, change.size)
     return replace(some, truth=zero, guess=(zero + change, zero), weight=weight)
 
 
@@ -123,13 +116,10 @@ def test_constant_changes_are_tested_by_all_flips_of_signs(size, *, weighted):
     # As many examples go the other way, so that changes are not skewed.
     change = np.repeat([size, -size], n)
     weight = np.full(2 * n, 0.7) if weighted else None
-    examples = changed(change, weight)
-    slices = examples.of(["bias"], "baseline", (change == size)[None])
+    slices = changed(change, weight).of(["bias"], "baseline", (change == size)[None])
     means = np.array(list(itertools.product([1, -1], repeat=n))).mean(axis=1) * size
-    upper = (means >= size - 1e-12).mean()
-    lower = (means <= size + 1e-12).mean()
-    own = metric("bias")
-    both = min(1, 2 * min(upper, lower))
+    upper, lower = (means >= size - 1e-12).mean(), (means <= size + 1e-12).mean()
+    own, both = metric("bias"), min(1, 2 * min(upper, lower))
     for alternative, p in (("worse", upper), ("better", lower), ("both", both)):
         tested = own.test(slices, alternative)
         assert tested.p[0] == pytest.approx(p, rel=1e-9)
@@ -141,8 +131,7 @@ def test_weighted_constant_changes_count_as_effective_examples():
     examples = changed(np.repeat([1.0, -1.0], 30), weight)
     slices = examples.of(["bias"], "baseline", (np.arange(60) < 30)[None])
     effective = weight[:30].sum() ** 2 / (weight[:30] ** 2).sum()
-    p = metric("bias").test(slices, "worse").p[0]
-    assert p == pytest.approx(2**-effective, rel=1e-9)
+    assert metric("bias").test(slices, "worse").p[0] == pytest.approx(2**-effective, rel=1e-9)
 
 
 def test_flipped_hard_scores_are_seen():
@@ -161,8 +150,7 @@ def test_flipped_hard_scores_are_seen():
 def test_a_constant_change_that_may_lack_what_is_rare():
     """Large changes the other way are rare: a slice of the others alone is no evidence."""
     change = np.where(np.arange(4000) % 100 == 0, -99.0, 1.0)
-    common = np.flatnonzero(change == 1)
-    examples = changed(change)
+    common, examples = np.flatnonzero(change == 1), changed(change)
     space = examples.space(["bias"], "baseline")
     members = np.zeros((2, change.size), bool)
     for row, n in enumerate((60, 160)):
@@ -185,6 +173,5 @@ def test_changes_that_are_lost_beside_the_largest_are_not_called():
     rng = np.random.default_rng(2)
     small = np.arange(100) < 50
     change = np.where(small, rng.choice([-1e-11, 3e-11], 100), rng.choice([-1.0, 1.0], 100))
-    examples = changed(change)
-    slices = examples.of(["bias"], "baseline", small[None])
+    slices = changed(change).of(["bias"], "baseline", small[None])
     assert metric("bias").test(slices, "both").reasons.tolist() == [Reason.UNVARYING]

@@ -23,7 +23,7 @@ def test_auc_of_two_models_against_the_parent_varies_by_what_is_outside_of_the_c
     t = (gain[0] - gain[1]) / (variance * (1 - fewest[0] / fewest[1])) ** 0.5
     law = stats.t(fewest[0] - 1)
     for worse, expected in ((True, law.cdf(t)), (False, law.sf(t))):
-        p = auc.p_refine(slices.rows(slice(None, 1)), slices.rows(slice(1, None)), worse=worse)
+        p = auc.p_refine(slices.rows([0]), slices.rows([1]), worse=worse)
         assert p == pytest.approx(expected, rel=1e-6)
 
 
@@ -31,8 +31,7 @@ def test_auc_that_is_turned_over_is_not_called_unchanged():
     some = Examples.random(9, 200)
     label, inside = some.label * 1.0, np.arange(200) < 90
     for new, reason in ((1 - label, Reason.UNVARYING), (label, Reason.UNCHANGED)):
-        examples = replace(some, score=(new, label))
-        slices = examples.of(["auc"], "baseline", inside[None])
+        slices = replace(some, score=(new, label)).of(["auc"], "baseline", inside[None])
         tested = metric("auc").test(slices, "worse")
         assert tested.reasons.tolist() == [reason]
         assert tested.p.tolist() == [1.0]

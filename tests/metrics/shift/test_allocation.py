@@ -30,8 +30,7 @@ def strata_of_sizes(sizes, predictions=3):
 
 def whole_run(pool, rng, calls, *, batch):
     """Follow masa_order, each choice held against the published rule; the strata in order."""
-    strata = pool.strata()
-    slow = oracle.AlgorithmOne(pool)
+    strata, slow = pool.strata(), oracle.AlgorithmOne(pool)
     sample = Sample.empty(1, strata.count, pool.shape[1])
     left = [list(rng.permutation(np.flatnonzero(np.array(pool.stratum) == s))) for s in range(10)]
     taken = []
@@ -134,8 +133,7 @@ def test_inside_a_batch_the_number_asked_is_counted_up():
 
 
 def test_a_stratum_in_which_answers_vary_is_asked_more():
-    strata = strata_of_sizes([1000, 1000])
-    sample = Sample.empty(1, 2, 3)
+    strata, sample = strata_of_sizes([1000, 1000]), Sample.empty(1, 2, 3)
     same, varied = np.zeros(30, np.int64), np.arange(30) % 3
     sample.add(np.repeat([[0, 1]], 30, axis=1), np.concatenate([same, varied])[None])
     assert (masa_order(strata, sample, 20)[0] == 1).sum() > 15
@@ -144,8 +142,7 @@ def test_a_stratum_in_which_answers_vary_is_asked_more():
 @pytest.mark.parametrize("calls", [3, 9, 40])
 def test_masa_without_replacement_goes_nowhere_beyond_what_there_is(calls):
     strata = strata_of_sizes([1, 4, 2, 9])
-    order = masa_order(strata, Sample.empty(3, 4, 3), calls)
-    for row in order:
+    for row in masa_order(strata, Sample.empty(3, 4, 3), calls):
         made = row[row >= 0]
         assert made.size == min(calls, 16)
         assert (np.bincount(made, minlength=4) <= strata.sizes).all()
@@ -154,8 +151,7 @@ def test_masa_without_replacement_goes_nowhere_beyond_what_there_is(calls):
 
 @pytest.mark.slow
 def test_masa_comes_near_to_the_best_allocation():
-    rng = np.random.default_rng(5)
-    p = np.array([0.5, 0.3, 0.2])
+    rng, p = np.random.default_rng(5), np.array([0.5, 0.3, 0.2])
     shares = np.array([[0.98, 0.02, 0.0], [0.7, 0.2, 0.1], [0.34, 0.33, 0.33]])
     strata = strata_of_sizes((1e6 * p).astype(int))
     wanted = p * np.sqrt(1 - np.square(shares).sum(axis=1))
@@ -176,13 +172,10 @@ def test_masa_comes_near_to_the_best_allocation():
     np.testing.assert_allclose(score, score.mean(), rtol=0.05)
 
 
-def test_batch_size():
+def test_batch_size_and_smallest_budget():
     assert [batch_size(n) for n in (0, 1, 255, 271, 272, 1600, 4095, 4096, 10**6)] == [
         *(16, 16, 16, 16, 17, 100, 255, 256, 256)
     ]
-
-
-def test_smallest_budget_is_two_a_stratum_or_all():
     assert smallest_budget(strata_of_sizes([1, 2, 3, 1, 50])) == 1 + 2 + 2 + 1 + 2
 
 
@@ -386,8 +379,7 @@ def test_the_estimate_is_unbiased_where_that_of_a_rule_by_its_own_answers_is_not
 
 def swapped(pool, runs):
     """Samples of which each half was asked by its own answers."""
-    strata = pool.strata()
-    new = np.array(pool.new)
+    strata, new = pool.strata(), np.array(pool.new)
     random = np.random.default_rng(2)
     order = np.array(
         [np.concatenate([s * 150 + random.permutation(150) for s in range(4)]) for _ in range(runs)]
@@ -417,8 +409,7 @@ def test_runs_side_by_side_are_each_run_by_itself(early):
     pool = uneven_pool()
     strata, items = pool.strata(), pool.random_items()
     starts = pool.starts()
-    checks = [30, 40, 65, 100, 170]
-    for checked in simulate(strata, items, "plus", checks, 3, 5):
+    for checked in simulate(strata, items, "plus", [30, 40, 65, 100, 170], 3, 5):
         for r in range(3):
             order = item_order(5 + r, items.identity, starts)
             place = np.empty(600, int)

@@ -346,8 +346,7 @@ def test_slices_are_unbiased_over_all_samples_in_which_they_were_seen():
 
 @pytest.mark.parametrize("control", [False, True])
 def test_variances_of_slices_are_those_of_many_samples(control):
-    rng = np.random.default_rng(15)
-    stratum = np.repeat(np.arange(4), 300)
+    rng, stratum = np.random.default_rng(15), np.repeat(np.arange(4), 300)
     old = np.where(rng.random(1200) < 0.3, rng.integers(0, 3, 1200), stratum // 2)
     new = np.where(rng.random(1200) < 0.15, rng.integers(0, 3, 1200), old)
     pool = oracle.Pool(stratum.tolist(), old.tolist(), new.tolist(), [0, 0, 1, 1], (2, 3), [0, 1])

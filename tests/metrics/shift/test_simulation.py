@@ -91,8 +91,7 @@ class Traced(NamedTuple):
 def traced_pool(sizes=(1, 3, 40, 40, 7, 20)):
     """A pool in which each item's prediction is a class of its own, so that counts name items."""
     stratum = np.repeat(np.arange(len(sizes)), sizes).tolist()
-    M = len(stratum)
-    rows = [0, 0, 0, 1, 1, 2]
+    M, rows = len(stratum), [0, 0, 0, 1, 1, 2]
     pool = oracle.Pool(stratum, [k % 3 for k in range(M)], list(range(M)), rows, (3, M), [0, 1, 2])
     return Traced(pool, pool.random_items(), pool.starts())
 
@@ -290,9 +289,6 @@ def test_calls_for_a_target_are_of_the_share_of_runs():
     assert found[0].mean_squared == pytest.approx(np.mean((0.1 * runs) ** 2))
     assert simulation.calls_for_target(found, 0.095 / 2**0.5) == pytest.approx(200)
     assert simulation.calls_for_target(found, 0.08 / 2**0.5, 0.8) == pytest.approx(200)
-
-
-def test_calls_for_a_target_where_an_error_is_none_at_all():
     assert simulation.calls_for_target([quality(100, [0.1]), quality(400, [0.0])], 0.05) == 400
 
 
@@ -338,8 +334,7 @@ def test_true_matrix_of_one_set_of_answers():
 @pytest.fixture(scope="module")
 def large_pool():
     """Three labels in three strata each, from sure to unsure, in which unsure items changed."""
-    rng = np.random.default_rng(20)
-    stratum = np.repeat(np.arange(9), 400)
+    rng, stratum = np.random.default_rng(20), np.repeat(np.arange(9), 400)
     label, unsure = stratum // 3, stratum % 3
     wrong = rng.random(3600) < np.array([0.04, 0.15, 0.45])[unsure]
     old = np.where(wrong, (label + rng.integers(1, 4, 3600)) % 4, label)

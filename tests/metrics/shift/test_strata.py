@@ -90,11 +90,9 @@ def test_slices_of_halves_are_weighted_as_the_whole_is():
     pool = oracle.random_pool(rng, largest=25, strata=6)
     _, _, sample = sampled(rng, pool)
     whole = estimate(pool.strata(), sample)
-    counts = counts_of(pool.strata(), sample)
-    alike = replace(sample, halves=None)
+    counts, alike = counts_of(pool.strata(), sample), replace(sample, halves=None)
     assert not np.allclose(estimate(pool.strata(), alike).matrix, whole.matrix)
-    share = pool.strata().share
-    direct = np.zeros(pool.shape)
+    share, direct = pool.strata().share, np.zeros(pool.shape)
     for s, row in enumerate(pool.rows):
         told = counts.old[0, s] / counts.asked[0, s] - pool.strata().old_shares[s]
         direct[row] += share[s] * (counts.new[0, s] / counts.asked[0, s] - whole.reliance[0] * told)

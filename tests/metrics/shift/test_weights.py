@@ -130,11 +130,9 @@ def test_the_weighted_sum_is_that_of_the_items(control):
 
 def test_the_weighted_sum_of_the_right_cells_is_the_accuracy():
     rng, pool, strata, _ = weighted_pool(3)
-    asked = oracle.random_asked(rng, pool)
-    weights = np.zeros(pool.shape)
+    asked, weights = oracle.random_asked(rng, pool), np.zeros(pool.shape)
     weights[np.arange(3), pool.right] = 1
-    strata = replace(strata, weights=weights)
-    sample = counted(pool, asked, weights)
+    strata, sample = replace(strata, weights=weights), counted(pool, asked, weights)
     found = estimate(strata, sample)
     errors = weighted_sum_errors(strata, sample, weights, control=True, starved=False)
     squared = found.accuracy_variance + 3 * np.square(found.accuracy_unseen)
@@ -249,8 +247,7 @@ def test_the_optimum_is_in_proportion_to_share_times_deviation():
     # No other allocation of as many calls has a smaller error.
     p, v = share[:2], variance[:2]
     best = optimal_calls(p, v, 100)
-    rng = np.random.default_rng(0)
-    for n in 100 * rng.dirichlet([1, 1], 200):
+    for n in 100 * np.random.default_rng(0).dirichlet([1, 1], 200):
         assert (p**2 * v / best).sum() <= (p**2 * v / n).sum() + 1e-12
 
 

@@ -164,8 +164,7 @@ def test_large_slices_have_the_normal_z():
     n1 = n0 = 10**6
     variance = reference.spread1 / n1 * (1 - n1 / N1) + reference.spread0 / n0 * (1 - n0 / N0)
     z = np.array([-6.0, -3.0, 0.0, 2.0, 6.0])
-    values = reference.auc + z * np.sqrt(variance)
-    p = auc.z_p_value(values, n1, n0, reference, N1, N0, "lower")
+    p = auc.z_p_value(reference.auc + z * np.sqrt(variance), n1, n0, reference, N1, N0, "lower")
     np.testing.assert_allclose(p, ndtr(z), rtol=0.1)
 
 
@@ -188,12 +187,8 @@ def test_p_is_uniform_for_random_parts_of_a_parent():
 
 
 @pytest.mark.parametrize(("true_auc", "prevalence", "n", "ratio"), [
-    (0.55, 0.4, 20, 1.0),
-    (0.75, 0.7, 20, 1.0),
-    (0.9, 0.1, 100, 1.0),
-    (0.98, 0.4, 50, 1.0),
-    (0.75, 0.1, 200, 1.5),
-    (0.9, 0.4, 1000, 0.6),
+    (0.55, 0.4, 20, 1.0), (0.75, 0.7, 20, 1.0), (0.9, 0.1, 100, 1.0), (0.98, 0.4, 50, 1.0),
+    (0.75, 0.1, 200, 1.5), (0.9, 0.4, 1000, 0.6),
 ])  # fmt: skip
 def test_coverage_of_the_value(true_auc, prevalence, n, ratio):
     rng = np.random.default_rng(10)
@@ -235,14 +230,9 @@ def test_degenerate_slices():
     perfect0, perfect1 = np.repeat([3, 0], 3), np.repeat([0, 3], 3)
     constant = np.eye(6, dtype=np.int64)[2] * 5
     slices = [
-        (zeros, zeros),
-        (ones, zeros),
-        (zeros, ones),
-        (constant, constant),
-        (perfect0, perfect1),
-        (perfect1, perfect0),
-        tuple(whole),
-    ]
+        (zeros, zeros), (ones, zeros), (zeros, ones), (constant, constant),
+        (perfect0, perfect1), (perfect1, perfect0), tuple(whole),
+    ]  # fmt: skip
     histogram = np.array(slices)
     n0, n1 = histogram.sum(axis=2).T
     own, reference = auc.placements(histogram), auc.placements(whole[None])

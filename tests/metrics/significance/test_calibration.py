@@ -13,6 +13,7 @@ from benchmarks import calibration_designs as designs
 from benchmarks import calibration_means as means
 from slicebeam.metrics.significance import auc, count_tests, random_subset
 from slicebeam.pipelines.search.strategies import Priority
+from tests.conftest import slow
 
 
 def test_mid_p_against_scipy(monkeypatch):
@@ -22,19 +23,21 @@ def test_mid_p_against_scipy(monkeypatch):
     assert not designs.mid_p_against_scipy(tables=300).passed
 
 
-def test_false_positives_where_many_are_expected():
-    assert designs.many_expected(draws=10_000, sizes=12).passed
-    assert not designs.many_expected(draws=10_000, sizes=12, test=designs.wald_p).passed
-
-
-def test_false_positives_where_few_are_expected():
-    assert designs.few_expected(draws=4000, step=4).passed
-    assert not designs.few_expected(draws=4000, step=4, test=designs.wald_p).passed
-
-
-def test_deep_tail():
-    assert designs.deep_tail().passed
-    assert not designs.deep_tail(normal=True).passed
+@pytest.mark.parametrize(("design", "size", "wrong"), [
+    (designs.many_expected, {"draws": 10_000, "sizes": 12}, {"test": designs.wald_p}),
+    (designs.few_expected, {"draws": 4000, "step": 4}, {"test": designs.wald_p}),
+    (designs.deep_tail, {}, {"normal": True}),
+    (designs.paper_mode, {"draws": 20_000, "slack": 0.003}, {"sizes": (50,)}),
+    slow(designs.paired_models, {"draws": 30_000}, {"exact": True}),
+    slow(designs.mean_losses, {"draws": 3000, "sizes": (50, 400), "slack": 0.004}, {"corrected": False}),
+    slow(designs.ranking, {"draws": 2000, "step": 3, "slack": 0.006}, {"conditional": False}),
+    slow(designs.inherited_children, {"data_sets": 40, "slack": 0.003}, {"against_all": True}),
+    slow(calibration.priority_selection, {"permutations": 200, "slack": 0.03}, {"within_batch": True}),
+    slow(calibration.group_bootstrap, {"draws": 300, "slack": 0.015}, {"draws": 60, "by_group": False}),
+])  # fmt: skip
+def test_the_bar_is_met_and_missed_by_a_wrong_statistic(design, size, wrong):
+    assert design(**size).passed
+    assert not design(**(size | wrong)).passed
 
 
 def test_power():
@@ -47,30 +50,6 @@ def test_means_of_few_values(monkeypatch):
     assert counts.few_values(**few).passed
     monkeypatch.setattr(counts, "subset_p", random_subset.sum_p_value)
     assert not counts.few_values(**few).passed
-
-
-def test_paper_mode():
-    assert designs.paper_mode(draws=20_000, slack=0.003).passed
-    assert not designs.paper_mode(draws=20_000, slack=0.003, sizes=(50,)).passed
-
-
-@pytest.mark.slow
-def test_paired_models():
-    assert designs.paired_models(draws=30_000).passed
-    assert not designs.paired_models(draws=30_000, exact=True).passed
-
-
-@pytest.mark.slow
-def test_mean_losses():
-    assert designs.mean_losses(draws=3000, sizes=(50, 400), slack=0.004).passed
-    wrong = designs.mean_losses(draws=3000, sizes=(50, 400), slack=0.004, corrected=False)
-    assert not wrong.passed
-
-
-@pytest.mark.slow
-def test_ranking():
-    assert designs.ranking(draws=2000, step=3, slack=0.006).passed
-    assert not designs.ranking(draws=2000, step=3, slack=0.006, conditional=False).passed
 
 
 def test_intervals_of_auc(monkeypatch):
@@ -124,25 +103,6 @@ def test_the_priority_search_ranks_by_p(monkeypatch):
     monkeypatch.setattr(calibration, "Priority", Noted)
     calibration._prioritised(range(1), within_batch=False, correction="fwer-level")
     assert 0 == ranked[0] < ranked[1] < ranked[2]
-
-
-@pytest.mark.slow
-def test_priority_selection():
-    assert calibration.priority_selection(permutations=200, slack=0.03).passed
-    wrong = calibration.priority_selection(permutations=200, slack=0.03, within_batch=True)
-    assert not wrong.passed
-
-
-@pytest.mark.slow
-def test_inherited_children():
-    assert designs.inherited_children(data_sets=40, slack=0.003).passed
-    assert not designs.inherited_children(data_sets=40, slack=0.003, against_all=True).passed
-
-
-@pytest.mark.slow
-def test_group_bootstrap():
-    assert calibration.group_bootstrap(draws=300, slack=0.015).passed
-    assert not calibration.group_bootstrap(draws=60, slack=0.015, by_group=False).passed
 
 
 def test_each_is_applied_in_order():

@@ -40,11 +40,9 @@ def equal_models(name, prevalence, recall, fall_out, flips):
             (1 - prevalence) * fall_out * removed,
             (1 - prevalence) * (1 - fall_out) * added,
             (1 - prevalence) * fall_out * (1 - removed),
-            prevalence * (1 - recall) * (1 - won),
-            prevalence * recall * lost,
-            prevalence * (1 - recall) * won,
-            prevalence * recall * (1 - lost),
-        ]
+            prevalence * (1 - recall) * (1 - won), prevalence * recall * lost,
+            prevalence * (1 - recall) * won, prevalence * recall * (1 - lost),
+        ]  # fmt: skip
         return np.array(rates)
 
     def difference(won):
@@ -72,11 +70,9 @@ def tails_of(name, cells, law, alternatives=("worse", "better")):
 
 METRICS = ("precision", "fbeta:2", "balanced_accuracy", "mcc")
 LAWS = [
-    (0.1, 0.6, 0.1, (0.03, 0.03, 0.03)),
-    (0.1, 0.6, 0.1, (0.05, 0.02, 0.06)),
-    (0.3, 0.6, 0.1, (0.03, 0.03, 0.03)),
-    (0.5, 0.6, 0.1, (0.1, 0.1, 0.08)),
-]
+    (0.1, 0.6, 0.1, (0.03, 0.03, 0.03)), (0.1, 0.6, 0.1, (0.05, 0.02, 0.06)),
+    (0.3, 0.6, 0.1, (0.03, 0.03, 0.03)), (0.5, 0.6, 0.1, (0.1, 0.1, 0.08)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", METRICS)
@@ -106,8 +102,7 @@ def test_variance_of_two_models_on_the_same_slice(name):
 
 
 def test_weights_enter_as_sums_of_squares():
-    gradient = np.array([[0.2, -0.1]])
-    weights = np.array([1.5, 0.5, 2.0])
+    gradient, weights = np.array([[0.2, -0.1]]), np.array([1.5, 0.5, 2.0])
     squares = np.array([[weights[0] ** 2, (weights[1:] ** 2).sum()]])
     expected = (0.2 * 1.5) ** 2 + (0.1 * 0.5) ** 2 + (0.1 * 2.0) ** 2
     zero = np.zeros(2)
@@ -158,10 +153,9 @@ def test_false_positives_of_two_models(n):
     assert np.median(rates) >= (0.35 if n == 100 else 0.8)
 
 
-@pytest.mark.parametrize(
-    ("name", "least"),
-    [("precision", 0.85), ("fbeta:2", 0.88), ("balanced_accuracy", 0.95), ("mcc", 0.95)],
-)
+@pytest.mark.parametrize(("name", "least"), [
+    ("precision", 0.85), ("fbeta:2", 0.88), ("balanced_accuracy", 0.95), ("mcc", 0.95),
+])  # fmt: skip
 def test_paired_power(name, least):
     # A new model that loses a fifth of the true positives and raises as many false alarms.
     worse = equal_models(name, *LAWS[2])

@@ -45,8 +45,7 @@ def slow_tails(difference, error, df, bend):
 
 def raised(n, variance, reference, skewness):
     added = skewness**2 / 2
-    mixed = ((n - 1) * variance + added * reference) / (n - 1 + added)
-    return max(variance, mixed)
+    return max(variance, ((n - 1) * variance + added * reference) / (n - 1 + added))
 
 
 def slow_welch(n, mean, variance, m, rest_mean, rest_variance, skewness):
@@ -358,8 +357,7 @@ def test_ends_hold_the_estimate(confidence):
 
 
 def test_intervals_of_degenerate_slices():
-    inf = np.inf
-    sample = DEGENERATE
+    inf, sample = np.inf, DEGENERATE
     constant = Moments(np.float64(100), np.float64(0.5), np.float64(0), np.float64(nan))
     for low, high in (of_mean(sample, 0.95), of_mean(sample, 0.95, constant)):
         assert low.tolist() == [-inf, -inf, 0.1, 0.5]

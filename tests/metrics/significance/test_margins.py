@@ -106,9 +106,8 @@ def test_metrics_hand_over_their_counts():
     totals[positive & predicted], totals[positive & ~predicted], totals[~positive] = 180, 20, 500
     ours = worse_by_more_p("recall", Slices(sums, space, totals), 0.06, "worse")
     assert ours == margins.unpaired_p_value(30, 50, 150, 150, -0.08, "lower")
-    assert worse_by_more_p("recall", Slices(sums, space, totals), 0.06, "both") == pytest.approx(
-        2 * ours
-    )
+    both = worse_by_more_p("recall", Slices(sums, space, totals), 0.06, "both")
+    assert both == pytest.approx(2 * ours)
     space = statistic_space(["error_rate"], "baseline")
     wrong, was = space.holds("wrong"), space.holds("wrong", old=True)
     sums = np.zeros((1, space.cells), np.int64)

@@ -149,9 +149,7 @@ def test_interpolated_moments_meet_the_own_ones_where_the_grid_starts():
     observed = np.array([0.5, 0.75])
     counts = np.array([[200, 0, 0, 0], [201, 0, 0, 0]])
     for value in observed:
-        p = permutation.permutation_p_value(
-            mcc, counts, TOTALS, np.full(2, value), "both", 20_000
-        ).p
+        p = permutation.permutation_p_value(mcc, counts, TOTALS, [value] * 2, "both", 20_000).p
         assert p[0] == pytest.approx(p[1], rel=0.1)
 
 
@@ -163,8 +161,7 @@ def test_populations_beyond_numpys_limit(n):
     sd = np.sqrt(n * (1 / 3) * (2 / 3) * (1 - n / totals.sum()))
     assert cells[:, 0].mean() == pytest.approx(n / 3, abs=5 * sd / np.sqrt(4000))
     assert cells[:, 0].std() == pytest.approx(sd, rel=0.05)
-    observed = np.array([1 / 3 + 3 * sd / n])
-    counts = np.array([[n, 0, 0, 0]])
+    observed, counts = np.array([1 / 3 + 3 * sd / n]), np.array([[n, 0, 0, 0]])
     tested = permutation.permutation_p_value(share, counts, totals, observed, "upper")
     assert tested.p[0] == pytest.approx(stats.norm.sf(3.0), rel=0.6 if n == 40 else 0.15)
 

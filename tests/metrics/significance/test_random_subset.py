@@ -44,8 +44,7 @@ def test_every_subset_of_18_values(name, n):
     """Tails above 1e-3 are within 15 % of the share of the 18,564 subsets; deeper, within 30 %."""
     values = VALUES[name](np.random.default_rng(1), 18)
     values -= values.mean()
-    sums = all_sums(values, n)
-    of = compressed(values)
+    sums, of = all_sums(values, n), compressed(values)
     totals = np.quantile(sums, [0.0005, 0.002, 0.01, 0.05, 0.3, 0.7, 0.95, 0.99, 0.998, 0.9995])
     size = np.full(totals.size, n)
     upper, lower = (sum_p_value(size, totals, of, tail) for tail in ("upper", "lower"))
@@ -95,10 +94,7 @@ def test_errors_have_the_hypergeometric_mid_p(n):
 
 @pytest.mark.parametrize(("name", "n"), [
     ("bimodal", 20),
-    *(
-        slow(*one)
-        for one in (("weighted", 25), ("bimodal", 60), ("heavy", 30))
-    ),
+    *(slow(*one) for one in (("weighted", 25), ("bimodal", 60), ("heavy", 30))),
 ])  # fmt: skip
 def test_tails_are_the_share_of_random_subsets(name, n):
     """A Monte Carlo oracle: of 400,000 random subsets, at .01 and .001, either side."""
@@ -108,8 +104,7 @@ def test_tails_are_the_share_of_random_subsets(name, n):
         values = np.abs(rng.standard_t(2.5, 20_000))
     weights = rng.lognormal(0, 0.7, values.size) if name == "weighted" else np.ones(values.size)
     values = weights * (values - np.average(values, weights=weights))
-    of = compressed(values)
-    sums = draws(values, n, 400_000, rng)
+    of, sums = compressed(values), draws(values, n, 400_000, rng)
     for tail in ("upper", "lower"):
         p = sum_p_value(np.full(sums.size, n), sums, of, tail)
         # Four standard errors, and what a saddle point is off.
@@ -195,16 +190,14 @@ def test_degenerate_slices():
 @pytest.mark.parametrize("kind", ["few far off", "log-likelihood"])
 def test_rare_values_far_off_make_no_other_sum_extreme(kind):
     """Subsets without any of them are nothing special, though their sums stand apart."""
-    rng = np.random.default_rng(5)
-    N = 3900
+    rng, N = np.random.default_rng(5), 3900
     if kind == "few far off":
         values = np.where(rng.random(N) < 0.004, 36.0, rng.exponential(0.3, N))
     else:
         logit = np.where(rng.random(N) < 0.06, -3.5, 3.5) + rng.normal(0, 0.8, N)
         values = -np.log1p(np.exp(-logit))
     deviations = values - values.mean()
-    of = compressed(deviations)
-    draws = 6000
+    of, draws = compressed(deviations), 6000
     for n in (25, 60):
         drawn = np.array([rng.choice(N, n, replace=False, shuffle=False) for _ in range(draws)])
         for side in ("lower", "upper", "both"):

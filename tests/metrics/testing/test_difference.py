@@ -85,8 +85,7 @@ def test_what_is_undefined_stays_so():
 def runs(n, rate, rng, draws):
     """Deltas of accuracy and their intervals, as searches of 20,000 examples publish them."""
     space = statistic_space(["accuracy"], "overall")
-    own = metric("accuracy")
-    wrong = rng.binomial(n, rate, draws)
+    own, wrong = metric("accuracy"), rng.binomial(n, rate, draws)
     rest = rng.binomial(20_000 - n, 0.1, draws)
     sums = np.stack([n - wrong, wrong], axis=1).astype(np.int64)
     others = np.stack([20_000 - n - rest, rest], axis=1).astype(np.int64)
@@ -100,10 +99,7 @@ def runs(n, rate, rng, draws):
 
 
 @pytest.mark.parametrize(("n", "rate"), [
-    slow(50, 0.4),
-    (3000, 0.25),
-    slow(50, 0.1),
-    slow(300, 0.1),
+    slow(50, 0.4), (3000, 0.25), slow(50, 0.1), slow(300, 0.1),
 ])  # fmt: skip
 @pytest.mark.slow
 def test_error_rate_and_coverage_on_the_intervals_of_searches(n, rate):

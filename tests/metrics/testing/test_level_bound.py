@@ -40,8 +40,7 @@ def test_the_bound_after_every_iteration(seed, min_size, iterative, prune):
         else Priority(data.lattice, iterations=5, max_candidates=12, prune_significant=prune)
     )
     sizes = {name: int(mask.sum()) for name, mask in data.masks.items()}
-    truth = true_counts(data, min_size)
-    before = None
+    truth, before = true_counts(data, min_size), None
     for known, _ in searched(data, steps, min_size):
         found = bounds_of(data, known, min_size)
         visited = {

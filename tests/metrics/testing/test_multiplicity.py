@@ -22,10 +22,8 @@ def test_bh_is_its_definition_with_the_missing_tests_at_one():
 
 def test_bh_and_by_equal_scipy_without_missing_tests():
     p = np.random.default_rng(2).random(200) ** 2
-    ours = multiplicity.bh_adjusted(p, 200)
-    np.testing.assert_allclose(ours, stats.false_discovery_control(p, method="bh"))
-    ours = multiplicity.by_adjusted(p, 200)
-    np.testing.assert_allclose(ours, stats.false_discovery_control(p, method="by"))
+    for method, ours in (("bh", multiplicity.bh_adjusted), ("by", multiplicity.by_adjusted)):
+        np.testing.assert_allclose(ours(p, 200), stats.false_discovery_control(p, method=method))
 
 
 def test_by_factor_of_many_tests():
@@ -52,8 +50,7 @@ def test_nothing_given(correction):
 
 def test_levels_are_corrected_apart_and_share_alpha():
     p = np.array([1e-5, 0.004, 0.3, 1e-6, 0.02])
-    level = np.array([1, 1, 1, 2, 2])
-    tests = [10, 400]
+    level, tests = np.array([1, 1, 1, 2, 2]), [10, 400]
     q = multiplicity.adjusted(p, level, tests, "fdr-level", 2)
     expected = [*slow_bh([1e-5, 0.004, 0.3], 10), *slow_bh([1e-6, 0.02], 400)]
     np.testing.assert_allclose(q, np.minimum(1.0, 2 * np.array(expected)))
@@ -77,8 +74,7 @@ def test_fdr_level_rejects_what_bh_at_alpha_over_levels_rejects():
 def test_family_wise_and_false_discovery_rates_under_the_null_and_beside_it():
     rng = np.random.default_rng(4)
     runs, tests = 2000, [50, 200]
-    level = np.repeat([1, 2], tests)
-    alarms = {"fdr-level": 0, "fwer-level": 0}
+    level, alarms = np.repeat([1, 2], tests), {"fdr-level": 0, "fwer-level": 0}
     shares = []
     for _ in range(runs):
         p = rng.random(level.size)

@@ -64,9 +64,7 @@ def test_p_is_the_share_of_tables_as_far_apart(marked):
             for i, j in combinations(range(3), 2)
         )
 
-    tables = [
-        table for table in product(*(range(n + 1) for n in sizes)) if sum(table) == sum(marked)
-    ]
+    tables = [one for one in product(*(range(n + 1) for n in sizes)) if sum(one) == sum(marked)]
     ways = [np.prod([comb(n, x) for n, x in zip(sizes, table, strict=True)]) for table in tables]
     extreme = [apart(table) >= apart(marked) - 1e-9 for table in tables]
     exact = np.dot(ways, extreme) / sum(ways)

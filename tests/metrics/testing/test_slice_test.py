@@ -139,8 +139,7 @@ def test_no_slices():
 def test_many_slices_are_tested_in_pieces(monkeypatch):
     from slicebeam.metrics.testing import slice_test
 
-    rng = np.random.default_rng(2)
-    totals = np.array([400, 100])
+    rng, totals = np.random.default_rng(2), np.array([400, 100])
     counts = rng.binomial(totals, rng.random((50, 1)))
     for test in TESTS:
         tested = made("accuracy", "overall", test, "both")

@@ -63,8 +63,7 @@ class _Handler(BaseHTTPRequestHandler):
         with told.lock:
             told.requests.append((self.path, dict(self.headers), body))
             fault = told.faults.pop(0) if told.faults else ""
-            is_free = fault in ("drop", "401", "404", "429", "500")
-            if not is_free:
+            if fault not in ("drop", "401", "404", "429", "500"):
                 told.charged[key] = told.charged.get(key, 0) + 1
         if fault.isdecimal():
             self._send(int(fault), b'{"error": "no"}', "application/json")

@@ -15,8 +15,7 @@ from tests import random_text_models as models
 from tests.oracles.adaptive_oracle import failed, topics_of
 from tests.paid_bench import NO_PLAN, PaidBench, bench_fixture, fail
 
-SAME = "should have the same output as"
-PRICE = 0.5
+SAME, PRICE = "should have the same output as", 0.5
 
 
 def answer(text, of="new"):
@@ -48,8 +47,6 @@ def texts_of(frame):
 
 
 class Bench(PaidBench):
-    """A tree, the API and a folder."""
-
     def save(self):
         self.frame.to_csv(self.folder / "tree.csv")
 
@@ -73,8 +70,7 @@ class Bench(PaidBench):
 
     def check(self, found, output="out", without=()):
         """Compare a document with a direct computation; return the tests that count."""
-        two = len(found["models"]) == 2
-        columns = ("new", "old")[: 1 + two]
+        columns = ("new", "old")[: 1 + (len(found["models"]) == 2)]
         frame = self.frame.copy()
         for column in columns:
 
@@ -125,8 +121,7 @@ def test_each_input_is_paid_once_whatever_is_run(bench):
     assert sorted(found.api.charged) == sorted(f"new {text}" for text in texts)
     (paid,) = document["paid"]
     assert (paid["calls"], paid["replayed"]) == (len(texts), 0)
-    assert paid["spent"] == PRICE * len(found.api.charged)
-    assert found.names() == PUBLISHED
+    assert (paid["spent"], found.names()) == (PRICE * len(found.api.charged), PUBLISHED)
     # The ledger has the answers of all that asks again, also where the file has another name.
     ledger = f"--ledger={found.folder / 'out' / 'ledger'}"
     again = found.bought(ledger, output="again", name="renamed.yaml", timeout=7)
@@ -144,18 +139,13 @@ def test_each_input_is_paid_once_whatever_is_run(bench):
 
 def test_a_budget_that_does_not_suffice(bench, capsys):
     found = bench()
-    texts = texts_of(found.frame)
-    first = found.bought("--budget=20")
+    texts, first = texts_of(found.frame), found.bought("--budget=20")
     assert sorted(found.api.charged) == sorted(f"new {one}" for one in texts[:20])
     known = found.check(first, without=texts[20:])
     reason = f"{found.folder / 'new.yaml'}: not bought, because the budget does not suffice"
     assert first["unscored"] == {reason: len(found.frame) - len(known)}
-    untested = {
-        topic: one
-        for topic, one in topics_of(found.frame.assign(new=False)).tests.items()
-        if topic not in topics_of(known).index
-    }
-    assert first.get("untested", {}) == untested
+    tests = topics_of(found.frame.assign(new=False)).tests
+    assert first.get("untested", {}) == tests.drop(topics_of(known).index).to_dict()
     # With money, and again: the calls of earlier runs count.
     second = found.bought("--budget=10.9 USD")
     assert (len(found.api.charged), second["paid"][0]["spent"]) == (21, 10.5)
@@ -194,8 +184,7 @@ def test_a_gate_fails_where_the_budget_hid_a_topic(bench, capsys, fail_on):
 @pytest.mark.slow
 def test_two_endpoints_share_a_budget(bench, capsys):
     found = bench()
-    texts = texts_of(found.frame)
-    old = found.file("old", price=0.25)
+    texts, old = texts_of(found.frame), found.file("old", price=0.25)
     document = found.bought(f"--baseline-model={old}", "--budget=15.30 USD")
     # An input that only one of them has answered would say nothing.
     assert Counter(one.partition(" ")[0] for one in found.api.charged) == {"new": 20, "old": 20}
@@ -212,8 +201,7 @@ def test_two_endpoints_share_a_budget(bench, capsys):
     assert sum(one["calls"] for one in twice["paid"]) == len(texts)
     assert len(found.api.charged) == 2 * len(texts)
     # What is wrong with the second one is said before the first one is paid.
-    unpriced = found.file("old", price=...)
-    before = len(found.api.requests)
+    unpriced, before = found.file("old", price=...), len(found.api.requests)
     flags = (f"--baseline-model={unpriced}", "--budget=5USD", "--quiet")
     assert run(found.arguments(*flags, output="new")) == 2
     assert "gives no price" in capsys.readouterr().err
@@ -221,12 +209,12 @@ def test_two_endpoints_share_a_budget(bench, capsys):
 
 
 def test_pairs(bench, capsys):
+    several = '[["b", "a"], ["a", "c"]]'
     rows = [
         {"topic": "/P", "input": "a", "second_input": "b", "label": "pass", "output": "POSITIVE"},
         {"topic": "/P", "input": "a", "second_input": "c", "label": "fail", "output": "POSITIVE"},
         {"topic": "/P", "input": "a", "expectation": SAME, "value": "d"},
-        {"topic": "/P", "input": "a", "second_input": "b", "expectation": SAME}
-        | {"value": '[["b", "a"], ["a", "c"]]'},
+        {"topic": "/P", "input": "a", "second_input": "b", "expectation": SAME, "value": several},
     ]
     found = bench(frame_of(0), default="POSITIVE")
     found.frame = pd.DataFrame(rows).fillna("")
@@ -359,8 +347,7 @@ def test_killed_runs_pay_each_input_once(bench, commands, lost, times):
     found.paid_once()
     assert len(charged) <= budget
     (paid,) = document["paid"]
-    assert paid["calls"] == budget
-    assert paid["spent"] == PRICE * budget
+    assert (paid["calls"], paid["spent"]) == (budget, PRICE * budget)
     answers = set(found.answered())
     if honours:
         assert len(charged) == len(answers) == budget
@@ -419,8 +406,7 @@ def test_what_passes_changes_nothing(bench, fault):
 @pytest.mark.slow
 def test_output_and_ledger_in_object_storage(bench, bucket):
     found = bench(frame_of(30))
-    model = f"--model={found.file()}"
-    tree = bucket.upload(found.folder / "tree.csv")
+    model, tree = f"--model={found.file()}", bucket.upload(found.folder / "tree.csv")
     for _ in range(2):
         assert run(["adapt", "run", tree, model, f"--output={bucket.uri}/out", "--quiet"]) == 0
         assert {key for key in bucket.keys("out/") if "lock" in key} == set()

@@ -1,6 +1,7 @@
 """``slicebeam adapt from``: its tests against a selection of its own, and what `adapt run` says of them."""
 
 import json
+import operator
 import pickle
 import sys
 from dataclasses import replace
@@ -82,18 +83,17 @@ def adapt(output, tree, *options):
     return run(["adapt", "from", str(output), "--to", str(tree), *options])
 
 
+HOLDS = {
+    "==": operator.eq, "<": operator.lt, ">=": operator.ge, "in": pd.Series.isin,
+    "between": lambda column, ends: (column >= ends[0]) & (column < ends[1]),
+}  # fmt: skip
+
+
 def inside(frame, one):
     member = pd.Series(data=True, index=frame.index)
     for part in one["definition"]["predicate"]["all"]:
         column, value = frame[part["field"]], part.get("value")
-        low, high = value if part["op"] == "between" else (None, None)
-        member &= {
-            "==": lambda column=column, value=value: column == value,
-            "in": lambda column=column, value=value: column.isin(value),
-            "<": lambda column=column, value=value: column < value,
-            ">=": lambda column=column, value=value: column >= value,
-            "between": lambda column=column, low=low, high=high: (column >= low) & (column < high),
-        }[part["op"]]()
+        member &= HOLDS[part["op"]](column, value)
     return member
 
 
@@ -104,8 +104,7 @@ def by_hand(frame, document, most, ranks, seed=0):
     taken, found = set(), {}
     for slice_id in dict.fromkeys(one["slice_id"] for one in document["findings"]):
         member = inside(frame, slices[slice_id]) & frame["text"].notna()
-        rows = []
-        rest = pd.Series(data=True, index=frame.index)
+        rows, rest = [], pd.Series(data=True, index=frame.index)
         for rank in [*ranks, rest]:
             own = [row for row in order if member[row] and rank[row] and rest[row]]
             own = sorted(own, key=lambda row: frame["text"][row] in taken)
@@ -130,8 +129,7 @@ def test_a_search_becomes_tests_that_fail_as_recorded(found, tmp_path, monkeypat
     assert adapt(found / "one", tree, "--examples", "30", "--json") == 0
     said = capsys.readouterr()
     assert said.err == "the inputs are the column 'text'; --text names another one\n"
-    made = json.loads(said.out)
-    wrong = frame["label"] != frame["new"]
+    made, wrong = json.loads(said.out), frame["label"] != frame["new"]
     chosen = by_hand(frame, document, 30, [wrong])
     assert [one["slice_id"] for one in made["topics"]] == list(chosen)
     assert len(chosen) >= 2
@@ -223,9 +221,8 @@ def test_of_an_update_the_broken_come_first_and_appending_makes_no_doubles(found
     assert len({(test.topic, test.input) for test in after}) == len(after)
     other = by_hand(frame, document, 8, [now & ~then, now & then], seed=5)
     nightly = {test.input for test in after if test.topic.startswith("/nightly")}
-    assert nightly | {moved.input} == {
-        text for rows in (expected, other) for some in rows.values() for text in frame["text"][some]
-    }
+    chosen = [row for rows in (expected, other) for some in rows.values() for row in some]
+    assert nightly | {moved.input} == set(frame["text"][chosen])
 
 
 def test_pairs_and_a_slice_by_its_name(found, tmp_path):
@@ -242,8 +239,7 @@ def test_pairs_and_a_slice_by_its_name(found, tmp_path):
 
 
 def test_what_can_not_be_is_said_in_a_line(found, tmp_path, capsys):
-    frame = pd.read_parquet(found / "data.parquet")
-    changed = tmp_path / "changed.parquet"
+    frame, changed = pd.read_parquet(found / "data.parquet"), tmp_path / "changed.parquet"
     at = frame.index[frame["label"] == "good"][0]
     frame.assign(label=frame["label"].where(frame.index != at, "bad")).to_parquet(changed)
     plain = tmp_path / "plain.parquet"

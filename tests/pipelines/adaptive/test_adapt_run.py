@@ -427,11 +427,7 @@ GATES = {
     "together with failures a fifth": (rows_of("/A", "8 pp, 1 fp, 1 np"), 2, "1 topic (/A) can't be judged"),
     "no output at all": (rows_of("/A", "3 np"), 2, "1 topic (/A) can't be judged"),
     "some fail, others have no output": (rows_of("/A", "5 np") + rows_of("/B", "5 fp"), 1, "1 topic (/B) fails"),
-    "another input without output": (
-        rows_of("/A", "5 pp", expectation="should have the same output as", value="none p"),
-        2,
-        "1 topic (/A) can't be judged",
-    ),
+    "another input without output": (rows_of("/A", "5 pp", expectation="should have the same output as", value="none p"), 2, "1 topic (/A) can't be judged"),
     "a model that raises": (rows_of("/A", "50 pp, 1 rp"), 2, "failed on 51 texts: ValueError: no such word"),
 }  # fmt: skip
 
@@ -460,8 +456,7 @@ def test_a_topic_that_fails_or_cannot_be_judged(tmp_path, capsys, name):
 ])  # fmt: skip
 @pytest.mark.slow
 def test_a_topic_that_is_worse(tmp_path, capsys, words, codes, says):
-    rows = rows_of("/A", words) + FINE
-    old = f"--baseline-model={OLD}"
+    rows, old = rows_of("/A", words) + FINE, f"--baseline-model={OLD}"
     if codes[0] != codes[1]:
         assert judge(tmp_path, rows, old, "--fail-on=failing") == codes[0]
         capsys.readouterr()
@@ -487,8 +482,7 @@ def test_gates_say_what_scipy_says(tmp_path, seed):
         rows += rows_of(topic, ", ".join(words))
     frame = pd.DataFrame(rows)
     frame["new"], frame["old"] = frame.input.str[0] == "f", frame.input.str[2] == "f"
-    by_hand = topics_of(frame)
-    gate = ("failing", "worse")[seed % 2]
+    by_hand, gate = topics_of(frame), ("failing", "worse")[seed % 2]
     fails = {"failing": by_hand.rule.isin(["failing", "broken"])}
     expected = fails.get(gate, by_hand.significant == "broken").any()
     code = judge(tmp_path, rows, f"--baseline-model={OLD}", f"--fail-on={gate}")

@@ -100,9 +100,8 @@ def written(tmp_path, *tests):
 
 
 def remedy(message):
-    found = re.search(
-        r"--classes ('[^']*'|[^ ,]\S*?)(?=,? or |\n|$)", message.replace(", or", " or")
-    )
+    pattern = r"--classes ('[^']*'|[^ ,]\S*?)(?=,? or |\n|$)"
+    found = re.search(pattern, message.replace(", or", " or"))
     assert found is not None, message
     return shlex.split(found[0])
 
@@ -113,8 +112,7 @@ def test_a_tree_of_other_names_is_refused_and_mapped_as_if_it_was_rewritten(tmp_
     message = capsys.readouterr().err
     for part in ("'neg', 'pos'", "'negative', 'neutral', 'positive'", f"--model {two[1]}"):
         assert part in message
-    assert len(message.splitlines()) == 1
-    assert list((tmp_path / "out").iterdir()) == []
+    assert (len(message.splitlines()), list((tmp_path / "out").iterdir())) == (1, [])
     mapped = remedy(message)
     assert mapped == ["--classes", "neg=negative,pos=positive"]
     assert adapt(HOTELS, tmp_path / "out", *two, *mapped) == 0
@@ -134,9 +132,8 @@ def test_a_tree_of_other_names_is_refused_and_mapped_as_if_it_was_rewritten(tmp_
     classes = {"neg": "negative", "pos": "positive"}
     done = api.adapt.run(str(tmp_path / "mixed.csv"), **options, classes=classes)
     topics = done.changelist.adaptive.topics
-    assert [one.model_dump(mode="json", exclude_none=True) for one in topics] == [
-        {"trained": False, "undecided": 0, **one} for one in expected["topics"]
-    ]
+    told = [{"trained": False, "undecided": 0, **one} for one in expected["topics"]]
+    assert [one.model_dump(mode="json", exclude_none=True) for one in topics] == told
 
 
 def test_the_remedy_for_spaces_and_case_works_as_it_stands():
@@ -206,8 +203,8 @@ def test_models_that_share_an_output_share_their_classes():
     old = Vocabulary.of("--baseline-model old", (), three)
     assert not check_classes(ClassNames({}), mentions, same, [old])
     renamed = Vocabulary.of("--baseline-model old", (), dict(enumerate(["pos", "neg"] * 3)))
-    with pytest.raises(InputError, match="--baseline-model old only gave 'neg', 'pos'"):
-        check_classes(ClassNames({}), mentions, renamed, [same])
+    given, said = (ClassNames({}), mentions, renamed, [same]), "old only gave 'neg', 'pos'"
+    refuses(InputError, f"--baseline-model {said}", check_classes, *given)
 
 
 def test_classes_in_parentheses_are_names_too(tmp_path, capsys):
@@ -236,8 +233,7 @@ def test_classes_that_models_say_they_have(tmp_path):
     }
     found = {}
     for name, (model, labels) in fitted.items():
-        path = tmp_path / f"{name}.pkl"
-        pipeline = make_pipeline(CountVectorizer(), model)
+        path, pipeline = tmp_path / f"{name}.pkl", make_pipeline(CountVectorizer(), model)
         path.write_bytes(pickle.dumps(pipeline.fit(["good one", "bad", "good"], labels)))
         found[name] = text_model(str(path)).classes
     for name in ("words", "named", "pipeline"):
@@ -266,10 +262,9 @@ def test_wrong_names(tmp_path, capsys, options, message):
 
 def test_a_class_that_was_never_given_is_shown_and_no_gate_passes(tmp_path, capsys):
     wrong = {"good": "negative", "dull": "neutral", "bad": "positive"}
+    kind = "should not output"
     tests = [
-        Test(
-            f"/{'AB'[at % 2]}", f"a {word} room {at}", expectation="should not output", value=value
-        )
+        Test(f"/{'AB'[at % 2]}", f"a {word} room {at}", expectation=kind, value=value)
         for at in range(4)
         for word, value in wrong.items()
     ]
@@ -383,10 +378,8 @@ def test_training_data_has_the_names_of_the_run_or_others(tmp_path, capsys):
         return run([*command, "--label", "label", *more, *options])
 
     tests = read_tree(str(HOTELS))
-    expected = {
-        one.input: one.output == ("pos" if one.label == "pass" else "neg")
-        for one in tests.rows(tests.is_test)
-    }
+    right, known = {"pass": "pos"}, tests.rows(tests.is_test)
+    expected = {one.input: one.output == right.get(one.label, "neg") for one in known}
     renamed = ("--classes", "pos=nice,neg=bad")
     for labels, options in ((["negative", "positive"], ()), (["bad", "nice"], renamed)):
         assert exported(labels, *options) == 0
@@ -404,8 +397,7 @@ def test_training_data_has_the_names_of_the_run_or_others(tmp_path, capsys):
 
 def test_slices_become_tests_with_the_names_of_the_tree(tmp_path, capsys):
     rng = np.random.default_rng(2)
-    place = rng.choice(["here", "there"], 600)
-    label = rng.choice(["positive", "negative"], 600)
+    place, label = (rng.choice(two, 600) for two in (["here", "there"], ["positive", "negative"]))
     other = np.where(label == "positive", "negative", "positive")
     wrong = rng.random(600) < np.where(place == "here", 0.6, 0.05)
     text = [f"text {at} which is long enough {rng.integers(1e9)}" for at in range(600)]
@@ -414,8 +406,7 @@ def test_slices_become_tests_with_the_names_of_the_tree(tmp_path, capsys):
     frame.to_parquet(tmp_path / "data.parquet", index=False)
     search(tmp_path / "data.parquet", tmp_path / "found")
     tree = hotels(tmp_path)
-    command = ["adapt", "from", str(tmp_path / "found"), "--to", str(tree), "--append"]
-    command += ["--text", "text"]
+    command = ["adapt", "from", str(tmp_path / "found"), f"--to={tree}", "--append", "--text=text"]
     before = tree.read_bytes()
     assert run(command) == 2
     message = capsys.readouterr().err

@@ -9,12 +9,7 @@ import pyarrow as pa
 import pytest
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.pipelines.adaptive.expectations import (
-    EXPECTATIONS,
-    as_value,
-    inputs_of,
-    parse_expectation,
-)
+from slicebeam.pipelines.adaptive import expectations as ex
 from slicebeam.pipelines.adaptive.outputs import as_outputs
 from slicebeam.pipelines.adaptive.proposers.families import ORIGIN, Context, Family
 from slicebeam.pipelines.adaptive.proposers.lexicons import filled, lexicons, template_of
@@ -32,8 +27,6 @@ PROBABILITIES |= {"ok": (0.2, 0.5, 0.3), "okay": (0.36, 0.34, 0.3)}
 
 
 class _Fake(TextModel):
-    """A model by a table or a function of texts."""
-
     def outputs(self, texts):
         return as_outputs(_FAKES[self.name](texts), len(texts), self.name, CLASSES)
 
@@ -112,11 +105,8 @@ def test_every_expectation_has_the_score_that_its_words_say():
     for model, tests in cases.items():
         found = scores(model, *(test for test, _ in tests), pairs=model == "pairs")
         assert found == [score for _, score in tests], model
-
-
-def test_each_kind_is_in_the_test_above():
-    """A row that is added to the table has no score here yet."""
-    assert len(EXPECTATIONS) == 10
+    # A kind that is added to the table has no score here yet.
+    assert len(ex.EXPECTATIONS) == 10
 
 
 def test_what_expects_nothing_is_counted():
@@ -152,16 +142,15 @@ def test_what_expects_nothing_is_counted():
     ("should have the same output as (tolerance=-1)", "tolerance '-1' is no number"),
 ])  # fmt: skip
 def test_wrong_expectations(text, message):
-    assert message in refusal(InputError, parse_expectation, text)
+    assert message in refusal(InputError, ex.parse_expectation, text)
 
 
 def test_further_inputs_are_one_text_or_a_list():
-    assert inputs_of("[a] b") == ["[a] b"]
-    assert inputs_of("[1, 2]") == ["[1, 2]"]
-    assert inputs_of('[["a", "b"], ["c", "d"]]') == [("a", "b"), ("c", "d")]
+    assert (ex.inputs_of("[a] b"), ex.inputs_of("[1, 2]")) == (["[a] b"], ["[1, 2]"])
+    assert ex.inputs_of('[["a", "b"], ["c", "d"]]') == [("a", "b"), ("c", "d")]
     for inputs in (["a"], [""], ["[a] b"], ["a", "b"], [("a", "b")]):
-        assert as_value(inputs)
-        assert inputs_of(as_value(inputs)) == inputs
+        assert ex.as_value(inputs)
+        assert ex.inputs_of(ex.as_value(inputs)) == inputs
 
 
 class _TensorOfAGraph:
@@ -250,16 +239,14 @@ class _Pipeline:
 )
 def test_scores_do_not_depend_on_the_texts_beside(top_k, has_config):
     pipeline = _Pipeline(top_k, has_config=has_config)
-    model = _FunctionModel("m", pipeline)
-    random = np.random.default_rng(1)
+    model, random = _FunctionModel("m", pipeline), np.random.default_rng(1)
     columns = {"input": [f"text {row}" for row in range(60)], "second_input": [""] * 60}
     columns["expectation"] = ["should output", "should not output"] * 30
     tests = pa.table({**columns, "value": random.choice(CLASSES, 60).tolist()})
     expected = []
     for text, phrase, value in zip(*(tests[name].to_pylist() for name in NAMES), strict=True):
         probabilities = dict(zip(CLASSES, pipeline.probabilities(text), strict=True))
-        own = probabilities.pop(value)
-        best = max(probabilities.values())
+        own, best = probabilities.pop(value), max(probabilities.values())
         # Of the best class alone it is only known whether it is the value.
         failure = (1 + best - own) / 2 if top_k is None else float(best > own)
         expected.append(failure if phrase == "should output" else 1 - failure)
@@ -271,8 +258,7 @@ def test_scores_do_not_depend_on_the_texts_beside(top_k, has_config):
 
 
 OUTPUTS, OUTPUTS_NOT = "should output", "should not output"
-SAME = "should have the same output as"
-OFFLINE = offline_proposers()
+SAME, OFFLINE = "should have the same output as", offline_proposers()
 POOL = [
     "Sarah saw 25 films in Chicago, but the last one was dull.",
     "The soup was cold; the waiter didn't care.",
@@ -307,7 +293,7 @@ def test_templates_know_the_answer_in_the_words_of_the_model():
             assert any(word in test.input for word in positive)
         if test.topic.startswith("/Fairness"):
             assert test.expectation == SAME
-            (other,) = inputs_of(test.value)
+            (other,) = ex.inputs_of(test.value)
             first, second = test.input.split(), other.split()
             assert first != second
             assert first[-1] == second[-1] or test.input.startswith(("My", "The"))
@@ -417,7 +403,7 @@ def test_all_expectations_of_proposals_are_known():
     for name in OFFLINE:
         found = made(name, context)
         assert found, name
-        assert {test.expectation for test in found} <= set(EXPECTATIONS)
+        assert {test.expectation for test in found} <= set(ex.EXPECTATIONS)
         assert all(test.other[ORIGIN].startswith(f"{name}: ") for test in found)
         assert [test.id for test in made(name, context)] == [test.id for test in found]
         assert all(test.label == "" for test in found)

@@ -20,6 +20,7 @@ from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.cli import run
 from tests.oracles.adaptive_oracle import failed, topics_of
 from tests.pipelines.adaptive.test_adapt_run import check_topics
+from tests.refusals import refuses
 
 MODELS = """
 def word(texts):
@@ -162,8 +163,7 @@ def test_only_exported_tests_are_marked(name, scored, tmp_path):
     tree, data, to = (tmp_path / one for one in (name, "data.parquet", "more.parquet"))
     write_data(training_rows(), data)
     write_tree(read_tree(str(scored / "tree.csv")), str(tree))
-    before = read_tree(str(tree)).table
-    marked = []
+    before, marked = read_tree(str(tree)).table, []
     for topics in (["--topic", "/A/B/", "--topic", "/C"], []):
         assert export(tree, scored, data, to, *topics) == 0
         table = read_tree(str(tree)).table
@@ -180,21 +180,16 @@ def test_a_stop_between_the_files_leaves_no_lie(scored, tmp_path, monkeypatch):
     shutil.copy(scored / "tree.csv", tree)
     write_data(training_rows(), data)
     before = tree.read_bytes()
-
-    stopped = Mock(side_effect=KeyboardInterrupt)
+    stopped, given = Mock(side_effect=KeyboardInterrupt), {"changelist": scored / "out"}
 
     def exported():
-        changelist = scored / "out"
-        return api.adapt.export_training(
-            tree, changelist=changelist, data=data, label="label", to=to
-        )
+        return api.adapt.export_training(tree, **given, data=data, label="label", to=to)
 
     files = set(tmp_path.iterdir())
     with monkeypatch.context() as patch:
         # Before the data is whole nothing has changed.
         patch.setattr(training.pq, "write_table", stopped)
-        with pytest.raises(KeyboardInterrupt):
-            exported()
+        refuses(KeyboardInterrupt, "", exported)
         assert set(tmp_path.iterdir()) == files
     with monkeypatch.context() as patch:
         patch.setattr(training, "write_tree", stopped)
@@ -220,8 +215,7 @@ def test_tests_that_changed(scored, tmp_path, capsys):
     assert "1 tests: changed in the tree since the run" in told
     assert export(tree, scored, data, to, "--json") == 0
     found = json.loads(capsys.readouterr().out)
-    assert (found["tests"], found["tree"]) == (8, str(tree))
-    assert len(read_export(to)) == 8
+    assert (found["tests"], found["tree"], len(read_export(to))) == (8, str(tree), 8)
 
 
 def test_pairs(scored, tmp_path, capsys):

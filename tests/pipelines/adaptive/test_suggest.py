@@ -137,8 +137,7 @@ def test_a_paid_model_is_asked_once_for_each_text(tree, tmp_path, paid_server):
     options |= {"classes": ("pos=POSITIVE", "neg=NEGATIVE")}
     wanted = AdaptSuggestConfig(tree=str(tree), model=file, **options)
     notes = []
-    found = suggest(wanted, notes.append)
-    assert {one.test.output for one in found.tests} == {"pos"}
+    assert {one.test.output for one in suggest(wanted, notes.append).tests} == {"pos"}
     assert any("a model never gave: 'neg'" in note for note in notes)
     asked = len(api.requests)
     assert len(set(api.charged)) == len(api.charged) == asked
@@ -171,16 +170,16 @@ def test_what_is_printed(tree, capsys):
     assert "  /Negation  (templates)" in capsys.readouterr().out
 
 
-def test_from_the_command_line(tree, capsys):
+def test_from_the_command_line_and_from_python(tree, capsys):
     model = f"{__name__}:likes_good"
     given = ["adapt", "suggest", str(tree), "--model", model, "--topic", "/Rooms", "-k", "3"]
     assert cli.run([*given, "--proposer", "mined,neighbours", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["suggestions"]) == 3
     assert cli.run([*given, "--proposer", "minde"]) == 2
     assert "did you mean 'mined'?" in capsys.readouterr().err
-
-
-def test_from_python(tree):
+    # The help names all of them.
+    assert (*offline_proposers(), ENDPOINT) == PROPOSERS
+    # From Python.
     found = api.adapt.suggest(str(tree), model=f"{__name__}:likes_good")
     assert len(found.tests) == 25
     assert Path(found.path) == tree.parent / "tree.suggestions.csv"
@@ -216,10 +215,6 @@ def test_wrong_options(options, message, tree, monkeypatch):
     Path("p.txt").write_text("a\n")
     Path("empty.txt").write_text("\n")
     refuses(InputError, message, run, Path("tree.csv"), **options)
-
-
-def test_the_help_names_all_proposers():
-    assert (*offline_proposers(), ENDPOINT) == PROPOSERS
 
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "sentences"
@@ -287,8 +282,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
         for text, rating in zip(pool, ratings[half:].tolist(), strict=True)
         if abs(rating) >= CLEAR
     }
-    model = Model(make(sentences))
-    how = {"has_pairs": False, "names": ClassNames({})}
+    model, how = Model(make(sentences)), {"has_pairs": False, "names": ClassNames({})}
     target = ModelUnderTest(model, SharedBudget(None), storage_path("none"), print, **how)
 
     def fails(one):
@@ -298,8 +292,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
 
     pairs = zip(pool, target.answers(pool), strict=True)
     random = 100 * float(np.mean([said != clear.get(text, said) for text, said in pairs]))
-    found = np.zeros((SEEDS, ROUNDS))
-    last = []
+    found, last = np.zeros((SEEDS, ROUNDS)), []
     for seed in range(SEEDS):
         tree = TestTree.of_tests([])
         for number in range(ROUNDS):
@@ -401,10 +394,10 @@ def test_topics_are_suggested_in_the_same_way():
     assert prompt.text == said
 
 
-@pytest.mark.parametrize(
-    ("topic", "factor"),
-    [("/A/B", 1.0), ("/A/B/C", 1e-4), ("/A", 1e-18), ("/A/BC", 1e-24), ("/D", 1e-30)],
-)
+FACTORS = {"/A/B": 1.0, "/A/B/C": 1e-4, "/A": 1e-18, "/A/BC": 1e-24, "/D": 1e-30}
+
+
+@pytest.mark.parametrize(("topic", "factor"), FACTORS.items())
 def test_nearer_topics_count_more(topic, factor):
     assert prompts.membership(topic, "/A/B") == pytest.approx(factor)
 

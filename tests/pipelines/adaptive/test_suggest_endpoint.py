@@ -69,8 +69,7 @@ def test_requests_are_minimal_and_both_kinds_give_the_same_tests(server, tree):
     # Half more cost than one prompt: 6 proposals are one prompt, completed six times.
     assert len(server.charged) == 6
     path, headers, body = server.requests[0]
-    assert path == "/v1/completions"
-    assert headers["Authorization"] == f"Bearer {KEY}"
+    assert (path, headers["Authorization"]) == ("/v1/completions", f"Bearer {KEY}")
     how = {"model": "davinci", "max_tokens": 100, "stop": ['"\n'], "stream": True}
     assert body == {**how, "prompt": FIRST}
     assert {one[2]["prompt"] for one in server.requests} == {FIRST}
@@ -127,8 +126,7 @@ def test_faults_cost_what_they_must(server, tree, tmp_path):
     assert len(found.tests) == 2
     assert "3 of 5 answers hold no completion" in notes
     assert "1 calls were paid perhaps and never answered" in notes
-    assert max(server.charged.values()) == 1
-    assert len(server.charged) == 5
+    assert (max(server.charged.values()), len(server.charged)) == (1, 5)
     before = len(server.requests)
     again, _ = run(tree, api)
     assert [one.test.id for one in again.tests] == [one.test.id for one in found.tests]
@@ -186,12 +184,10 @@ def test_streams_are_read_whole_or_not_at_all():
 @pytest.mark.slow
 def test_killed_ten_times_it_loses_nothing_and_pays_nothing_twice(server, tree):
     server.latency = 0.05
-    rng = random.Random(7)
-    given = config(tree, server.url, proposals=90)
+    rng, given = random.Random(7), config(tree, server.url, proposals=90)
     # What the client takes before its first call is not what is to be killed.
     for _ in range(10):
-        before = len(server.requests)
-        child = os.fork()
+        before, child = len(server.requests), os.fork()
         if not child:
             try:
                 suggest(given, lambda _: None)

@@ -14,26 +14,16 @@ from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.commands import attribute as module
 from slicebeam.pipelines.commands.flags import program
 from slicebeam.pipelines.commands.launch import Invocation
-from tests.attribute_runs import (
-    SLICE,
-    TEXT,
-    attribution_in,
-    fill,
-    labels_folder,
-    population,
-    published,
-    truthful,
-)
+from tests import attribute_runs as runs
+from tests.attribute_runs import SLICE, TEXT
 from tests.refusals import refuses
 
 POPULATION = "slicebeam.pipelines.define.document_data"
 
 
 class Commands:
-    """Gives commands about a population."""
-
     def __init__(self, folder, people):
-        self.people, self.document = people, published(folder, people)
+        self.people, self.document = people, runs.published(folder, people)
         self.folder, self.data = folder, []
 
     def open_population(self, uri, name, *, data, confirmed):
@@ -54,7 +44,7 @@ class Commands:
 
 @pytest.fixture
 def commands(tmp_path, monkeypatch):
-    found = Commands(tmp_path, population(precision=0.85, recall=0.8))
+    found = Commands(tmp_path, runs.population(precision=0.85, recall=0.8))
     module = ModuleType(POPULATION)
     module.open_population = found.open_population
     monkeypatch.setitem(sys.modules, POPULATION, module)
@@ -63,18 +53,18 @@ def commands(tmp_path, monkeypatch):
 
 def test_items_labels_and_a_revision(commands):
     said = commands("sample", "--budget", "100", "--query", "a film", "--looks", "2").output
-    sheet = labels_folder(commands.folder) / "round-001.csv"
+    sheet = runs.labels_folder(commands.folder) / "round-001.csv"
     assert str(sheet) in said.splitlines()[2]
     assert "items to label" in said
     assert f"slicebeam attribute estimate --changelist {commands.folder} --slice 3f2" in said
     assert "still to label" in commands("sample", "--budget", "100").output
-    fill(sheet, truthful(commands.people))
+    runs.fill(sheet, runs.truthful(commands.people))
     result = commands("estimate")
     lines = [line.strip() for line in result.output.splitlines()]
     # The intervals come first; recall's estimate, which is too high, in brackets.
     begins = ("precision", "recall")
     precision, recall = (next(line for line in lines if line.startswith(one)) for one in begins)
-    told = attribution_in(commands.folder / "changelist.r1.json")
+    told = runs.attribution_in(commands.folder / "changelist.r1.json")
     assert f"{told['precision']['lo']:.4f} … {told['precision']['hi']:.4f}" in precision
     assert f"({told['recall']['value']:.4f})" in recall
     assert "97.5% interval" in result.output
@@ -91,7 +81,7 @@ def test_items_labels_and_a_revision(commands):
 def test_a_run_with_recorded_labels(commands):
     options = ("--budget", "400", "--rounds", "2", "--labels", "truth", "--data", "a.parquet")
     assert commands("run", *options).exit_code == 0
-    told = attribution_in(commands.folder / "changelist.r1.json")
+    told = runs.attribution_in(commands.folder / "changelist.r1.json")
     assert (told["state"], told["looks"]) == ("estimated", 2)
     assert commands.data == [("a.parquet",)]
     assert "column truth" in json.dumps(told)
@@ -99,7 +89,7 @@ def test_a_run_with_recorded_labels(commands):
 
 
 def test_a_run_that_proposes_another_slice(commands):
-    commands.people = population(precision=0.5, recall=0.5)
+    commands.people = runs.population(precision=0.5, recall=0.5)
     options = ("--budget", "150", "--labels", "truth", "--positive", "true", "--train", "80")
     said = commands("run", *options).output
     assert "Update the slice or its words: precision is at most 0." in said
@@ -118,9 +108,9 @@ def test_another_folder_of_labels(commands, tmp_path):
     said = commands("sample", "--budget", "20", "--labels-dir", str(other)).output
     [folder], [words] = other.glob(f"{SLICE}-*"), other.glob("words-*")
     assert f"--labels-dir '{other}'" in said
-    fill(folder / "round-001.csv", truthful(commands.people))
+    runs.fill(folder / "round-001.csv", runs.truthful(commands.people))
     commands("estimate", "--labels-dir", str(other))
-    told = attribution_in(commands.folder / "changelist.r1.json")
+    told = runs.attribution_in(commands.folder / "changelist.r1.json")
     # Never the path of a machine.
     assert told["labels_uri"] == f"my labels/{words.name}/labels.jsonl"
 
@@ -142,8 +132,7 @@ def test_what_is_asked_of_a_person_goes_to_stderr(commands, monkeypatch):
     monkeypatch.setattr(module, "_labeler", lambda *_, **__: labeler)
     least = ("--least-precision", "0.95", "--least-recall", "0.01")
     result = commands("run", "--budget", "20", *least, "--json")
-    told = json.loads(result.stdout)
-    assert {one["labeler"] for one in told["rounds"]} == {"terminal"}
+    assert {one["labeler"] for one in json.loads(result.stdout)["rounds"]} == {"terminal"}
     keys = iter("yq")
     result = commands("run", "--budget", "60")
     assert result.stdout == ""

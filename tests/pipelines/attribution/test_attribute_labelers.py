@@ -2,7 +2,6 @@
 
 import io
 import json
-from contextlib import contextmanager
 
 import pyarrow as pa
 import pytest
@@ -44,12 +43,10 @@ def model(path, folder, told=None):
 
 def test_a_model_labels_what_a_column_would(served, tmp_path):
     people = population()
-    api = served(people)
-    told = []
+    api, told = served(people), []
     with opened(tmp_path / "llm", people) as session:
-        by_model = run_rounds(
-            session, model(file(api), tmp_path / "paid", told), budget=80, rounds=2
-        )
+        labeler = model(file(api), tmp_path / "paid", told)
+        by_model = run_rounds(session, labeler, budget=80, rounds=2)
         first, second = (one.asked for one in session.state.rounds)
         asked = {str(item) for item in first + second}
     with opened(tmp_path / "column", people) as session:
@@ -73,15 +70,14 @@ def test_a_failure_half_way_keeps_what_was_paid(served, tmp_path):
         items = session.open_items
     api = served(people, always={str(items[40]): "500"})
     path = file(api, retries=1, concurrency=2)
-    failed = pytest.raises(EngineError, match="HTTP 500 2 times for item")
-    with failed, opened(tmp_path / "doc", people) as session:
-        run_rounds(session, model(path, tmp_path / "paid"), budget=60, rounds=1)
+    said, labeler = "HTTP 500 2 times for item", model(path, tmp_path / "paid")
+    with opened(tmp_path / "doc", people) as session:
+        refuses(EngineError, said, run_rounds, session, labeler, budget=60, rounds=1)
     before = list(api.charged)
     assert 35 <= len(before) < len(items) - 5
     kept = labels_file(tmp_path / "doc").read_text().splitlines()
     assert sorted(str(json.loads(line)["item"]) for line in kept) == sorted(before)
-    again = served(people)
-    told = []
+    again, told = served(people), []
     with opened(tmp_path / "doc", people) as session:
         finished = run_rounds(session, model(path, tmp_path / "paid", told), budget=60, rounds=1)
     assert isinstance(finished, Finished)
@@ -92,14 +88,13 @@ def test_a_failure_half_way_keeps_what_was_paid(served, tmp_path):
 
 
 def test_a_label_that_was_lost_after_it_was_paid_is_not_paid_again(served, tmp_path):
-    people = population()
+    people, told = population(), []
     api = served(people)
     with opened(tmp_path / "doc", people) as session:
         run_rounds(session, model(file(api), tmp_path / "paid"), budget=30, rounds=1)
     number = len(api.charged)
     # As after a kill between the answer and the label.
     labels_file(tmp_path / "doc").unlink()
-    told = []
     with opened(tmp_path / "doc", people) as session:
         run_rounds(session, model(file(api), tmp_path / "paid", told), budget=30, rounds=1)
     assert len(api.charged) == number
@@ -178,8 +173,7 @@ def test_a_column_that_holds_no_labels(column, positive, words, tmp_path):
 
 
 def person(keys):
-    said = []
-    pressed = iter(keys)
+    said, pressed = [], iter(keys)
 
     def read(prompt):
         said.append(prompt)
@@ -208,17 +202,14 @@ def test_a_person_answers_and_goes_back(tmp_path):
     assert TEXT in said[0]
 
 
-@contextmanager
-def interrupted():
-    with pytest.raises(KeyboardInterrupt):
-        yield
-
-
 def test_an_interrupt_loses_nothing(tmp_path):
     people = population(size=30, outside=90)
+    # The end of the input is quitting.
+    with opened(tmp_path, people) as session:
+        assert isinstance(run_rounds(session, person([])[0], budget=20, rounds=1), Stopped)
     first, _ = person(["y", "y", "n", "^C"])
-    with interrupted(), opened(tmp_path, people) as session:
-        run_rounds(session, first, budget=20, rounds=1)
+    with opened(tmp_path, people) as session:
+        refuses(KeyboardInterrupt, "", run_rounds, session, first, budget=20, rounds=1)
     rest, said = person(["y"] * 20)
     with opened(tmp_path, people) as session:
         assert len(session.store.known) == 3
@@ -229,19 +220,9 @@ def test_an_interrupt_loses_nothing(tmp_path):
     assert not (labels_folder(tmp_path) / "round-001.csv").exists()
 
 
-def test_the_end_of_the_input_is_quitting(tmp_path):
-    people = population(size=30, outside=90)
-    labeler, _ = person([])
-    with opened(tmp_path, people) as session:
-        assert isinstance(run_rounds(session, labeler, budget=20, rounds=1), Stopped)
-
-
-def test_signs_that_a_terminal_obeys_are_not_shown(tmp_path):
+def test_signs_that_a_terminal_obeys_are_not_shown_and_without_one_nobody_is_asked():
     assert asking._shown({"text": "a\x1b[2J" + "b" * 3000}).count("\x1b") == 0
     assert len(asking._shown({"text": "b " * 3000})) < 2100
-
-
-def test_without_a_terminal_nobody_is_asked():
     refuses(InputError, "standard input is not a terminal; give one of the two", terminal_labeler)
 
 
@@ -259,5 +240,4 @@ def test_a_terminal_is_asked_line_by_line(tmp_path, monkeypatch, capsys):
     assert isinstance(stopped, Stopped)
     shown = capsys.readouterr()
     # What is published goes to stdout, and nothing else.
-    assert shown.out == ""
-    assert shown.err.count("[y/n/u/b/q]: ") == 3
+    assert (shown.out, shown.err.count("[y/n/u/b/q]: ")) == ("", 3)

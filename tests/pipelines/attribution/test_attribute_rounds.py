@@ -15,15 +15,7 @@ from slicebeam.pipelines.attribution import labels as labels_module
 from slicebeam.pipelines.attribution import session as session_module
 from slicebeam.pipelines.attribution import sheets, state
 from slicebeam.pipelines.attribution.labelers import RecordedLabels
-from slicebeam.pipelines.attribution.session import (
-    Finished,
-    LabelPaths,
-    Plan,
-    Stopped,
-    estimate,
-    run_rounds,
-    session,
-)
+from slicebeam.pipelines.attribution.session import Finished, Stopped, estimate, run_rounds
 from slicebeam.pipelines.attribution.sheets import sheet_of
 from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
 from tests.attribute_runs import (
@@ -35,10 +27,10 @@ from tests.attribute_runs import (
     labels_folder,
     opened,
     population,
-    published,
     truthful,
 )
 from tests.refusals import refuses
+from tests.running import Killed
 
 TRUTH = RecordedLabels("truth", ())
 
@@ -70,8 +62,7 @@ def covered(people, attribution):
 
 
 def check_coverage(tmp_path, runs, first, how, **plan):
-    people = population(**how)
-    hits = np.zeros((runs, 3), bool)
+    people, hits = population(**how), np.zeros((runs, 3), bool)
     values = np.zeros(runs)
     for run in range(runs):
         with opened(tmp_path / str(run), people, seed=first + run, looks=1, **plan) as session:
@@ -142,8 +133,7 @@ def test_the_estimates_are_those_of_the_metrics_for_what_was_drawn(tmp_path):
     # Of a proposal by the similarity, w is q·N_C.
     similarity = people.similarity([TEXT])[0][outside].astype(float)
     scaled = ((similarity - similarity.min()) / np.ptp(similarity)) ** 4.0
-    weights = 0.2 + 0.8 * scaled / scaled.mean()
-    np.testing.assert_allclose(draws.weight, weights[draws.item])
+    np.testing.assert_allclose(draws.weight, (0.2 + 0.8 * scaled / scaled.mean())[draws.item])
     assert state.looks == 1
 
 
@@ -153,14 +143,12 @@ def test_looks_are_counted_and_more_than_planned_are_said(tmp_path):
         for look in range(1, 4):
             session.draw(40)
             TRUTH.label(session.open_items, people, session.store)
-            found = session.look()
-            evidence = session.evidence
+            found, evidence = session.look(), session.evidence
             expected = alignment(evidence.inside, 300, evidence.outside, 3700, looks=2)
             assert found.attribution.precision.lo == expected.precision.low
             assert found.attribution.recall.hi == expected.recall.high
             # To look again at the same labels is no further look.
-            assert session.look() == found
-            assert len(session.state.looked) == look
+            assert (session.look(), len(session.state.looked)) == (found, look)
             assert found.attribution.precision.confidence == pytest.approx(0.975)
             said = any("look 3" in note and "2 were planned" in note for note in found.notes)
             assert said == (look == 3)
@@ -173,12 +161,10 @@ def test_the_plan_of_the_first_round_is_kept(tmp_path):
         session.sample(40)
     with opened(tmp_path, people) as session:
         assert (session.state.looks, session.state.least_recall) == (3, 0.6)
-    for plan, words in (
-        ({"looks": 2}, "--looks 2, but the first round was drawn with 3"),
-        ({"seed": 5}, "--seed 5"),
-        ({"least_recall": 0.5}, "--least-recall 0.5"),
-    ):
-        refused(InputError, words, tmp_path, people, **plan)
+    said = "--looks 2, but the first round was drawn with 3"
+    refused(InputError, said, tmp_path, people, looks=2)
+    refused(InputError, "--seed 5", tmp_path, people, seed=5)
+    refused(InputError, "--least-recall 0.5", tmp_path, people, least_recall=0.5)
 
 
 def test_other_examples_than_those_drawn_from_are_refused(tmp_path):
@@ -187,6 +173,8 @@ def test_other_examples_than_those_drawn_from_are_refused(tmp_path):
     other = population()
     other.member = np.roll(other.member, 1)
     refused(InputError, "the data has changed since items were drawn", tmp_path, other)
+    other.member[:] = False
+    refused(InputError, "has no example in this data", tmp_path, other)
     # The order of the examples is none of it.
     turned = population()
     for name in ("member", "truth", "hashes", "z", "raw"):
@@ -260,16 +248,8 @@ def test_a_slice_of_all_examples_has_recall_1(tmp_path):
     assert (found.decision, found.attribution.state) == ("accept", "accepted")
 
 
-def test_an_empty_slice_is_refused(tmp_path):
-    people = population()
-    published(tmp_path, people)
-    people.member[:] = False
-    refused(InputError, "has no example in this data", tmp_path, people)
-
-
 def test_a_stopped_run_goes_on(tmp_path):
-    people = population()
-    labeler = Counting(after=30)
+    people, labeler = population(), Counting(after=30)
     with opened(tmp_path, people) as session:
         assert isinstance(run_rounds(session, labeler, budget=100, rounds=1), Stopped)
         assert not session.state.looked
@@ -301,9 +281,6 @@ def test_a_crash_between_any_two_writes_loses_nothing(tmp_path, monkeypatch):
         whole = run_rounds(session, TRUTH, budget=120, rounds=2).assessed.attribution
     writes = itertools.count()
 
-    class Killed(BaseException):
-        pass
-
     def dying_at(number, real):
         def write(*given):
             if next(writes) == number:
@@ -313,8 +290,7 @@ def test_a_crash_between_any_two_writes_loses_nothing(tmp_path, monkeypatch):
         return write
 
     for number in range(12):
-        writes = itertools.count()
-        folder = tmp_path / str(number)
+        writes, folder = itertools.count(), tmp_path / str(number)
         with monkeypatch.context() as patched:
             for module in (labels_module, sheets, state):
                 patched.setattr(module, "written_whole", dying_at(number, module.written_whole))
@@ -361,8 +337,7 @@ def test_a_damaged_record_is_told(tmp_path):
     with opened(tmp_path, people) as session:
         session.sample(40)
         TRUTH.label(session.open_items[:3], people, session.store)
-    folder = labels_folder(tmp_path)
-    path = labels_file(tmp_path)
+    folder, path = labels_folder(tmp_path), labels_file(tmp_path)
     path.write_text(path.read_text().splitlines(keepends=True)[0] + '{"item": 1\n')
     refused(EngineError, r"labels\.jsonl, line 2 is damaged", tmp_path, people)
     path.write_text("")
@@ -494,14 +469,14 @@ def test_the_new_slice_is_drawn_anew_and_known_labels_are_used(tmp_path):
     people = poor()
     with opened(tmp_path, people) as old:
         finished = run_rounds(old, TRUTH, budget=150, rounds=1, train=100)
-        before = dict(old.store.known)
-        drawn = old.state.rounds[0].precision
+        before, drawn = dict(old.store.known), old.state.rounds[0].precision
         updated = old.updated()
         document, old_state = old.document, old.state
     people.member = updated.member
     one = document.slices[1]
-    place = LabelPaths.of(str(finished.document), None)
-    with session(people, document, one, Plan(TEXT, looks=2), place, begins=True) as new:
+    place = session_module.LabelPaths.of(str(finished.document), None)
+    plan = session_module.Plan(TEXT, looks=2)
+    with session_module.session(people, document, one, plan, place, begins=True) as new:
         first = new.draw(100)
         # The old sample is none of the new slice: the order is another one.
         both = [item for item in drawn if people.member[people.ids.index(item).as_py()]]
@@ -526,9 +501,9 @@ def test_the_intervals_of_the_new_slice_cover_too(tmp_path):
             finished = run_rounds(old, TRUTH, budget=120, rounds=1, train=60)
             updated, document = old.updated(), old.document
         people.member = updated.member
-        place = LabelPaths.of(str(finished.document), None)
-        plan = Plan(TEXT, seed=run)
-        with session(people, document, document.slices[1], plan, place, begins=True) as new:
+        place = session_module.LabelPaths.of(str(finished.document), None)
+        about = (document, document.slices[1], session_module.Plan(TEXT, seed=run))
+        with session_module.session(people, *about, place, begins=True) as new:
             found = run_rounds(new, TRUTH, budget=120, rounds=1).assessed.attribution
         truths = shares(people, people.member)
         for at, interval in enumerate((found.precision, found.recall)):

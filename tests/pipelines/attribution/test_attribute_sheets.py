@@ -48,10 +48,6 @@ def test_what_is_written(tmp_path):
     assert all(row["text"].startswith('\'=said, "quoted" of ') for row in rows)
 
 
-def _plain(rows):
-    return rows
-
-
 def _turned(rows):
     """Columns in another order, a column more, and rows sorted."""
     rows = [rows[0], *sorted(rows[1:], key=lambda row: row[2])]
@@ -59,13 +55,13 @@ def _turned(rows):
 
 
 @pytest.mark.parametrize(("change", "how"), [
-    (_plain, {"lineterminator": "\n"}),
-    (_plain, {"lineterminator": "\r\n", "quoting": csv.QUOTE_ALL}),
-    (_plain, {"lineterminator": "\r"}),
-    (_plain, {"encoding": "utf-8"}),
-    (_plain, {"delimiter": "\t", "encoding": "utf-16"}),
-    (_plain, {"delimiter": ";"}),
-    (_plain, {"delimiter": ";", "lineterminator": "\r"}),
+    (list, {"lineterminator": "\n"}),
+    (list, {"lineterminator": "\r\n", "quoting": csv.QUOTE_ALL}),
+    (list, {"lineterminator": "\r"}),
+    (list, {"encoding": "utf-8"}),
+    (list, {"delimiter": "\t", "encoding": "utf-16"}),
+    (list, {"delimiter": ";"}),
+    (list, {"delimiter": ";", "lineterminator": "\r"}),
     # Trailing columns are dropped, and blank rows added.
     (lambda rows: [row[:3] for row in rows] + [["", "", ""], []], {}),
     (_turned, {}),
@@ -131,8 +127,7 @@ def test_labels_add_up_over_rounds_and_corrections_are_said(tmp_path):
     with opened(tmp_path, people, looks=3) as session:
         first = session.sample(40)
         fill(first.sheet, truthful(people))
-        one = estimate(session).assessed
-        second = session.sample(40)
+        one, second = estimate(session).assessed, session.sample(40)
         # A sheet that is not yet labelled is not drawn again.
         assert session.sample(40).drawn == second.drawn
         assert not set(asked_in(first.sheet)) & set(asked_in(second.sheet))
@@ -141,8 +136,7 @@ def test_labels_add_up_over_rounds_and_corrections_are_said(tmp_path):
         counted = [sum(x.labelled for x in y.attribution.rounds) for y in (one, two)]
         assert counted == [len(asked_in(first.sheet)), counted[0] + len(asked_in(second.sheet))]
         assert not session.notes
-        item = asked_in(first.sheet)[0]
-        told = truthful(people)
+        item, told = asked_in(first.sheet)[0], truthful(people)
         fill(first.sheet, lambda one: "unsure" if one == item else told(one))
         estimate(session)
         assert session.notes == ["1 labels have changed since they were last read."]

@@ -14,14 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.changelist import discovered as dc
 from slicebeam.pipelines.changelist import edits as ed
 from slicebeam.pipelines.changelist import revisions as rev
-from slicebeam.pipelines.changelist.discovered import (
-    AnyOfDefinition,
-    Attribution,
-    MembershipDefinition,
-    NotDefinition,
-)
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.edits import annotated
 from slicebeam.pipelines.changelist.finding_checks import check_findings
@@ -36,13 +31,13 @@ from tests.refusals import refusal, refuses
 
 
 @pytest.fixture(scope="module")
-def path(tmp_path_factory):
+def original(tmp_path_factory):
     return searched(tmp_path_factory.mktemp("searched"))
 
 
 @pytest.fixture(scope="module")
-def document(path):
-    document = SearchChangeList.model_validate_json(path.read_text())
+def document(original):
+    document = SearchChangeList.model_validate_json(original.read_text())
     assert len(document.slices) == 3
     return document
 
@@ -55,8 +50,7 @@ def journal(document, *edits):
 
 
 def test_rename_describe_annotate(document):
-    slice_id = document.slices[1].slice_id
-    before = copy.deepcopy(document)
+    slice_id, before = document.slices[1].slice_id, copy.deepcopy(document)
     renamed = ed.renamed(document, slice_id, "Young")
     names = [one.name for one in renamed.document.slices]
     assert names == ["topic = food", "Young", "age in [24, 31)"]
@@ -71,8 +65,7 @@ def test_rename_describe_annotate(document):
     assert noted.document.slices[1].notes == ("look here", "and here")
     assert noted.edit.before == ["look here"]
     # All else is as it was, in the document that was given too.
-    told = {"name": "age < 24", "notes": ()}
-    slices = list(noted.document.slices)
+    told, slices = {"name": "age < 24", "notes": ()}, list(noted.document.slices)
     slices[1] = slices[1].model_copy(update=told)
     assert (tuple(slices), document) == (before.slices, before)
 
@@ -111,7 +104,7 @@ def test_attribution_is_undone_too(document):
     some = Estimate(value=0.5, lo=0.25, hi=0.75, confidence=0.95)
     measured = {"precision": some, "recall": some, "missed": Estimate(value=0.0)}
     bars = {"least_precision": 0.8, "least_recall": 0.5, "looks": 2}
-    told = Attribution(text="food", state="estimated", labels_uri="labels", **measured, **bars)
+    told = dc.Attribution(text="food", state="estimated", labels_uri="labels", **measured, **bars)
     slice_id = document.slices[0].slice_id
     one = ed.attributed(document, slice_id, told)
     assert one.document.slices[0].attribution == told
@@ -134,8 +127,6 @@ def test_added_slice_that_the_journal_tells_whole_is_undone_too(document):
 
 
 class Steps:
-    """Draws edits that are possible."""
-
     def __init__(self, document, draw):
         self.first = self.document = document
         self.draw, self.made = draw, 0
@@ -146,12 +137,11 @@ class Steps:
     def new(self, definition):
         self.made += 1
         # None is defined like another one.
-        extra = MembershipDefinition(ids=(self.made,))
-        return made(self.first, f"s{self.made}", AnyOfDefinition(of=(definition, extra)))
+        extra = dc.MembershipDefinition(ids=(self.made,))
+        return made(self.first, f"s{self.made}", dc.AnyOfDefinition(of=(definition, extra)))
 
     def take(self):
-        document, slices = self.document, self.document.slices
-        possible = ["add"]
+        document, slices, possible = self.document, self.document.slices, ["add"]
         if slices:
             possible += ["rename", "describe", "annotate", "remove", "split"]
         if len(slices) > 1:
@@ -172,14 +162,14 @@ class Steps:
             edited = ed.removed(document, self.one().slice_id)
         elif op == "split":
             old = self.one()
-            parts = [self.new(old.definition), self.new(NotDefinition(of=old.definition))]
+            parts = [self.new(old.definition), self.new(dc.NotDefinition(of=old.definition))]
             edited = ed.split(document, old.slice_id, parts)
         elif op == "merge":
             pool = st.lists(st.sampled_from(slices), min_size=2, max_size=4, unique_by=id)
             some = self.draw(pool)
             of = tuple(one.definition for one in some)
             gone = [one.slice_id for one in some]
-            edited = ed.merged(document, gone, self.new(AnyOfDefinition(of=of)))
+            edited = ed.merged(document, gone, self.new(dc.AnyOfDefinition(of=of)))
         else:
             edited = ed.undone(document)
         self.document = journal(document, edited)
@@ -187,10 +177,9 @@ class Steps:
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.data())
-def test_undoing_all_gives_the_slices_of_the_beginning(path, data):
-    start = SearchChangeList.model_validate_json(path.read_text())
-    steps = Steps(start, data.draw)
-    states = [start.slices]
+def test_undoing_all_gives_the_slices_of_the_beginning(original, data):
+    start = SearchChangeList.model_validate_json(original.read_text())
+    steps, states = Steps(start, data.draw), [start.slices]
     for _ in range(data.draw(st.integers(1, 12))):
         before = len(steps.document.edits)
         steps.take()
@@ -205,8 +194,7 @@ def test_undoing_all_gives_the_slices_of_the_beginning(path, data):
         states.pop()
         now = journal(now, ed.undone(now))
         assert now.slices == states[-1]
-    assert now.slices == start.slices
-    assert now.model_copy(update={"edits": ()}) == start
+    assert (now.slices, now.model_copy(update={"edits": ()})) == (start.slices, start)
 
 
 def test_find_slice(document):
@@ -255,11 +243,6 @@ def test_damaged_journal(document, op, before):
         ed.undone(document.model_copy(update={"edits": (wrong,)}))
 
 
-@pytest.fixture(scope="module")
-def original(tmp_path_factory):
-    return searched(tmp_path_factory.mktemp("searched"))
-
-
 def first(**changed):
     return lambda document: document["findings"][0].update(changed)
 
@@ -296,6 +279,7 @@ def shared(**changed):
     (shared(share=1), "intersections add up to 1."),
     (lambda document: document["finding_models"].append(document["finding_models"][0]), "finding_models[1] is the second of accuracy, worse"),
     (first(value="NaN"), "incomplete ChangeList (findings.0.value"),
+    (first(value=float("nan")), "not readable as JSON"),
 ])  # fmt: skip
 def test_findings_that_do_not_fit(change, said, original, tmp_path, capsys):
     content = json.loads(original.read_text())
@@ -314,17 +298,8 @@ def test_findings_that_do_not_fit(change, said, original, tmp_path, capsys):
     assert read_search(str(path), "--changelist").findings
 
 
-def test_numbers_that_json_has_not(original, tmp_path):
-    content = json.loads(original.read_text())
-    content["findings"][0]["value"] = float("nan")
-    path = tmp_path / "changelist.json"
-    path.write_text(json.dumps(content))
-    refuses(InputError, "not readable as JSON", read_search, str(path), "--changelist")
-
-
 def test_removing_a_slice_says_what_goes_with_it(original, tmp_path, capsys):
-    content = json.loads(original.read_text())
-    path = tmp_path / "changelist.json"
+    content, path = json.loads(original.read_text()), tmp_path / "changelist.json"
     path.write_text(original.read_text())
     gone = content["findings"][0]["slice_id"]
     assert run(["edit", "remove", f"--changelist={path}", f"--slice={gone}"]) == 0
@@ -405,6 +380,9 @@ def test_latest(copied, tmp_path):
     last = read_search(rev.base_of(str(tmp_path)), "--changelist")
     assert rev.later_revision(tmp_path, last) is None
     assert [edit.after[-1] for edit in last.edits] == list("abcdefghijkl")
+    (tmp_path / "empty").mkdir()
+    said = "there is no changelist.json in this folder"
+    refuses(InputError, said, rev.base_of, str(tmp_path / "empty"))
 
 
 def test_revisions_of_another_document_are_passed_over(copied, tmp_path):
@@ -417,10 +395,6 @@ def test_revisions_of_another_document_are_passed_over(copied, tmp_path):
     # They keep their numbers.
     assert noted(copied, "two")[1].name == "changelist.r2.json"
     assert rev.latest(tmp_path).name == "changelist.r2.json"
-
-
-def test_no_document(tmp_path):
-    refuses(InputError, r"there is no changelist.json in this folder", rev.base_of, str(tmp_path))
 
 
 def test_base_that_was_replaced_meanwhile_is_refused(copied, tmp_path):
@@ -517,8 +491,7 @@ def test_crash_leaves_no_revision(copied, tmp_path, monkeypatch, dies_at):
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
-    assert len(list(tmp_path.iterdir())) == 2
-    assert rev.latest(tmp_path) == Path(copied)
+    assert (len(list(tmp_path.iterdir())), rev.latest(tmp_path)) == (2, Path(copied))
     (left,) = (one for one in tmp_path.iterdir() if one.name.startswith("."))
     os.utime(left, (0, 0))
     # The next writer gets the number, and removes what the crash left.

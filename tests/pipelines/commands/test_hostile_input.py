@@ -99,8 +99,7 @@ def test_words_of_a_document(found, data, tmp_path, capfd):
     shutil.copy(found.parent / "slices.parquet", theirs)
     document = theirs / "changelist.json"
     document.write_text(json.dumps(content))
-    slice_id = content["slices"][0]["slice_id"]
-    output = ["--output", str(tmp_path / "next")]
+    slice_id, output = content["slices"][0]["slice_id"], ["--output", str(tmp_path / "next")]
     for command in (
         ["check", "--data", str(data), "--changelist", str(document), *output],
         [*search(data), "--since", str(document), *output],
@@ -124,8 +123,7 @@ def test_an_id_is_no_path(found, tmp_path, capfd, data):
     theirs.mkdir(parents=True)
     document = theirs / "changelist.json"
     document.write_text(json.dumps(content))
-    before = files_in(tmp_path)
-    words = ["--text", "words", "--budget", "3"]
+    before, words = files_in(tmp_path), ["--text", "words", "--budget", "3"]
     output = ["--output", str(theirs / "next")]
     for command in (
         ["edit", "annotate", "--changelist", str(document), "--slice", ABOVE, "--note", "n"],
@@ -169,8 +167,7 @@ def test_an_item_that_is_labelled():
 def test_a_console_keeps_its_own_colours():
     stream = io.StringIO()
     how = {"force_terminal": True, "color_system": "standard", "highlight": False}
-    console = guarded(Console(file=stream, **how))
-    table = Table("name")
+    console, table = guarded(Console(file=stream, **how)), Table("name")
     table.add_row(f"a{ESCAPES}b")
     console.print(table)
     console.print(f"[{ESCAPES}", markup=False, style="red")

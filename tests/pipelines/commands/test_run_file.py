@@ -70,8 +70,7 @@ def test_a_document_repeats_its_run(command, tmp_path, monkeypatch):
     assert run(["run", written(tmp_path, first), "--quiet"]) == 0
     assert run(["run", "out/changelist.json", "--output", "again", "--quiet"]) == 0
     one, two = read(tmp_path / "out"), read(tmp_path / "again")
-    assert one.slices_bytes == two.slices_bytes
-    assert one.timeless() == two.timeless()
+    assert (one.slices_bytes, one.timeless()) == (two.slices_bytes, two.timeless())
 
 
 def test_placeholders(tmp_path):
@@ -216,9 +215,8 @@ def folder(tmp_path_factory):
     (folder / "wrong.json").write_text('{"no": "document"}')
     (folder / "empty.txt").write_text("\n")
     (folder / "slices.yaml").write_text("- source = web\n")
-    (folder / "no_prompt.yaml").write_text(
-        "url: https://api.example.com\njson: {text: '{text}'}\nanswer: label\n"
-    )
+    no_prompt = "url: https://api.example.com\njson: {text: '{text}'}\nanswer: label\n"
+    (folder / "no_prompt.yaml").write_text(no_prompt)
     return folder
 
 

@@ -112,7 +112,7 @@ def test_columns_are_looked_for_where_all_of_them_are_known():
         check_columns(SearchConfig, {"data": data, "label": "late"})
     few = {"data": files[:10], "label": "late"}
     refuses(
-        ColumnError, "--label: unknown column 'late'; columns: ", check_columns, SearchConfig, few
+        ColumnError, "--label: unknown column 'late'; columns", check_columns, SearchConfig, few
     )
 
 

@@ -45,8 +45,7 @@ def test_no_acknowledged_edit_is_lost(tmp_path):
     folder.mkdir()
     (folder / "changelist.json").write_bytes(searched(tmp_path).read_bytes())
     slice_id = json.loads((folder / "changelist.json").read_text())["slices"][0]["slice_id"]
-    draw = random.Random(50)
-    context = multiprocessing.get_context("fork")
+    draw, context = random.Random(50), multiprocessing.get_context("fork")
     files = [tmp_path / f"acknowledged-{number}" for number in range(2 * WRITERS)]
 
     def started(number):

@@ -10,15 +10,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.changelist import discovered as dc
 from slicebeam.pipelines.changelist import revisions as rev
-from slicebeam.pipelines.changelist.discovered import (
-    AllOfDefinition,
-    AnyOfDefinition,
-    ClassifierDefinition,
-    MembershipDefinition,
-    NotDefinition,
-    TextQueryDefinition,
-)
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.cli import run
@@ -27,36 +20,27 @@ from slicebeam.pipelines.commands.launch import Invocation
 from slicebeam.pipelines.define.id_lists import id_list
 from slicebeam.pipelines.define.predicates import column_types
 from slicebeam.pipelines.define.text_filter import default_threshold
-from tests.edited_documents import (
-    ROWS,
-    discovered,
-    embedded,
-    embeddings,
-    examples,
-    predicate,
-    searched,
-    stand_in,
-)
+from tests import edited_documents as edited
 from tests.refusals import refuses
 
-FRAME = examples()
+FRAME = edited.examples()
 
 
 @pytest.fixture(scope="module")
 def original(tmp_path_factory):
-    return searched(tmp_path_factory.mktemp("searched"))
+    return edited.searched(tmp_path_factory.mktemp("searched"))
 
 
 @pytest.fixture
 def out(original, tmp_path):
     shutil.copy(original, tmp_path / "changelist.json")
-    discovered(tmp_path / "changelist.json")
+    edited.discovered(tmp_path / "changelist.json")
     return tmp_path
 
 
 @pytest.fixture(autouse=True)
 def measured(monkeypatch):
-    return stand_in(monkeypatch, FRAME)
+    return edited.stand_in(monkeypatch, FRAME)
 
 
 def define(out, *arguments, name="new"):
@@ -117,7 +101,7 @@ def test_columns_that_are_no_features_and_such_that_discovery_added(out):
 
 
 def test_columns_of_csv(tmp_path):
-    path = searched(tmp_path, suffix="csv")
+    path = edited.searched(tmp_path, suffix="csv")
     document = read_search(str(path), "--changelist")
     types = column_types(str(path), document, document.dataset.uri)
     kinds = dict.fromkeys(("id", "topic", "sex", "text"), "string")
@@ -133,21 +117,17 @@ def test_wrong_predicates(out):
     refused(same, out, "--where", "topic = food")
     refused("'new' would have no examples", out, "--where", "age < 3")
     refused("no such file", out, "--where", "age < 30", f"--data={out}/none.parquet")
-
-
-def test_name_that_is_taken(out):
     refused("--name 'age < 24': slice .* has this name", out, "--where", "age < 3", name="age < 24")
 
 
 def test_text_filter(out, capsys):
     define(out, "--text-filter", "food", "--threshold", "0.7")
-    new = last(out).slices[-1]
-    vectors = embeddings(FRAME).astype(float)
-    cosines = vectors @ embedded("food") / np.linalg.norm(vectors, axis=1)
+    new, vectors = last(out).slices[-1], edited.embeddings(FRAME).astype(float)
+    cosines = vectors @ edited.embedded("food") / np.linalg.norm(vectors, axis=1)
     assert new.size.n == (cosines >= 0.7).sum()
-    assert new.definition == TextQueryDefinition(query="food", threshold=0.7, encoder="e1")
+    assert new.definition == dc.TextQueryDefinition(query="food", threshold=0.7, encoder="e1")
     assert new.origin.method == "text_filter"
-    assert f"note: {new.size.n} of {ROWS} examples" in capsys.readouterr().err
+    assert f"note: {new.size.n} of {edited.ROWS} examples" in capsys.readouterr().err
 
 
 def test_default_threshold():
@@ -184,14 +164,14 @@ def test_ids(out, file, content):
     (out / file).write_text(content)
     define(out, "--ids", str(out / file))
     new = last(out).slices[-1]
-    assert new.definition == MembershipDefinition(ids=("n3", "n5", "n500"))
+    assert new.definition == dc.MembershipDefinition(ids=("n3", "n5", "n500"))
     assert (new.size.n, new.origin.method) == (3, "manual")
 
 
 def test_repeated_ids_count_once(out, capsys):
     (out / "ids").write_text("n5\nn3\nn5\nn5\n")
     define(out, "--ids", str(out / "ids"))
-    assert last(out).slices[-1].definition == MembershipDefinition(ids=("n5", "n3"))
+    assert last(out).slices[-1].definition == dc.MembershipDefinition(ids=("n5", "n3"))
     assert "note: 1 id is listed more than once" in capsys.readouterr().err
 
 
@@ -214,30 +194,26 @@ def test_wrong_ids(out, file, content, reason):
     refused(reason, out, "--ids", str(out / file))
 
 
-def test_files_that_are_not_there(out):
+def test_files_of_ids_that_are_not_there_and_no_column_of_ids(out):
     refused("--ids .*none: no such file", out, "--ids", str(out / "none"))
     refused("--ids .* is a folder", out, "--ids", str(out))
     refused("--classifier .*none: no such file", out, "--classifier", str(out / "none"))
-
-
-def test_ids_that_are_numbers(tmp_path):
-    known = pa.array([3, -5, 2**62])
-    (tmp_path / "ids").write_text(f"-5\n{2**62}\n")
-    assert id_list(str(tmp_path / "ids"), known, "id")[0].ids == (-5, 2**62)
-    for wrong in ("1_0", "5.0", "x", str(2**63), "٥"):
-        (tmp_path / "ids").write_text(f"3\n{wrong}\n")
-        with pytest.raises(InputError, match=r"id 2: .* is not an id; ids of the data are whole"):
-            id_list(str(tmp_path / "ids"), known, "id")
-    (tmp_path / "ids.jsonl").write_text("3\ntrue\n")
-    with pytest.raises(InputError, match="id 2: True is not an id"):
-        id_list(str(tmp_path / "ids.jsonl"), known, "id")
-
-
-def test_ids_need_a_column_of_ids(out):
     told = json.loads((out / "changelist.json").read_text())
     del told["dataset"]["id_field"]
     (out / "changelist.json").write_text(json.dumps(told))
     refused("--ids needs ids, .* run the search again with --example-id", out, "--ids", "ids")
+
+
+def test_ids_that_are_numbers(tmp_path):
+    known, path = pa.array([3, -5, 2**62]), tmp_path / "ids"
+    path.write_text(f"-5\n{2**62}\n")
+    assert id_list(str(path), known, "id")[0].ids == (-5, 2**62)
+    said = "id 2: .* is not an id; ids of the data are whole"
+    for wrong in ("1_0", "5.0", "x", str(2**63), "٥"):
+        path.write_text(f"3\n{wrong}\n")
+        refuses(InputError, said, id_list, str(path), known, "id")
+    (tmp_path / "ids.jsonl").write_text("3\ntrue\n")
+    refuses(InputError, "id 2: True is not an id", id_list, f"{path}.jsonl", known, "id")
 
 
 def test_classifier(out, capsys):
@@ -250,8 +226,8 @@ def test_classifier(out, capsys):
     define(out, "--classifier", str(out / "labels.csv"))
     new = last(out).slices[-1]
     definition = new.definition
-    assert isinstance(definition, ClassifierDefinition)
-    vectors = embeddings(FRAME)
+    assert isinstance(definition, dc.ClassifierDefinition)
+    vectors = edited.embeddings(FRAME)
     oracle = LogisticRegression(class_weight="balanced", C=1.0, tol=1e-8)
     oracle.fit(vectors[some.index].astype(float), some["topic"] == "food")
     np.testing.assert_allclose(definition.coefficients, oracle.coef_[0], atol=1e-3)
@@ -303,8 +279,7 @@ def test_earlier_revision_is_noted(out, capsys):
     capsys.readouterr()
     define(out / "changelist.json", "--where=age < 31")
     later = "changelist.r1.json is a later revision; this command started from revision 0"
-    assert capsys.readouterr().err == f"note: {later}\n"
-    assert last(out).revision == 2
+    assert (capsys.readouterr().err, last(out).revision) == (f"note: {later}\n", 2)
 
 
 def test_merge(out):
@@ -313,15 +288,14 @@ def test_merge(out):
     assert [one.name for one in document.slices] == ["topic = food", "younger"]
     young = document.slices[1]
     assert young.size.n == (FRAME["age"] < 31).sum()
-    both = (predicate("age", "<", 24), predicate("age", "between", [24, 31]))
-    assert young.definition == AnyOfDefinition(of=both)
+    both = (edited.predicate("age", "<", 24), edited.predicate("age", "between", [24, 31]))
+    assert young.definition == dc.AnyOfDefinition(of=both)
     # A name that only the merged ones have may be the new one's.
     edit("undo", out)
     edit("merge", out, "--slice=d6100", "--slice=topic = food", "--name=topic = food")
     assert [one.name for one in last(out).slices] == ["topic = food", "age < 24"]
     for wrong in (["--slice=age < 24"], ["--slice=age < 24"] * 2):
-        with pytest.raises(InputError, match="name two or more different ones"):
-            edit("merge", out, *wrong, "--name=x")
+        refuses(InputError, "two or more different ones", edit, "merge", out, *wrong, "--name=x")
 
 
 def test_split(out):
@@ -332,17 +306,15 @@ def test_split(out):
     food, women = FRAME["topic"] == "food", FRAME["sex"] == "Female"
     first, second = document.slices[:2]
     assert (first.size.n, second.size.n) == ((food & women).sum(), (food & ~women).sum())
-    whole, part = predicate("topic", "==", "food"), predicate("sex", "==", "Female")
-    assert first.definition == AllOfDefinition(of=(whole, part))
-    assert second.definition == AllOfDefinition(of=(whole, NotDefinition(of=part)))
+    whole, part = edited.predicate("topic", "==", "food"), edited.predicate("sex", "==", "Female")
+    assert first.definition == dc.AllOfDefinition(of=(whole, part))
+    assert second.definition == dc.AllOfDefinition(of=(whole, dc.NotDefinition(of=part)))
     edit("split", out, "--slice=age < 24", "--where=age < 20", "--name=teens", "--name=others")
     assert [one.name for one in last(out).slices[2:4]] == ["teens", "others"]
-    with pytest.raises(InputError, match="would have no examples"):
-        edit("split", out, "--slice=teens", "--where=age < 40")
-    with pytest.raises(InputError, match="occurs 1 times"):
-        edit("split", out, "--slice=teens", "--where=age < 18", "--name=a")
-    with pytest.raises(InputError, match="'a' occurs twice"):
-        edit("split", out, "--slice=teens", "--where=age < 18", "--name=a", "--name=a")
+    teens, a = ("split", out, "--slice=teens"), "--name=a"
+    refuses(InputError, "would have no examples", edit, *teens, "--where=age < 40")
+    refuses(InputError, "occurs 1 times", edit, *teens, "--where=age < 18", a)
+    refuses(InputError, "'a' occurs twice", edit, *teens, "--where=age < 18", a, a)
 
 
 def test_edit_alone_helps(capsys):

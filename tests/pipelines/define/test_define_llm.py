@@ -29,10 +29,8 @@ def ask(folder, api, *, budget=5, **changes):
     told = {"ids": IDS, "texts": pa.array(TEXTS), "prompt": PROMPT, **changes}
     file = api.file(json=TEMPLATE) if "llm" not in told else told["llm"]
     said = []
-    found = llm_filter(
-        told["prompt"], file, told["ids"], told["texts"], folder, budget, said.append
-    )
-    return *found, said
+    given = (told["prompt"], file, told["ids"], told["texts"], folder)
+    return *llm_filter(*given, budget, said.append), said
 
 
 def test_members_are_those_of_which_it_says_yes(paid_server, tmp_path):
@@ -62,16 +60,15 @@ def test_nothing_is_paid_twice(paid_server, tmp_path):
     definition, _, said = ask(tmp_path, api, texts=more, ids=ids, budget=6)
     assert (said, definition.ids) == (["asking about 1 of 3 different texts"], (3,))
     assert len(api.charged) == 6
-    with pytest.raises(InputError, match="the model answers yes for no example"):
-        ask(tmp_path, api, prompt="{text}?", texts=pa.array(["soup"]), ids=pa.array([1]))
-    assert len(list(tmp_path.glob("llm-filter-*"))) == 2
-    assert len(api.charged) == 7
+    other = {"prompt": "{text}?", "texts": pa.array(["soup"]), "ids": pa.array([1])}
+    refuses(InputError, "the model answers yes for no example", ask, tmp_path, api, **other)
+    assert (len(list(tmp_path.glob("llm-filter-*"))), len(api.charged)) == (2, 7)
 
 
 def test_budget_is_held_against_all_calls_before_any_is_made(paid_server, tmp_path):
     api = plan(paid_server, tmp_path / "api")
-    with pytest.raises(InputError, match=r"5 more calls are needed, 0 are paid; give --budget 5"):
-        ask(tmp_path, api, budget=4)
+    said = "5 more calls are needed, 0 are paid; give --budget 5"
+    refuses(InputError, said, ask, tmp_path, api, budget=4)
     assert api.requests == []
     ask(tmp_path, api, budget=5)
     with pytest.raises(InputError, match="1 more calls are needed, 5 are paid; give --budget 6"):

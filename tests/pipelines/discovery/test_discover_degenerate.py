@@ -53,8 +53,7 @@ def assert_counted(found, table, options):
     assert len(told) == table.num_rows
     tested = (told["split"] != "discovery").to_numpy()
     of = told["slice_id"].astype(str).to_numpy()
-    expected = set(of[tested])
-    least = options["min_slice_size"]
+    expected, least = set(of[tested]), options["min_slice_size"]
     sizes = {name: int((tested & (of == name)).sum()) for name in expected}
     rows = found.table.set_index("slice_id")
     rows = rows[rows["slice"].str.fullmatch(rf"cluster@{components} = \d+")]
@@ -120,9 +119,8 @@ def test_models_that_are_always_right(tmp_path):
 @pytest.mark.slow
 def test_columns_of_the_same_names_as_those_of_a_result(tmp_path):
     own = {name: ["a", "b"] * 60 for name in ("slice", "slice_id", "row", "split", "log odds")}
-    table = with_columns(**own, **{"cluster@7": ["x"] * ROWS})
+    table = with_columns(**own, **{"cluster@7": ["x"] * ROWS, "cluster@5 ": ["y", "z"] * 60})
     features = (*own, "cluster@5 ")
-    table = table.append_column("cluster@5 ", [["y", "z"] * 60])
     plain = found_in(tmp_path, table, features=features, max_cross_size=2).table.set_index("slice")
     assert plain.loc["slice = a", "n"] == 60
     mean = table["loss_new"].to_numpy()[1::2].mean()
@@ -142,11 +140,12 @@ def test_one_text_of_another_kind(text, tmp_path):
         assert all(len(each["display"]["text"]) <= 300 for each in one["found"].get("examples", ()))
 
 
-@pytest.mark.parametrize("kind", [
-    pa.dictionary(pa.int8(), pa.string()),
-    slow(pa.large_string()),
-    slow(pa.string_view()),
-], ids=str)  # fmt: skip
+ENCODED = pa.dictionary(pa.int8(), pa.string())
+
+
+@pytest.mark.parametrize(
+    "kind", [ENCODED, slow(pa.large_string()), slow(pa.string_view())], ids=str
+)
 def test_text_of_any_type(kind, tmp_path):
     plain = pa.array([["a film that is good", "bad news", "the plot"][group] for group in GROUPS])
     column = plain.dictionary_encode().cast(kind) if "dict" in str(kind) else plain.cast(kind)

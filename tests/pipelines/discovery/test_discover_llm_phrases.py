@@ -58,8 +58,7 @@ def test_they_describe_slices_and_the_user_is_shown_them(paid_server, tmp_path):
     assert [(one.text, one.source) for one in first.found.phrases] == [("sour soup", "llm")]
     assert len(api.charged) == len(report.changelist.slices)
     assert list((tmp_path / "out").glob("phrases-*"))
-    lines = found_lines(report.changelist)
-    correlation = first.found.phrases[0].correlation
+    lines, correlation = found_lines(report.changelist), first.found.phrases[0].correlation
     assert f"  {first.name}: sour soup ({correlation:.2f})" in lines
     told = f"{first.found.improved:,} improved, {first.found.degraded:,} degraded"
     assert any(line.startswith(f"    {told}; such as “") for line in lines)

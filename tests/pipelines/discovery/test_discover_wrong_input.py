@@ -85,8 +85,7 @@ def names(found, document="changelist.json"):
 @pytest.fixture
 def fails(found, capsys):
     def run_it(command, *flags, code=2):
-        before = files(found / "out")
-        uri = found / "out" / "changelist.json"
+        before, uri = files(found / "out"), found / "out" / "changelist.json"
         arguments = [*command.split(), "--changelist", str(uri), *map(str, flags)]
         said = refused(arguments, capsys, folder=found, code=code)
         assert files(found / "out") == before
@@ -114,21 +113,12 @@ def test_mixtures_that_are_not_those_of_the_document(change, message, found, fai
 
 
 NEW = {
-    "other dimensions": (
-        lambda table: table.set_column(1, "z", pa.array([[1.0, 2.0]] * ROWS)),
-        "embeddings of the data have 2 dimensions, but those of the discovery had 4; use the same",
-    ),
-    "no embedding": (
-        lambda table: table.drop_columns(["z"]),
-        "slices of DIR/out/changelist.json are defined by embeddings of a column: unknown column 'z'; columns:",
-    ),
+    "other dimensions": (lambda table: table.set_column(1, "z", pa.array([[1.0, 2.0]] * ROWS)), "embeddings of the data have 2 dimensions, but those of the discovery had 4; use the same"),
+    "no embedding": (lambda table: table.drop_columns(["z"]), "slices of DIR/out/changelist.json are defined by embeddings of a column: unknown column 'z'; columns:"),
     "no loss": (lambda table: table.drop_columns(["loss_new"]), "--loss: unknown column 'loss_new'"),
     "no id": (lambda table: table.drop_columns(["row"]), "--example-id: unknown column 'row'"),
     "no example": (lambda table: table.slice(0, 0), "--data DIR/new.parquet: there are no examples in it"),
-    "column of components": (
-        lambda table: table.append_column("cluster@3", [["x"] * ROWS]),
-        "the data has a column 'cluster@3', the name of the components; rename it",
-    ),
+    "column of components": (lambda table: table.append_column("cluster@3", [["x"] * ROWS]), "the data has a column 'cluster@3', the name of the components; rename it"),
 }  # fmt: skip
 
 
@@ -145,17 +135,14 @@ def test_documents_where_another_is_needed(found, fails, capsys):
     check = ["check", "--data", str(data), "--output", str(found / "checked")]
     assert run([*check, "--changelist", str(document), "--quiet"]) == 0
     again = ["--changelist", str(found / "checked" / "changelist.json")]
-    assert refused([*check, *again], capsys, folder=found) == (
-        "DIR/checked/changelist.json is not the document of a discovery, so the encoder is "
-        "unknown; name the document of slicebeam discover"
-    )
+    said = refused([*check, *again], capsys, folder=found)
+    why = "is not the document of a discovery, so the encoder is unknown"
+    assert said == f"DIR/checked/changelist.json {why}; name the document of slicebeam discover"
     shift = f"shift --data {data} --label label --old-prediction old --replay-prediction new"
     said = fails(shift, "--budget", 50, "--output", found / "shift")
     assert said.startswith("--changelist DIR/out/changelist.json, slice 'cluster@3 = ")
-    assert said.endswith(
-        "': it is defined by embeddings, ids or other slices, which only slicebeam check "
-        "--changelist supports"
-    )
+    why = "': it is defined by embeddings, ids or other slices, which only slicebeam check"
+    assert said.endswith(f"{why} --changelist supports")
     search = ["search", "--data", str(data), "--loss", "loss_new", "--baseline-loss", "loss_old"]
     search += ["--features", "source", "--alternative", "both", "--output", str(found / "search")]
     said = refused([*search, "--since", str(document)], capsys, folder=found)

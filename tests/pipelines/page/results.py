@@ -48,8 +48,7 @@ def discovery_result(folder):
     rng, rows = np.random.default_rng(5), []
     for at in range(1_500):
         topic = list(TOPICS)[at % 3]
-        text = " ".join(rng.choice(TOPICS[topic].split(), 6))
-        label = int(rng.random() < 0.5)
+        text, label = " ".join(rng.choice(TOPICS[topic].split(), 6)), int(rng.random() < 0.5)
         wrong = (rng.random() < (0.6 if topic == "food" else 0.1), rng.random() < 0.1)
         new, old = (1 - label if one else label for one in wrong)
         rows.append({"id": at, "text": f"{text} {at % 7}", "label": label, "new": new, "old": old})
@@ -101,8 +100,7 @@ def hostile_data(folder):
     """Search data whose columns and values are markup and formulas, and return the output's folder."""
     rng, n = np.random.default_rng(7), 2_000
     place = rng.choice([HOSTILE, FORMULA, "plain"], n)
-    sex = rng.choice(["+1", "-1"], n)
-    label = rng.integers(0, 2, n)
+    sex, label = rng.choice(["+1", "-1"], n), rng.integers(0, 2, n)
     wrong = rng.random(n) < np.where(place == "plain", 0.05, np.where(sex == "+1", 0.5, 0.3))
     columns = {HOSTILE: place, "@sex": sex, "label": label}
     columns["prediction"] = np.where(wrong, 1 - label, label)

@@ -52,10 +52,6 @@ def test_examples_of_a_finding_are_those_that_the_metric_counts(browser, results
         assert f"{document['findings'][0]['n']:,} examples predicted positive" in text
 
 
-def sizes(one):
-    return one["corrected"]["difference"], one["difference"]
-
-
 def test_every_finding_has_a_bar_with_its_interval(browser, results):
     for name in ("overall", "baseline"):
         document = json.loads((results[name] / "changelist.json").read_text())
@@ -67,11 +63,11 @@ def test_every_finding_has_a_bar_with_its_interval(browser, results):
             assert page.locator(".bars .whisker").count() == bars.count()
             assert page.locator(".bars .expected").count() == bars.count()
             # A bar ends at the value, and says in words how far that is: corrected, and as observed.
-            labels = [
-                one.get_attribute("aria-label") for one in page.locator(".bars [role=img]").all()
-            ]
-            for label, one in zip(labels, document["findings"], strict=True):
-                corrected, observed = (f"{100 * abs(each):.1f}" for each in sizes(one))
+            images = page.locator(".bars [role=img]").all()
+            for image, one in zip(images, document["findings"], strict=True):
+                both = (one["corrected"]["difference"], one["difference"])
+                corrected, observed = (f"{100 * abs(each):.1f}" for each in both)
+                label = image.get_attribute("aria-label")
                 assert re.search(rf"difference .?{corrected} .*, observed .?{observed} ", label)
 
 
@@ -202,9 +198,8 @@ def kind_of(one):
 
 def test_every_kind_of_change_has_its_place(results):
     document = read_search(str(results["since"] / "changelist.json"), "")
-    one = document.since.slices[0].model_copy(
-        update={"significant": False, "value_change": None, "status": "stays", "direction": "none"}
-    )
+    same = {"significant": False, "value_change": None, "status": "stays", "direction": "none"}
+    one = document.since.slices[0].model_copy(update=same)
     kinds = {
         "worse": (90, {"significant": True, "direction": "degraded"}),
         "new": (60, {"status": "new"}),
@@ -269,8 +264,7 @@ def test_what_was_not_looked_for_is_a_click_away(browser, results):
 def test_a_notebook_shows_the_page_in_a_frame(browser, results, name):
     document = read_search(str(results[name] / "changelist.json"), "")
     shown = Report(document, pq.read_table(results[name] / "slices.parquet"), None)._repr_html_()
-    page = browser.new_page()
-    wrong = []
+    page, wrong = browser.new_page(), []
     page.on("request", lambda one: wrong.append(one.url))
     page.on("dialog", lambda one: wrong.append(str(one)))
     page.on("console", lambda one: wrong.append(one.text))

@@ -15,13 +15,7 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.page.examples import examples_of
 from slicebeam.pipelines.page.single_file import embedded_json
 from tests.conftest import ADULT, own_stores
-from tests.pipelines.page.results import (
-    HOSTILE,
-    discovery_result,
-    hostile_document,
-    search_result,
-    shift_result,
-)
+from tests.pipelines.page import results
 
 ROOT = Path(__file__).parents[3]
 
@@ -33,7 +27,7 @@ def overview(page):
 
 
 def test_the_page_of_a_folder_and_of_a_document(tmp_path, capsys):
-    result = search_result(tmp_path)
+    result = results.search_result(tmp_path)
     assert run(["report", str(result)]) == 0
     assert capsys.readouterr().out == f"{result}/report.html\n"
     page = (result / "report.html").read_text()
@@ -47,7 +41,7 @@ def test_the_page_of_a_folder_and_of_a_document(tmp_path, capsys):
 
 
 def test_the_last_revision_of_a_folder_is_shown(tmp_path):
-    result = search_result(tmp_path)
+    result = results.search_result(tmp_path)
     first = json.loads((result / "changelist.json").read_text())["findings"][0]["slice_id"]
     renaming = ["--slice", first, "--name", "the worst", "--quiet"]
     assert run(["edit", "rename", "--changelist", str(result), *renaming]) == 0
@@ -74,7 +68,7 @@ def test_a_run_writes_its_page(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_shift_writes_its_page(tmp_path):
-    output = shift_result(tmp_path)
+    output = results.shift_result(tmp_path)
     command = ["shift", "--data", str(tmp_path / "pool.parquet"), "--label", "label"]
     command += ["--old-prediction", "old", "--replay-prediction", "new", "--budget", "2000"]
     assert run([*command, "--page", "--quiet", "--output", str(output)]) == 0
@@ -91,7 +85,7 @@ def test_what_is_no_document_is_said_and_no_page_is_left(tmp_path, capsys):
 
 @own_stores
 def test_a_document_in_a_bucket(bucket, tmp_path):
-    result = search_result(tmp_path)
+    result = results.search_result(tmp_path)
     assert run(["report", str(result), "--quiet"]) == 0
     for name in ("changelist.json", "slices.parquet"):
         bucket.write(f"out/{name}", (result / name).read_bytes())
@@ -100,14 +94,14 @@ def test_a_document_in_a_bucket(bucket, tmp_path):
 
 
 def test_no_text_ends_its_element(tmp_path):
-    result = search_result(tmp_path)
-    hostile_document(result)
+    result = results.search_result(tmp_path)
+    results.hostile_document(result)
     assert run(["report", str(result), "--quiet"]) == 0
     page = (result / "report.html").read_text()
     assert page.count("</script") == 3
-    assert HOSTILE not in page
-    assert overview(page)["title"] == HOSTILE
-    assert json.loads(embedded_json([HOSTILE])) == [HOSTILE]
+    assert results.HOSTILE not in page
+    assert overview(page)["title"] == results.HOSTILE
+    assert json.loads(embedded_json([results.HOSTILE])) == [results.HOSTILE]
 
 
 def test_the_bundle_names_no_host_and_the_lock_file_no_registry():
@@ -132,7 +126,7 @@ def test_the_wheel_has_the_bundle(tmp_path):
 
 
 def test_examples_are_in_the_slice_and_wrong_ones_come_first(tmp_path):
-    uri = str(search_result(tmp_path) / "changelist.json")
+    uri = str(results.search_result(tmp_path) / "changelist.json")
     document = read_search(uri, "")
     found = examples_of(uri, document, (), 4)
     assert set(found) == {one.slice_id for one in document.findings}
@@ -153,8 +147,7 @@ def test_examples_are_in_the_slice_and_wrong_ones_come_first(tmp_path):
 
 
 def test_other_data_is_refused(tmp_path, capsys):
-    result = search_result(tmp_path)
-    other = tmp_path / "other.parquet"
+    result, other = results.search_result(tmp_path), tmp_path / "other.parquet"
     pq.write_table(pq.read_table(ADULT).slice(0, 5_000), other)
     assert run(["report", str(result), "--examples", "2", "--data", str(other)]) == 2
     assert "name the data that the document is about with --data" in capsys.readouterr().err
@@ -167,7 +160,7 @@ def test_other_data_is_refused(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_a_discovery_has_its_examples_in_the_document(tmp_path):
-    result = discovery_result(tmp_path)
+    result = results.discovery_result(tmp_path)
     (tmp_path / "reviews.parquet").unlink()
     uri = str(result / "changelist.json")
     found = examples_of(uri, read_search(uri, ""), (), 3)

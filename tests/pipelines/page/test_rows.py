@@ -90,8 +90,7 @@ def test_the_surest_rows_are_kept_and_findings_in_any_case(tmp_path):
 
 def test_metrics_share_the_rows(tmp_path):
     names = ("accuracy", "log_loss")
-    table = made_table(3_000, names)
-    path = tmp_path / "slices.parquet"
+    table, path = made_table(3_000, names), tmp_path / "slices.parquet"
     pq.write_table(table, path, row_group_size=700)
     with pa.OSFile(str(path)) as stream:
         kept = kept_rows(parts_of_file(stream), names, 800)
@@ -128,8 +127,7 @@ def test_columns_come_back_as_they_were():
 
 def test_the_payload_has_the_numbers_of_the_run(tmp_path):
     result = search_result(tmp_path)
-    uri = str(result / "changelist.json")
-    table = pq.read_table(result / "slices.parquet")
+    uri, table = str(result / "changelist.json"), pq.read_table(result / "slices.parquet")
     packed, _ = packed_tables(read_search(uri, ""), parts_of_table(table), {})
     content, held = unpacked(packed)
     assert content["rows"] == table.num_rows
@@ -172,8 +170,7 @@ def test_centres_lie_along_the_axes_that_hold_most():
     given = mixture(12, 5)
     places, shown = centres(given)
     # Examples drawn from the mixture have the variance that the share is of.
-    rng = np.random.default_rng(5)
-    weights = given.weights / given.weights.sum()
+    rng, weights = np.random.default_rng(5), given.weights / given.weights.sum()
     drawn = rng.choice(12, 400_000, p=weights)
     examples = rng.normal(given.means[drawn], np.sqrt(given.variances[drawn]))
     values = np.linalg.eigvalsh(np.cov(given.means.T, aweights=weights, bias=True))[::-1]

@@ -21,7 +21,7 @@ from slicebeam.pipelines.paid_api.ledger import Ledger
 from slicebeam.transforms.encoders import endpoint
 from slicebeam.transforms.encoders.registry import encoder
 from slicebeam.transforms.http import calls
-from tests.refusals import refusal
+from tests.refusals import refusal, refuses
 
 KEY = "sk-a-very-secret-key"
 _OK = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
@@ -166,8 +166,7 @@ def test_no_redirect_gets_the_key(status, caller, tmp_path):
     with served(_whole(b"{}")) as (there, reached):
         head = f"HTTP/1.1 {status} Moved\r\nLocation: {there}/v1\r\n".encode()
         with served(_whole(b"", head)) as (url, asked):
-            own = encoder(f"openai:{url}/v1", cache=None)
-            path = api_file(tmp_path, url)
+            own, path = encoder(f"openai:{url}/v1", cache=None), api_file(tmp_path, url)
             with pytest.raises(SlicebeamError, match="it redirects to"):
                 _ = own.encode(["a"]) if caller == "encoder" else ask(path, tmp_path)
             assert len(asked) == 1
@@ -190,7 +189,6 @@ def test_an_item_adds_no_header(tmp_path):
         content["headers"]["X-Text"] = "{text}"
         (tmp_path / "other").mkdir()
         (tmp_path / "other" / "api.yaml").write_text(yaml.safe_dump(content))
-        control = "would contain a line break or a control character"
-        with pytest.raises(SlicebeamError, match=control):
-            ask(str(tmp_path / "other" / "api.yaml"), tmp_path / "other", text)
+        control, other = "would contain a line break or a control character", tmp_path / "other"
+        refuses(SlicebeamError, control, ask, str(other / "api.yaml"), other, text)
         assert len(asked) == 1

@@ -27,8 +27,7 @@ from tests.refusals import refusal, refuses
 
 pytestmark = pytest.mark.usefixtures("quick_calls")
 SECRET = "swordfish/+ 17"
-ENVIRONMENT = {"API_KEY": SECRET}
-BEARER = f"Bearer {SECRET}"
+ENVIRONMENT, BEARER = {"API_KEY": SECRET}, f"Bearer {SECRET}"
 # Of a call that was sent, and of requests that a client may think harmless to repeat.
 unknown_outcomes = pytest.mark.parametrize(("method", "fault"), [
     *(("POST", fault) for fault in ("drop-before", "drop-after", "half", "hang")),
@@ -300,10 +299,9 @@ def test_a_request_that_is_wrong_ends_the_run_at_once(served, status):
 
 
 def test_a_wrong_secret(served):
-    with served() as server:
-        said = ("HTTP 401", "check the secrets in the environment")
-        with opened(server, {"API_KEY": "guessed-wrong"}) as (api, ledger):
-            assert "guessed" not in refused(InputError, said, buy, api, items(5), ledger)
+    said, wrong = ("HTTP 401", "check the secrets in the environment"), {"API_KEY": "guessed-wrong"}
+    with served() as server, opened(server, wrong) as (api, ledger):
+        assert "guessed" not in refused(InputError, said, buy, api, items(5), ledger)
 
 
 @pytest.mark.parametrize(("fault", "reason"), [
@@ -334,17 +332,13 @@ def test_a_server_that_is_not_there(served):
 
 def test_a_busy_api_is_not_held_against_an_item(served):
     # Other calls are answered meanwhile, so it is a matter of waiting.
-    plan = {"forced": {"0": ["429-at-once"] * 20}, "latency": (0.005, 0.005)}
-    with served(**plan) as server:
+    with served(forced={"0": ["429-at-once"] * 20}, latency=(0.005, 0.005)) as server:
         assert len(bought(server, 200, retries=2, concurrency=2)) == 200
 
 
 def test_all_calls_wait_when_the_api_asks_for_it(served):
-    noted = []
-    with (
-        served(forced={"2": ["429"]}, retry_after="1") as server,
-        opened(server, concurrency=2) as (api, ledger),
-    ):
+    noted, plan = [], {"forced": {"2": ["429"]}, "retry_after": "1"}
+    with served(**plan) as server, opened(server, concurrency=2) as (api, ledger):
         buy(api, items(20), ledger, on_answer=lambda _: noted.append(time.monotonic()))
     # Had only the call waited that was told to, others would have been answered meanwhile.
     assert max(after - before for before, after in pairwise(noted)) > 0.9
@@ -400,16 +394,14 @@ def test_no_call_is_sent_after_the_ledger_failed(served, monkeypatch):
         assert set(server.charged) <= sent
         assert len(sent) < 100
         monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.01)
-        assert len(bought(server, 200)) == 200
-        assert len(server.charged) == 200
+        assert (len(bought(server, 200)), len(server.charged)) == (200, 200)
 
 
 @google_first
 def test_a_ledger_in_object_storage(served, bucket):
     with served(faults={"503": 0.1, "garbage": 0.1}) as server:
         api = ApiFile.read(server.file(concurrency=32), ENVIRONMENT)
-        folder = storage_path(f"{bucket.uri}/ledger")
-        found = []
+        folder, found = storage_path(f"{bucket.uri}/ledger"), []
         for _ in range(2):
             with Ledger.open(folder, {"api": api.identity}, redact=api.redact) as ledger:
                 buy(api, items(60), ledger)

@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 from dataclasses import replace
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -60,8 +61,7 @@ def test_jobs_and_options_of_dataflow(data, capsys, monkeypatch):
     engine = ["--runner-config=dataflow", "--runner-option=project=tests-project"]
     engine += ["--runner-option=region=europe-west1", "--runner-option=temp_location=gs://b/temp"]
     engine += ["--runner-option=num_workers=3", "--runner-option=setup_file=setup.py"]
-    planned = dry_run(capsys, data, *engine)
-    stages = ["domains", "encode", "iteration-1"]
+    planned, stages = dry_run(capsys, data, *engine), ["domains", "encode", "iteration-1"]
     assert [job["name"] for job in planned["jobs"]] == [f"slicebeam-RUN-{one}" for one in stages]
     # All of it is too small for machines that take minutes to start.
     assert not any(job["sent"] for job in planned["jobs"])
@@ -116,11 +116,9 @@ def known(tmp_path, adult_path):
 def test_text_is_sampled(tmp_path, adult_path, known, capsys, monkeypatch, kind):
     """Of a file larger than a block its rows are estimated, and its types are those of the block."""
     monkeypatch.setattr(data_sample, "_BLOCK_BYTES", 1 << 19)
-    table = pq.read_table(adult_path)
-    text = pa.BufferOutputStream()
+    table, text = pq.read_table(adult_path), pa.BufferOutputStream()
     pa_csv.write_csv(table, text)
-    content = text.getvalue().to_pybytes()
-    path = tmp_path / f"adult.{kind}"
+    content, path = text.getvalue().to_pybytes(), tmp_path / f"adult.{kind}"
     path.write_bytes(gzip.compress(content, 1) if kind == "csv.gz" else content)
     planned = dry_run(capsys, path)
     assert planned["is_sampled"]
@@ -173,20 +171,15 @@ def test_costs_grow_with_the_data(data, capsys):
 
 def test_a_run_sends_what_its_dry_run_says(data, tmp_path, capsys, monkeypatch):
     """Both ask with the same seconds whether a job is worth sending."""
-    asked = []
-
-    def sends(_, seconds):
-        asked.append(seconds)
-        return False
-
+    sends = Mock(return_value=False)
     monkeypatch.setattr(Engine, "sends", sends)
     dry_run(capsys, data)
-    planned = asked.copy()
-    asked.clear()
+    planned = [call.args[0] for call in sends.call_args_list]
+    sends.reset_mock()
     others = tuple(OTHERS.split("=")[1].split(","))
     search(tmp_path / "out", data=data, **ROLES_OF, exclude_features=others)
     assert len(planned) == 3
-    assert asked[:3] == pytest.approx(planned)
+    assert [call.args[0] for call in sends.call_args_list[:3]] == pytest.approx(planned)
 
 
 def test_a_check_too(data, tmp_path, capsys):
@@ -258,14 +251,9 @@ BAD = {
     "null among bins": (shape("numeric", "double", ("<", 1), NULL, (">=", 1)), "'is_null' is not the last"),
     "no bin": (shape("numeric", "double", NULL), "it has no bin"),
     "half a range": (shape("numeric", "double", ("<", 1), seen={"missing": 0, "low": 0.5}), "its low and high do not fit a numeric column"),
-    "range of words": (
-        shape("categorical", "string", ("==", "a"), seen={"missing": 0, "low": "a", "high": "b"}),
-        "its low and high do not fit a numeric column",
-    ),
-    "range of another type": (
-        shape("numeric", "double", ("<", 1), seen={"missing": 0, "low": "a", "high": 1}),
-        "'a' is not a value of a column of double",
-    ),
+    "range of words": (shape("categorical", "string", ("==", "a"), seen={"missing": 0, "low": "a", "high": "b"}), "its low and high do not fit a numeric column"),
+    "range of another type": (shape("numeric", "double", ("<", 1), seen={"missing": 0, "low": "a", "high": 1}), "'a' is not a value of a column of double"),
+    "another column": (shape("numeric", "double", ("<", 1), name="y"), "predicate 1: it is a predicate on 'x'"),
     "nulls": (shape("categorical", "string", ("==", "a"), NULL, NULL), "or occurs twice"),
     "twice": (shape("categorical", "string", ("==", "a"), ("==", "a")), "have the same value"),
     "other others": (shape("categorical", "string", ("==", "a"), ("not_in", ["b"])), "'not_in' does not list the values"),
@@ -290,11 +278,6 @@ def test_domains_that_a_run_writes(name):
 def test_domains_that_no_run_writes(name):
     given, message = BAD[name]
     refuses(InputError, re.escape(message), checked_domain, given)
-
-
-def test_a_predicate_on_another_column():
-    given = shape("numeric", "double", ("<", 1), name="y")
-    refuses(InputError, r"predicate 1: it is a predicate on 'x'", checked_domain, given)
 
 
 NIGHTLY = {"label": "label", "prediction": "prediction", "max_cross_size": 1}
@@ -335,16 +318,15 @@ def test_errors_name_the_option_that_was_given(tmp_path, capsys, option, dry):
     first = night(tmp_path, "first", pa.array([1.5, 2.5, 4.0, 7.0] * 50))
     second = night(tmp_path, "second", pa.array(["a", "b"] * 100))
     search(tmp_path / "out", data=first, **NIGHTLY)
-    document = tmp_path / "out" / "changelist.json"
-    flag = "--" + option.replace("_", "-")
+    document, flag = tmp_path / "out" / "changelist.json", "--" + option.replace("_", "-")
     arguments = ["search", f"--data={second}", "--label=label", "--prediction=prediction"]
     arguments += [f"--output={tmp_path}/new", f"{flag}={document}", *["--dry-run"] * dry]
     said = refused(arguments, capsys, folder=tmp_path)
     named = "--domains" if option == "domains" else "--since"
-    assert said == (
-        f"{named} DIR/out/changelist.json: column 'x' was double and is string now; cast it, or "
-        "leave it out with --exclude-features"
+    why = (
+        "column 'x' was double and is string now; cast it, or leave it out with --exclude-features"
     )
+    assert said == f"{named} DIR/out/changelist.json: {why}"
 
 
 @pytest.mark.parametrize("option", ["since", "domains"])
@@ -360,8 +342,7 @@ def test_the_remedy_where_most_values_are_in_one_slice(tmp_path, option):
     instead = "" if option == "since" else " instead of --domains"
     assert line.endswith(f"that is one slice, so bin the column again with --bins{instead}.")
     assert len(found.table) == 1
-    if option == "domains":
-        given = {}
+    given = given if option == "since" else {}
     assert len(search(tmp_path / "cut", data=second, bins=10, **NIGHTLY, **given).table) == 10
 
 
@@ -377,17 +358,11 @@ OPTIONS |= {"features": ("age", "sex", "workclass"), "max_cross_size": 2, "chunk
 def test_workers_find_what_one_process_finds(tmp_path, adult_path, monkeypatch, options):
     given = {"data": (str(adult_path),), **OPTIONS, **options}
     alone = search(tmp_path / "alone", **given)
-    passes = []
     monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
-    inner = shard_passes.WriteParts
-
-    def noted(*arguments):
-        passes.append(arguments)
-        return inner(*arguments)
-
-    monkeypatch.setattr(shard_passes, "WriteParts", noted)
+    write_parts = Mock(wraps=shard_passes.WriteParts)
+    monkeypatch.setattr(shard_passes, "WriteParts", write_parts)
     together = search(tmp_path / "together", runner_config="direct_multi", **given)
-    assert len(passes) >= 2
+    assert write_parts.call_count >= 2
     assert together.slices_bytes == alone.slices_bytes
     assert together.timeless() == alone.timeless()
 
@@ -395,8 +370,7 @@ def test_workers_find_what_one_process_finds(tmp_path, adult_path, monkeypatch, 
 @pytest.mark.parametrize(("examples", "before"), [(4000, 4000), (100, 5000), (10**6, 300)])
 @pytest.mark.parametrize("then", [0, 1, 40])
 def test_against_the_conditional_binomial(examples, before, then):
-    now = np.array([0, 1, 2, 20, 45, 90])
-    share = examples / (examples + before)
+    now, share = np.array([0, 1, 2, 20, 45, 90]), examples / (examples + before)
     tested = [stats.binomtest(k, max(k + then, 1), share, "greater").pvalue for k in now.tolist()]
     expected = [1.0 if k + then == 0 else p for k, p in zip(now.tolist(), tested, strict=True)]
     assert p_more_frequent(now, examples, then, before) == pytest.approx(expected, rel=1e-9)
@@ -427,9 +401,8 @@ def test_a_share_is_noted_where_it_grew_by_half_and_surely():
     assert noted(ColumnSummary(50_000, 1_000, 500)) == ()
     assert noted(ColumnSummary(59_000, 1_499, 500)) == ()
     assert noted(ColumnSummary(60_000, 1_499, 500)) == ("x: 6.0% missing, 4.0% in DOC.",)
-    assert noted(ColumnSummary(20_000, 1_500, 500)) == (
-        "x: 0.15% have other values, 0.10% in DOC.",
-    )
+    said = "x: 0.15% have other values, 0.10% in DOC."
+    assert noted(ColumnSummary(20_000, 1_500, 500)) == (said,)
     # Of few examples, twice the share may be chance.
     assert noted(ColumnSummary(80, 0, 0), 1000) == ("x: 8.0% missing, 4.0% in DOC.",)
     assert noted(ColumnSummary(60, 0, 0), 1000) == ()
@@ -473,7 +446,6 @@ def test_others_that_were_most_values_before_are_no_news():
 
 
 ROWS = 2000
-HINTED = {"label": "label", "prediction": "prediction", "max_cross_size": 1}
 FLAGS = ["--label=label", "--prediction=prediction", "--max-cross-size=1"]
 
 
@@ -507,19 +479,17 @@ LOOK_LIKE_OUTPUTS = """
 LOOK_OTHERWISE = """
     problem probation predecessor predator scotland improbable predicate spread hat capital.gain
 """
+NAMES = dict.fromkeys(LOOK_LIKE_OUTPUTS.split(), True)
+NAMES |= dict.fromkeys(LOOK_OTHERWISE.split(), False)
 
 
-@pytest.mark.parametrize(
-    ("name", "looks"),
-    [(name, True) for name in LOOK_LIKE_OUTPUTS.split()]
-    + [(name, False) for name in LOOK_OTHERWISE.split()],
-)
+@pytest.mark.parametrize(("name", "looks"), NAMES.items())
 def test_names_of_outputs(name, looks):
     assert looks_like_output(name) is looks
 
 
 def test_columns_of_each_kind_are_noted_and_stay_features():
-    dataset = api.search(examples(), **HINTED).changelist.dataset
+    dataset = api.search(examples(), **NIGHTLY).changelist.dataset
     assert {hint.name: hint.looks_like for hint in dataset.hints} == NOTED
     assert set(NOTED) < {domain.name for domain in dataset.domains}
     table = examples().to_pandas()
@@ -566,18 +536,16 @@ def test_order_and_chunks_of_the_examples_do_not_matter(tmp_path):
     for order in (np.arange(ROWS), np.lexsort([examples()["label"].to_numpy()])):
         pq.write_table(examples().take(order), tmp_path / "data.parquet", row_group_size=150)
         for chunk_rows in (150, 10_000):
-            report = api.search(tmp_path / "data.parquet", chunk_rows=chunk_rows, **HINTED)
+            report = api.search(tmp_path / "data.parquet", chunk_rows=chunk_rows, **NIGHTLY)
             sections.append(report.changelist.dataset.model_copy(update={"uri": (), "name": ""}))
     assert all(one == sections[0] for one in sections)
 
 
-def test_nothing_is_said_of_columns_that_the_user_named():
-    found = api.search(examples(), features=["group", "outcome", "user_id"], **HINTED)
+def test_nothing_is_said_of_columns_that_the_user_named(capsys):
+    found = api.search(examples(), features=["group", "outcome", "user_id"], **NIGHTLY)
     assert found.changelist.dataset.hints == ()
-
-
-def test_where_nothing_would_be_left_no_flag_is_given(capsys):
-    api.search(examples().select(["label", "prediction", "scoreOld, raw"]), **HINTED).show()
+    # Where nothing would be left no flag is given.
+    api.search(examples().select(["label", "prediction", "scoreOld, raw"]), **NIGHTLY).show()
     printed = " ".join(capsys.readouterr().out.split())
     assert "All features look like a model's output (scoreOld, raw)." in printed
     assert "--exclude-features" not in printed

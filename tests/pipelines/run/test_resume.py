@@ -11,14 +11,9 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError, OptionError
 from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.config import run_options
 from slicebeam.pipelines.config.check import check_config
 from slicebeam.pipelines.config.discover import discover_config
-from slicebeam.pipelines.config.run_options import (
-    CheckRunOptions,
-    DiscoverRunOptions,
-    SearchRunOptions,
-    ShiftRunOptions,
-)
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.config.shift import shift_config
 from slicebeam.pipelines.run import engine, run_stage
@@ -27,12 +22,8 @@ from slicebeam.pipelines.search import findings
 from tests.conftest import slow
 from tests.discover_runs import examples, written
 from tests.refusals import refuses
-from tests.running import read, search
+from tests.running import Killed, read, search
 from tests.shift_runs import REPLAYED, made, saved
-
-
-class Killed(BaseException):
-    """The process is gone: nothing that the product knows of."""
 
 
 def table(rows=400):
@@ -73,28 +64,21 @@ def contents(output):
 
 @pytest.fixture
 def computes_nothing(monkeypatch):
-    def computing(*_, **__):
-        raise AssertionError("something is computed again")
-
+    computing = Mock(side_effect=AssertionError("something is computed again"))
     monkeypatch.setattr(engine.Engine, "run", computing)
     monkeypatch.setattr(WorkFolder, "begin", computing)
     return monkeypatch
 
 
 @every_command
-def test_what_was_not_begun_begins(given, tmp_path, capsys):
-    assert run([*given, "--resume"]) == 0
-    said = capsys.readouterr().err
-    folder = tmp_path / "out" / "_work"
-    assert f"--resume: there is no unfinished run in {folder}; a new one starts" in said
-    assert not (tmp_path / "out" / "_work").exists()
-
-
-@every_command
-def test_what_is_published_is_not_computed_again(given, tmp_path, capsys, request):
-    code = run([*given, "--fail-on=worse"])
-    assert code == 1
-    first, before = capsys.readouterr().out, contents(tmp_path / "out")
+def test_what_was_not_begun_begins_and_what_is_published_is_not_computed_again(
+    given, tmp_path, capsys, request
+):
+    code = run([*given, "--fail-on=worse", "--resume"])
+    printed, folder = capsys.readouterr(), tmp_path / "out" / "_work"
+    assert f"--resume: there is no unfinished run in {folder}; a new one starts" in printed.err
+    assert (code, folder.exists()) == (1, False)
+    first, before = printed.out, contents(tmp_path / "out")
     request.getfixturevalue("computes_nothing")
     assert run([*given, "--fail-on=worse", "--resume"]) == code
     again = capsys.readouterr()
@@ -113,13 +97,15 @@ def test_what_is_published_is_not_computed_again(given, tmp_path, capsys, reques
     assert run([*given, *other]) == code
     assert contents(tmp_path / "out") == before
     assert not (tmp_path / "elsewhere").exists()
+    assert run([*given, "--seed=5", "--resume"]) == 2
+    said = f"--resume: {tmp_path}/out/changelist.json was published with different options"
+    assert said in capsys.readouterr().err
 
 
 @every_command
 def test_a_run_killed_after_it_published_is_finished(given, tmp_path, monkeypatch, request):
     monkeypatch.setattr("slicebeam.pipelines.run.open_run._try_to_remove", Mock(side_effect=Killed))
-    with pytest.raises(Killed):
-        run(given)
+    refuses(Killed, "", run, given)
     before = contents(tmp_path / "out")
     assert "run.json" in before
     lock = tmp_path / "out" / ".changelist.json.lock"
@@ -146,8 +132,7 @@ def test_a_run_that_was_killed_before_it_published_anew_goes_on(given, tmp_path,
 
     with monkeypatch.context() as patch:
         patch.setattr("slicebeam.pipelines.search.search.build", Mock(side_effect=Killed))
-        with pytest.raises(Killed):
-            run(given)
+        refuses(Killed, "", run, given)
     assert run([*given, "--resume"]) == 0
     assert json.loads(document.read_text())["created_at"] > before
 
@@ -183,14 +168,6 @@ def test_what_was_not_published_is_not_taken_for_it(given, tmp_path, capsys, nam
     assert "leave --resume out to replace it" in message
     assert contents(tmp_path / "out") == before
     assert run(given) == 0
-
-
-@every_command
-def test_other_options_are_refused(given, tmp_path, capsys):
-    assert run([*given, "--quiet"]) == 0
-    assert run([*given, "--seed=5", "--resume"]) == 2
-    document = tmp_path / "out" / "changelist.json"
-    assert f"--resume: {document} was published with different options" in capsys.readouterr().err
 
 
 @only_search
@@ -229,11 +206,11 @@ def named(text):
 # where the files of a result depend on it, and to the second where a test shows that they do not.
 DECIDE = named("""
     alpha alternative api baseline_loss baseline_model baseline_prediction baseline_score bins budget by
-    changelist column_names compare components confidence correction data delimiter difficulty dimensions
+    changelist column_names compare components confidence confirm correction data delimiter difficulty dimensions
     discovery_share domains embedding encoder eval_config exact_edges example_id exclude_features features
     focus format group iterations keep_outputs label ledger loss loss_weight max_candidates max_cross_size
-    method metric min_slice_size model model_inputs old_matrix old_prediction phrases plan positive_class prediction
-    price prune_significant repeat replay_prediction replicates score score_classes seed since skip_rows slices
+    method metric min_slice_size model model_inputs old_matrix old_prediction parity phrases plan positive_class
+    prediction price prune_significant query repeat replay_prediction replicates score score_classes seed since skip_rows slices
     strategy target_error test text tfma_metric tfma_module threshold top_values weight within_findings
 """)
 # save_slices leaves rows of a table out when it is published.
@@ -266,8 +243,8 @@ def other(value):
 def test_every_option_is_classified():
     known = {name for config in CONFIGS.values() for name in type(config).model_fields}
     assert known == DECIDE | MAY_DIFFER | RESOLVED
-    shown = (SearchRunOptions, CheckRunOptions, DiscoverRunOptions, ShiftRunOptions)
-    assert {name for options in shown for name in options.model_fields} == SHOW
+    each = [getattr(run_options, f"{name.title()}RunOptions") for name in COMMANDS]
+    assert {name for options in each for name in options.model_fields} == SHOW
     assert len(known) == len(DECIDE) + len(MAY_DIFFER) + len(RESOLVED)
     assert not SHOW & known
 
@@ -275,13 +252,11 @@ def test_every_option_is_classified():
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 @pytest.mark.parametrize("command", CONFIGS)
 def test_what_decides_the_result_may_not_differ(command, tmp_path):
-    config = CONFIGS[command]
-    has_chunks = command in ("discover", "check --changelist")
+    config, has_chunks = CONFIGS[command], command in ("discover", "check --changelist")
     may_differ = MAY_DIFFER - (DECIDE_BY_CHUNKS if has_chunks else frozenset())
     begun = described(config, [])
     for name in {*type(config).model_fields} - RESOLVED:
-        changed = config.model_copy(update={name: other(getattr(config, name))})
-        resumed = described(changed, [])
+        resumed = described(config.model_copy(update={name: other(getattr(config, name))}), [])
         assert (resumed.config_hash == begun.config_hash) == (name in may_differ), name
         if name in may_differ:
             resumed.check_same(begun, tmp_path)
@@ -291,15 +266,8 @@ def test_what_decides_the_result_may_not_differ(command, tmp_path):
 
 
 OPTIONS = {
-    "accuracy": {
-        # So many slices that small tables hold them in several blocks.
-        "features": (
-            *("workclass", "education", "occupation", "native-country"),
-            *("age", "fnlwgt", "hours-per-week"),
-        ),
-        "top_values": 40,
-        "bins": 20,
-    },
+    # So many slices that small tables hold them in several blocks.
+    "accuracy": {"features": ("workclass", "education", "occupation", "native-country", "age", "fnlwgt", "hours-per-week"), "top_values": 40, "bins": 20},
     "groups": {"group": "native-country", "features": ("education", "relationship", "sex"), "replicates": 100, "min_slice_size": 100},
     "auc": {"metric": ("auc",), "score": "score", "features": ("education", "sex", "relationship")},
 }  # fmt: skip
@@ -316,9 +284,8 @@ DEFAULT |= {("findings-0-worse-2", "lower"), ("iteration-1-resampled", "higher")
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory, adult_path):
-    return {
-        way: search(tmp_path_factory.mktemp(way), **options_of(way, adult_path)) for way in OPTIONS
-    }
+    made = tmp_path_factory.mktemp
+    return {way: search(made(way), **options_of(way, adult_path)) for way in OPTIONS}
 
 
 def options_of(way, data):
@@ -368,7 +335,6 @@ def test_out_of_memory_continues_with_less(undisturbed, adult_path, tmp_path, mo
     command = ["search", f"--data={adult_path}", f"--output={tmp_path}", "--label=income"]
     command += ["--prediction=prediction", "--metric=auc", "--score=score"]
     command.append(f"--features={features}")
-
     with monkeypatch.context() as patch:
         fault = Mock(side_effect=MemoryError)
         patch.setattr("slicebeam.pipelines.search.iterations.Iterations._count", fault)
@@ -382,10 +348,12 @@ def test_out_of_memory_continues_with_less(undisturbed, adult_path, tmp_path, mo
     assert read(tmp_path).slices_bytes == undisturbed["auc"].slices_bytes
 
 
-@pytest.mark.parametrize(("stage", "options"), [
-    ("hashes", {}),
-    slow("iteration-1-resampled-groups", {"group": "fnlwgt"}),
-], ids=["hashes", "groups"])  # fmt: skip
+OF_GROUPS = slow("iteration-1-resampled-groups", {"group": "fnlwgt"})
+
+
+@pytest.mark.parametrize(
+    ("stage", "options"), [("hashes", {}), OF_GROUPS], ids=["hashes", "groups"]
+)
 def test_a_part_that_vanishes_is_named(tmp_path, adult_path, monkeypatch, stage, options):
     inner, removed = run_stage.run_stage, []
 
@@ -399,6 +367,6 @@ def test_a_part_that_vanishes_is_named(tmp_path, adult_path, monkeypatch, stage,
 
     monkeypatch.setattr(run_stage, "run_stage", without_a_part)
     roles = {"label": "income", "prediction": "prediction", "max_cross_size": 2}
-    with pytest.raises(EngineError, match=r"\d{6}\.arrow"):
-        search(tmp_path / "out", data=adult_path, **roles, **options)
+    given = {"data": adult_path, **roles, **options}
+    refuses(EngineError, r"\d{6}\.arrow", search, tmp_path / "out", **given)
     assert len(removed) == 1

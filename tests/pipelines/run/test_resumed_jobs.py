@@ -26,12 +26,8 @@ from slicebeam.runner_configs.in_process import InProcess
 from slicebeam.runner_configs.options import DirectOptions
 from tests.conftest import slow
 from tests.discover_runs import examples, written
-from tests.running import importable
+from tests.running import Killed, importable
 from tests.shift_runs import made, saved
-
-
-class Killed(BaseException):
-    """The driver is gone: nothing that the product knows of."""
 
 
 class KeepingEngine(InProcess):
@@ -133,8 +129,7 @@ def killed_at_each_stage(command, given, folder, monkeypatch):
 def table(rows=600):
     random = np.random.default_rng(5)
     age, job = random.integers(20, 60, rows), random.choice(["ant", "bee", "cat"], rows)
-    label = random.integers(0, 2, rows)
-    part = random.integers(0, 10, rows)
+    label, part = random.integers(0, 2, rows), random.integers(0, 10, rows)
     is_hard = ((job == "ant") & (age < 40)) | (part == 0)
     wrong = random.random(rows) < np.where(is_hard, 0.6, 0.1)
     score = np.clip(np.where(label ^ wrong, 0.7, 0.3) + random.normal(0, 0.15, rows), 0, 1)
@@ -156,15 +151,12 @@ def table(rows=600):
 SEARCHES = {
     "accuracy": (
         {"label": "label", "score": "score", "metric": ("accuracy", "auc")},
-        {"parquet", "domains", "shards", "totals", "iteration-1", "iteration-1-exact"}
-        | {"findings-0-worse-1"},
+        {"parquet", "domains", "shards", "totals", "iteration-1", "iteration-1-exact", "findings-0-worse-1"},
     ),
     "alike": ({"label": "label", "prediction": "prediction", "features": tuple("abcdef")}, {"hashes"}),
     "auc": (
-        {"label": "label", "score": "score", "metric": ("auc",), "test": "bootstrap-rows"}
-        | {"replicates": 20},
-        {"scores", "buckets", "ids", "auc-of-all"}
-        | {"iteration-1-resampled-exact", "iteration-1-resampled-exact-all"},
+        {"label": "label", "score": "score", "metric": ("auc",), "test": "bootstrap-rows", "replicates": 20},
+        {"scores", "buckets", "ids", "auc-of-all", "iteration-1-resampled-exact", "iteration-1-resampled-exact-all"},
     ),
     "loss of groups": (
         {"loss": "loss", "metric": ("loss",), "group": "author", "replicates": 20},
@@ -196,11 +188,10 @@ PAIR = {"label": "label", "prediction": "new", "baseline_prediction": "old"}
 DISCOVERIES = {
     "vectors": (
         {"embedding": "z", "dimensions": 4, "components": (4,), **PAIR},
-        {"embeddings", "pca", "projecting", "projected", "em-0", "em-1", "derived", "describing"}
-        | {"shards"},
+        {"embeddings", "pca", "projecting", "projected", "em-0", "em-1", "derived", "describing", "shards"},
     ),
     "texts": ({"text": "text", "components": (3,), **PAIR}, {"texts", "embeddings", "derived"}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.slow

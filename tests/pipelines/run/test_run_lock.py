@@ -285,8 +285,8 @@ def test_a_bucket_of_a_run_elsewhere_is_free_when_it_lapsed(bucket):
 
 
 @own_stores
-@pytest.mark.parametrize("happens", ["removed", "taken"])
-def test_a_run_notices_that_it_lost_a_bucket(bucket, happens):
+@pytest.mark.parametrize(("happens", "said"), [("removed", "was removed"), ("taken", "ada on far")])
+def test_a_run_notices_that_it_lost_a_bucket(bucket, happens, said):
     lock = stored(bucket, every=0.05)
     lock.acquire()
     first = bucket.read("work/lock")
@@ -296,7 +296,6 @@ def test_a_run_notices_that_it_lost_a_bucket(bucket, happens):
         bucket.delete("work/lock")
     else:
         bucket.write("work/lock", elsewhere(Owner.this_process()).to_json())
-    said = "was removed" if happens == "removed" else "ada on far"
     refuses(LostLockError, said, lock.check, at_once=True)
     left = bucket.keys()
     lock.release()
@@ -379,8 +378,7 @@ def test_another_configuration_finds_no_stage_whatever_its_name(tmp_path, config
 def test_what_a_killed_run_was_writing_is_no_foreign_file(tmp_path, config, monkeypatch):
     folder = tmp_path / "_work"
     folder.mkdir()
-    left = [folder / name for name in (".run.json.abcd_123", ".lock.0a1b2c3d", "lock")]
-    for path in left:
+    for path in [folder / name for name in (".run.json.abcd_123", ".lock.0a1b2c3d", "lock")]:
         path.touch()
         os.utime(path, (1, 1))
     # Nobody says whose lock it is, and it is old enough to be watched.
@@ -399,8 +397,7 @@ def test_a_damaged_note_is_no_note(tmp_path, config):
         assert work.done("domains") == {"learned": [1]}
         note = work.path / "stages" / "domains.json"
         note.write_bytes(note.read_bytes().replace(b"[1]", b"[2]"))
-        assert work.done("domains") is None
-        assert work.done("never") is None
+        assert (work.done("domains"), work.done("never")) == (None, None)
 
 
 @pytest.mark.parametrize(("change", "said"), [
@@ -417,11 +414,14 @@ def test_data_that_changes_is_noticed(tmp_path, data, config, change, said):
     assert error == expected
 
 
-def test_a_folder_that_was_removed_takes_no_note(tmp_path, config):
+def test_a_folder_that_was_removed_takes_no_note_and_stays_so(tmp_path, config):
+    """Else the next run would find files that no run put there."""
     with begun(tmp_path / "_work", config) as work:
+        work.folder("one")
         shutil.rmtree(work.path)
         refuses(EngineError, "was removed while a run used it", work.check, at_once=True)
         refuses(EngineError, "was removed while a run used it", work.finish, "domains", {})
+        refuses(EngineError, "cannot make .*_work/stages/one: No such file", work.folder, "one")
     assert not (tmp_path / "_work").exists()
 
 
@@ -434,16 +434,6 @@ def test_a_stage_whose_files_are_gone_is_not_finished(tmp_path, config):
             assert work.done(stage) == {"more": 1}
             (work.path_of(stage) / "000001.arrow").unlink()
             assert work.done(stage) is None
-
-
-def test_a_folder_that_is_deleted_stays_so(tmp_path, config):
-    """Else the next run would find files that no run put there."""
-    folder = tmp_path / "work"
-    with begun(folder, config) as work:
-        work.folder("one")
-        shutil.rmtree(folder)
-        refuses(EngineError, r"cannot make .*work/stages/one: No such file", work.folder, "one")
-        assert not folder.exists()
 
 
 def test_a_process_looks_into_the_working_folder_only_where_this_one_does(tmp_path, monkeypatch):
@@ -628,8 +618,7 @@ def test_an_output_folder_that_is_a_link_of_the_user_works(made, tmp_path):
     (tmp_path / "out").symlink_to(tmp_path / "big" / "out")
     (tmp_path / "scratch").mkdir()
     (tmp_path / "work").symlink_to(tmp_path / "scratch")
-    values = {"DATA": str(made / "data.parquet")}
-    out = str(tmp_path / "out")
+    values, out = {"DATA": str(made / "data.parquet")}, str(tmp_path / "out")
     for command in (SEARCH, CHECK, REPORT, DEFINE, SEARCH, [*SEARCH, "--work-dir", "WORK"]):
         given = [values.get(one, one).replace("OUT", out) for one in command]
         assert run([one.replace("WORK", str(tmp_path / "work")) for one in given]) == 0

@@ -29,8 +29,7 @@ def written(frame, path):
 @pytest.fixture(scope="module")
 def recalls(tmp_path_factory):
     """A search for two metrics, of which the second one has the finding."""
-    folder = tmp_path_factory.mktemp("recalls")
-    frame = only_recall_is_worse()
+    folder, frame = tmp_path_factory.mktemp("recalls"), only_recall_is_worse()
     data = written(frame, folder / "data.parquet")
     found = search(folder / "out", data=data, metric=("accuracy", "recall"), **ROLES)
     return frame, data, found
@@ -221,9 +220,7 @@ def test_the_summary_and_the_log(recalls, tmp_path, capsys):
     assert run([*arguments, *["--metric=accuracy,recall", "--json", "--log-format=json"]]) == 1
     printed = capsys.readouterr()
     summary = json.loads(printed.out)
-    row = found.table[(found.table["metric"] == "recall") & (found.table["slice"] == "f = a")].iloc[
-        0
-    ]
+    row = found.table.query("metric == 'recall' and slice == 'f = a'").iloc[0]
     (worst,) = summary["worst"]
     assert (worst["metric"], worst["slice"], worst["label"]) == ("recall", "f = a", "new")
     assert (worst["value"], worst["q_value"]) == (row["value"], row["q_value"])
@@ -513,8 +510,7 @@ def test_a_check_of_a_clean_run(tmp_path, capsys):
         assert "There was no slice to check." in said
         assert "reports no slice: there was nothing to check" in said
     document = read(out).document
-    assert document["slices"] == []
-    assert document["check"]["slices"] == 0
+    assert (document["slices"], document["check"]["slices"]) == ([], 0)
     assert len(read(out).table) == 0
     assert run(["check", data, changelist, f"--output={out}", "--dry-run", "--quiet"]) == 0
     # A fall of the overall value is seen all the same.
@@ -600,8 +596,7 @@ def test_a_feature_that_the_data_has_lost(tmp_path, capsys, option):
 
 def two_models(fallen):
     """Two models, of which the new one is worse in slices that are too small to be significant."""
-    rng = np.random.default_rng(0)
-    n = 3000
+    rng, n = np.random.default_rng(0), 3000
     label = rng.integers(0, 2, n)
     frame = pd.DataFrame({"f": np.char.add("r", (np.arange(n) // 30).astype(str)), "y": label})
     frame["v"] = rng.random(n)
@@ -659,8 +654,7 @@ def test_all_that_say_the_gate_agree(name, tables, tmp_path, capsys):
         arguments = [command, str(tmp_path / "run.yaml")]
     elif data == "since":
         arguments.append(f"--since={tables}/then/changelist.json")
-    code = run(arguments)
-    printed = capsys.readouterr()
+    code, printed = run(arguments), capsys.readouterr()
     document = read(tmp_path / "out").document
     gate = document["gate"]
     word = "PASS:" if expected == 0 else "FAIL:"
@@ -682,9 +676,7 @@ def test_all_that_say_the_gate_agree(name, tables, tmp_path, capsys):
     assert printed.err.splitlines() == ([last] if expected else [])
 
 
-def test_a_fall_over_all_examples_is_the_first_sentence_without_a_gate_too(
-    tables, tmp_path, capsys
-):
+def test_a_fall_over_all_examples_is_the_first_sentence_without_a_gate(tables, tmp_path, capsys):
     arguments = ["search", f"--data={tables}/fallen.parquet", f"--output={tmp_path}", *FLAGS]
     assert run([*arguments, *BASELINE, "--metric=accuracy,recall"]) == 0
     document = read(tmp_path).document

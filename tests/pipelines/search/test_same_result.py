@@ -21,7 +21,6 @@ from slicebeam.pipelines.attribution.state import folder_name
 from slicebeam.pipelines.config.search import STRATEGIES, search_config
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search import slice_counter
-from slicebeam.transforms.count.tables import work_items
 from tests.conftest import slow
 from tests.refusals import refuses
 from tests.running import names_of, read, search
@@ -91,23 +90,11 @@ def test_two_worker_processes(tmp_path, adult_path, plain, way):
     assert found.document["provenance"]["runner"] == "direct, 2 processes"
 
 
-def test_shards_dealt_to_workers_are_summed(tmp_path, adult_path, plain, monkeypatch):
-    """Where blocks are few, the tables of groups of shards are shuffled and summed."""
-    monkeypatch.setattr(
-        slice_counter, "work_items", lambda blocks, shards, *_: work_items(blocks, shards, 99.0, 99)
-    )
-    found = search(tmp_path, data=adult_path, **OPTIONS, chunk_rows=2000)
-    _same(found, plain("batch"))
-    assert found.document["search"]["iterations"][0]["shuffled_bytes"] > 0
-    assert plain("batch").document["search"]["iterations"][0]["shuffled_bytes"] == 0
-
-
 def test_resume_refuses_another_run(tmp_path, adult_path):
     data = tmp_path / "data.parquet"
     data.write_bytes(adult_path.read_bytes())
     options = {"data": (str(data),), "output": str(tmp_path), **OPTIONS}
-    config = search_config(options)
-    work = WorkFolder(tmp_path / "_work")
+    config, work = search_config(options), WorkFolder(tmp_path / "_work")
     work.begin(config, [str(data)], resume=False)
     work.begin(config, [str(data)], resume=True)
     other = search_config({**options, "bins": 5})

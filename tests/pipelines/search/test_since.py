@@ -62,8 +62,7 @@ def oracle(now, then):
 
 
 def test_differences_against_the_tables(first, second):
-    both = oracle(second.table, first.table)
-    since = second.document["since"]
+    both, since = oracle(second.table, first.table), second.document["since"]
     assert since["compared"] == len(both) > 500
     assert since["read_from"] == "slices.parquet"
     called = both["q"] <= 0.05
@@ -156,8 +155,7 @@ def test_checks_since_checks(days, second, tmp_path):
     one = check(tmp_path / "one", data=data(days, 0), changelist=changelist)
     since = str(one.folder / "changelist.json")
     two = check(tmp_path / "two", data=data(days, 1), changelist=changelist, since=since)
-    both = oracle(two.table, one.table)
-    told = two.document["since"]
+    both, told = oracle(two.table, one.table), two.document["since"]
     assert told["compared"] == len(both) == len(second.document["slices"])
     assert told["worse"] == (both["q"] <= 0.05).sum() >= 4
     assert (len(told["slices"]), told["warnings"]) == (len(both), [])
@@ -415,10 +413,8 @@ def test_a_fall_of_the_second_metric_in_a_check(tmp_path):
         label = (rng.random(6000) < 0.05).astype(int)
         missed = (label == 1) & (rng.random(6000) > recall)
         noise = (label == 0) & (rng.random(6000) < 0.10 - 0.02 * number)
-        prediction = np.where(missed, 0, np.where(noise, 1, label))
-        frames.append(
-            pd.DataFrame({"f": rng.choice(list("ab"), 6000), "y": label, "p": prediction})
-        )
+        guess = np.where(missed, 0, np.where(noise, 1, label))
+        frames.append(pd.DataFrame({"f": rng.choice(list("ab"), 6000), "y": label, "p": guess}))
         frames[-1].to_parquet(tmp_path / f"{number}.parquet")
     (tmp_path / "s.yaml").write_text("- f = a\n- f = b\n")
     options = {"slices": str(tmp_path / "s.yaml"), "metric": ("accuracy", "recall"), **ROLES}
@@ -563,8 +559,7 @@ EXPECTED = HAND_MADE | {"merged": NO_PREDICATE, "listed": NO_PREDICATE}
 
 
 def frame(seed):
-    random = np.random.default_rng(seed)
-    found = examples()
+    random, found = np.random.default_rng(seed), examples()
     found["price"] = random.choice([0.1, 0.25, 1.5, 2.75, 9.5], ROWS)
     days = random.integers(0, 300, ROWS)
     found["day"] = [dt.date(2024, 1, 1) + dt.timedelta(days=int(one)) for one in days]
@@ -617,15 +612,12 @@ def expected(when):
     return {name: reason and f"{when} {reason}" for name, reason in EXPECTED.items()}
 
 
-def test_a_check_since_the_edited_document(edited, new_data, tmp_path):
-    found = reasons(check(tmp_path, data=new_data, changelist=edited, since=edited))
+def test_a_check_and_a_search_since_the_edited_document(edited, new_data, tmp_path):
+    found = reasons(check(tmp_path / "check", data=new_data, changelist=edited, since=edited))
     assert {name: found[name] for name in EXPECTED} == expected("then")
     # Those of the search are in both runs.
     assert len(found) > len(EXPECTED)
     assert not any(found[name] for name in {*found} - {*EXPECTED})
-
-
-def test_a_search_since_the_edited_document(edited, new_data, tmp_path):
     found = search(tmp_path, data=new_data, since=edited, **SEARCH)
     assert {name: reasons(found)[name] for name in EXPECTED} == expected("now")
 

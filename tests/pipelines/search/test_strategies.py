@@ -240,8 +240,7 @@ ROLES = {"data": ("x.parquet",), "output": "out", "label": "y", "prediction": "p
 
 
 def cost(rows, features, **options):
-    config = search_config(ROLES | options)
-    lattice = Lattice((9,) * features, 3)
+    config, lattice = search_config(ROLES | options), Lattice((9,) * features, 3)
     return batch_cost.batch_cost(config, lattice, statistic_space(config.metric, "overall"), rows)
 
 

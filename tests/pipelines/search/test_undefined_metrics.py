@@ -79,8 +79,7 @@ def test_every_metric_on_degenerate_data(case, models, tmp_path, capsys):
         *(("--strategy=iterative",) if models == 1 else ()),
     ]
     code = run([*arguments, "--fail-on=worse", "--quiet"])
-    said = capsys.readouterr().err
-    document = read(out).document
+    said, document = capsys.readouterr().err, read(out).document
     changes = {one["metric"]: one for one in document["global"]}
     tests = {one["metric"]: one for one in document["testing"]["metrics"]}
     assert {name for name, one in changes.items() if "value" not in one["after"]} == {
@@ -155,10 +154,9 @@ def means(tmp_path, values, *flags):
     return run([*arguments, f"--output={tmp_path}/out", "--quiet", *flags])
 
 
-@pytest.mark.parametrize(
-    ("offset", "scale"),
-    [(1.7e18, 1e8), (2.0**53, 1e6), (1e12, 1.0), (0.0, 1e-70), (0.0, 1e-30), (-1e15, 1e4)],
-)
+@pytest.mark.parametrize(("offset", "scale"), [
+    (1.7e18, 1e8), (2.0**53, 1e6), (1e12, 1.0), (0.0, 1e-70), (0.0, 1e-30), (-1e15, 1e4),
+])  # fmt: skip
 def test_means_at_the_ends_of_floats(offset, scale, tmp_path):
     rng = np.random.default_rng(0)
     values = offset + scale * (rng.random(2000) + 2.0 * (np.arange(2000) % 4 == 0))
@@ -258,8 +256,7 @@ def test_exchange_is_the_share_of_all_exchanges(name, negatives, positives):
         new, old = (own.value(Slices(cells, space, is_old=old)) for old in (False, True))
         return float(np.nan_to_num(new)[0] - np.nan_to_num(old)[0])
 
-    observed = change((0, 0))
-    total = 0
+    observed, total = change((0, 0)), 0
     for swapped in itertools.product(range(negatives + 1), range(positives + 1)):
         ways = math.comb(negatives, swapped[0]) * math.comb(positives, swapped[1])
         total += ways * (change(swapped) <= observed + 1e-12)

@@ -10,17 +10,13 @@ from sklearn.tree import DecisionTreeClassifier
 
 from tests.conftest import ADULT
 from tests.discovered import topics
+from tests.pipelines.page import results
 from tests.pipelines.page.in_browser import violations
-from tests.pipelines.page.results import (
-    HOSTILE,
-    discovery_result,
-    hostile_data,
-    search,
-    search_result,
-)
+from tests.pipelines.page.results import HOSTILE, search_result
 from tests.pipelines.serve.served_outputs import serving, shown
 
 pytestmark = pytest.mark.browser
+HOLDS = "text => document.querySelector('PLACE').innerText.includes(text)"
 
 
 def show(page, view, ready):
@@ -38,7 +34,7 @@ def tab_to(page, name):
 
 
 def test_labelling_by_keyboard_alone(browser, tmp_path):
-    result = discovery_result(tmp_path)
+    result = results.discovery_result(tmp_path)
     with serving(result) as served, shown(browser, served) as page:
         tab_to(page, "Labelling")
         page.keyboard.press("Enter")
@@ -72,8 +68,7 @@ def test_labelling_by_keyboard_alone(browser, tmp_path):
         assert "Precision" in page.inner_text("table")
         assert violations(page) == []
         (path,) = (result / "attribution").glob("words-*/labels.jsonl")
-        lines = path.read_text().splitlines()
-        kept = {one["item"]: one for one in map(json.loads, lines)}
+        kept = {one["item"]: one for one in map(json.loads, path.read_text().splitlines())}
         expected = ["yes", "unsure", "unsure", "yes", "no", *["yes"] * (drawn - 5)]
         assert sorted(one["label"] for one in kept.values()) == sorted(expected)
         assert {one["labeler"] for one in kept.values()} == {"yuna"}
@@ -134,10 +129,8 @@ def test_a_new_slice_of_words_marked_examples_and_an_attribute(browser, tmp_path
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1280, "light")])
 def test_examples_edits_and_own_data(browser, tmp_path, width, scheme):
     result = search_result(tmp_path, baseline=True)
-    with (
-        serving(result, "--data", str(ADULT)) as served,
-        shown(browser, served, width, scheme) as page,
-    ):
+    data = ("--data", str(ADULT))
+    with serving(result, *data) as served, shown(browser, served, width, scheme) as page:
         page.click('a[href^="#slice/"]')
         page.get_by_role("button", name="Show them").click()
         page.wait_for_selector(".cells tbody tr")
@@ -179,13 +172,11 @@ def test_examples_edits_and_own_data(browser, tmp_path, width, scheme):
 
 
 def test_markup_in_data_is_text_and_wide_texts_are_cut(browser, tmp_path):
-    result, data = hostile_data(tmp_path), tmp_path / "wide.parquet"
-    wide = HOSTILE * 30
+    result, data, wide = results.hostile_data(tmp_path), tmp_path / "wide.parquet", HOSTILE * 30
     columns = pq.read_table(tmp_path / "hostile.parquet").to_pydict()
     columns[HOSTILE] = [wide if one == HOSTILE else one for one in columns[HOSTILE]]
     pq.write_table(pa.table(columns), data)
-    other = tmp_path / "wide"
-    search(data, other)
+    other = results.search(data, tmp_path / "wide")
     with serving(result) as served, shown(browser, served) as page:
         page.click('a[href^="#slice/"]')
         page.get_by_role("button", name="Show them").click()
@@ -195,9 +186,7 @@ def test_markup_in_data_is_text_and_wide_texts_are_cut(browser, tmp_path):
         page.get_by_role("button", name="New slice").click()
         page.get_by_label("an attribute").check()
         # The columns to choose from come after the form.
-        page.wait_for_function(
-            "text => document.querySelector('dialog').innerText.includes(text)", arg=HOSTILE
-        )
+        page.wait_for_function(HOLDS.replace("PLACE", "dialog"), arg=HOSTILE)
     with serving(other) as served, shown(browser, served) as page:
         page.click(".bars li:nth-child(2) a")
         page.get_by_role("button", name="Show them").click()
@@ -206,9 +195,7 @@ def test_markup_in_data_is_text_and_wide_texts_are_cut(browser, tmp_path):
         assert wide not in page.inner_text(".cells tbody")
         assert violations(page) == []
         more.click()
-        page.wait_for_function(
-            "text => document.querySelector('.cells tbody').innerText.includes(text)", arg=wide
-        )
+        page.wait_for_function(HOLDS.replace("PLACE", ".cells tbody"), arg=wide)
 
 
 def test_examples_of_other_data_are_refused(browser, tmp_path):
@@ -221,12 +208,10 @@ def test_examples_of_other_data_are_refused(browser, tmp_path):
 
 
 def test_playground_by_keyboard(browser, tmp_path):
-    rows = pq.read_table(ADULT).to_pandas()
-    read = ["age", "education-num"]
+    rows, read = pq.read_table(ADULT).to_pandas(), ["age", "education-num"]
     for name, depth in (("old", 1), ("new", 4)):
-        model = DecisionTreeClassifier(max_depth=depth, random_state=0).fit(
-            rows[read], rows["income"]
-        )
+        model = DecisionTreeClassifier(max_depth=depth, random_state=0)
+        model.fit(rows[read], rows["income"])
         (tmp_path / f"{name}.pickle").write_bytes(pickle.dumps(model))
     models = [f"--model={tmp_path}/new.pickle", f"--baseline-model={tmp_path}/old.pickle"]
     result = search_result(tmp_path)

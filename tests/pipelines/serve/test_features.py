@@ -33,8 +33,7 @@ def result(searched, tmp_path):
 
 def test_examples_are_those_of_the_slice_with_old_beside_new(result):
     page = served_page(result)
-    ask = asks(page)
-    rows = pq.read_table(ADULT).to_pylist()
+    ask, rows = asks(page), pq.read_table(ADULT).to_pylist()
     one = max(document(result)["slices"], key=lambda each: each["size"]["n"])
     seen, first = [], ask("examples", slice_id=one["slice_id"])
     assert first["is_same"] is True
@@ -85,12 +84,10 @@ def test_a_slice_of_the_table_is_shown_and_added(result):
 
 
 def test_other_data_shows_no_example(result, tmp_path):
-    rows = pq.read_table(ADULT)
-    other = tmp_path / "other.parquet"
+    rows, other = pq.read_table(ADULT), tmp_path / "other.parquet"
     ages = rows["age"].take([*range(1, rows.num_rows), 0])
     pq.write_table(rows.set_column(rows.column_names.index("age"), "age", ages), other)
-    page = served_page(result, other)
-    slice_id = document(result)["slices"][0]["slice_id"]
+    page, slice_id = served_page(result, other), document(result)["slices"][0]["slice_id"]
     said = asks(page, 409)("examples", slice_id=slice_id)["error"]
     assert "is not what the document is about" in said
     # The fingerprint is kept for these very files only.
@@ -101,8 +98,7 @@ def test_other_data_shows_no_example(result, tmp_path):
 @pytest.mark.slow
 def test_edits_write_the_revisions_of_the_commands(result):
     page = served_page(result)
-    ask = asks(page)
-    slice_id = document(result)["slices"][0]["slice_id"]
+    ask, slice_id = asks(page), document(result)["slices"][0]["slice_id"]
     hostile = "<img src=x onerror=alert(1)>"
     done = ask("edits/rename", revision=0, slice_id=slice_id, name=hostile)
     assert done["file"] == "changelist.r1.json"
@@ -140,8 +136,7 @@ def bring(page, name, content):
 
 
 def test_a_file_is_kept_under_a_name_of_our_own(result, monkeypatch):
-    page = served_page(result)
-    state = state_folder(result)
+    page, state = served_page(result), state_folder(result)
     for name in ("../../evil.csv", "/etc/passwd.csv", "a\x00b.csv", "<img src=x onerror=x>.csv"):
         answer = bring(page, name, b"a,b\n1,2\n")
         assert answer.status_code == 200, answer.text
@@ -177,10 +172,8 @@ def test_own_data_is_checked_beside_the_document(result, tmp_path):
     output, uri = tmp_path / "checked", str(result / "changelist.json")
     command = ["check", "--changelist", uri, "--since", uri, "--data", str(half), "--quiet"]
     assert run([*command, "--output", str(output)]) == 0
-    expected = document(output)
-    for one, other in zip(found["slices"], expected["since"]["slices"], strict=True):
-        assert one["slice_id"] == other["slice_id"]
-        assert one["now"]["n"] == other["now"]["n"]
+    for one, other in zip(found["slices"], document(output)["since"]["slices"], strict=True):
+        assert (one["slice_id"], one["now"]["n"]) == (other["slice_id"], other["now"]["n"])
         assert one["now"]["delta"] == other["now"]["delta"]
         assert one.get("value_change") == other.get("value_change")
     assert bring(page, "b.csv", b"a,b\n1,2\n").status_code == 200
@@ -212,11 +205,10 @@ def test_a_check_is_cancelled_and_leaves_no_process(result, tmp_path):
 @pytest.mark.slow
 def test_examples_of_a_discovery_are_those_that_were_tested(tmp_path):
     discovery_result(tmp_path)
-    output = tmp_path / "shaped"
-    command = ["discover", "--data", str(tmp_path / "reviews.parquet"), "--text", "text"]
+    data, output = f"--data={tmp_path}/reviews.parquet", tmp_path / "shaped"
+    command = ["discover", data, "--text=text", f"--output={output}", "--quiet"]
     command += ["--label=label", "--example-id=id", "--prediction=new", "--baseline-prediction=old"]
-    command += ["--components=3", "--loss-weight=1", "--discovery-share=0.4", "--quiet"]
-    assert run([*command, "--output", str(output)]) == 0
+    assert run([*command, "--components=3", "--loss-weight=1", "--discovery-share=0.4"]) == 0
     ask = asks(served_page(output))
     assert document(output)["discovery"]["discovery_share"] == 0.4
     for one in document(output)["slices"]:
@@ -229,7 +221,6 @@ def test_examples_of_a_discovery_are_those_that_were_tested(tmp_path):
 _HANDLER = """
 from apache_beam.ml.inference.base import ModelHandler, PredictionResult
 
-
 class Old(ModelHandler):
     def load_model(self):
         return 40
@@ -237,7 +228,6 @@ class Old(ModelHandler):
     def run_inference(self, batch, model, inference_args=None):
         for row in batch:
             yield PredictionResult(row, int(int(row["age"]) > model))
-
 
 def old():
     return Old()
@@ -271,16 +261,15 @@ def test_both_models_and_the_slices_of_an_input(tmp_path, monkeypatch):
         assert old["predicted"] == str(int(age > 40))
         assert new["predicted"] == str(model.predict(given)[0])
         assert dict(new["scores"])["1"] == pytest.approx(model.predict_proba(given)[0, 1])
-        changed = rows.loc[17].to_dict() | {"age": age}
-        slices = document(output)["slices"]
+        changed, slices = rows.loc[17].to_dict() | {"age": age}, document(output)["slices"]
         held = [mask(pd.DataFrame([changed]), one["definition"]["predicate"]) for one in slices]
         expected = [one["slice_id"] for one, is_in in zip(slices, held, strict=True) if is_in[0]]
         assert (found["slices"], found["unknown"]) == (expected, 0)
     # What a model makes of a missing value is for it to say.
     (old, _) = ask("playground/answer", values={**values, "age": ""})["models"]
     assert "NaN to integer" in old["error"]
-    for wrong, status in (({"age": "old"}, 422), ({"nonsense": "1"}, 422), ({"age": 3}, 422)):
-        assert asks(page, status)("playground/answer", values={**values, **wrong})
+    for wrong in ({"age": "old"}, {"nonsense": "1"}, {"age": 3}):
+        assert asks(page, 422)("playground/answer", values={**values, **wrong})
     assert asks(page, 404)("playground/example", row=10**7)
     # Nothing that a request names is ever loaded.
     assert asks(page, 422)("playground/answer", values=values, model="os:abort")

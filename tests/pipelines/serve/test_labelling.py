@@ -21,15 +21,7 @@ from slicebeam.pipelines.serve.answers import HANDLERS
 from slicebeam.pipelines.serve.labelling import Labelling, _Label, _OfSession
 from slicebeam.pipelines.serve.served import OpenedData, ServedOutput
 from slicebeam.transforms.encoders.lsa import LsaEncoder
-from tests.attribute_runs import (
-    SLICE,
-    TEXT,
-    attribution_in,
-    labels_file,
-    opened,
-    population,
-    published,
-)
+from tests import attribute_runs as runs
 from tests.conftest import ADULT, slow
 from tests.discovered import topics
 from tests.pipelines.page.results import search
@@ -40,7 +32,7 @@ ANNA = "anna"
 
 
 def kept(folder):
-    lines = labels_file(folder).read_text().splitlines()
+    lines = runs.labels_file(folder).read_text().splitlines()
     labels = {record["item"]: record["label"] for record in map(json.loads, lines)}
     return {item: label for item, label in labels.items() if label}
 
@@ -64,8 +56,8 @@ class Desk(Labelling):
 
 
 def test_labels_are_those_of_the_command(tmp_path):
-    people = population()
-    with opened(tmp_path, people) as session:
+    people = runs.population()
+    with runs.opened(tmp_path, people) as session:
         desk = Desk(session, 60)
         drawn = {str(item) for item in session.open_items}
         given, now = [], desk.shown()
@@ -80,15 +72,14 @@ def test_labels_are_those_of_the_command(tmp_path):
         assert standing["precision"]["lo"] <= people.precision <= standing["precision"]["hi"]
     assert len(kept(tmp_path)) == len(drawn)
     # The command reads what the browser wrote.
-    with opened(tmp_path, people, begins=False) as session:
+    with runs.opened(tmp_path, people, begins=False) as session:
         finished = estimate(session)
-    assert attribution_in(Path(str(finished.document)))["rounds"][0]["labeler"] == ANNA
+    assert runs.attribution_in(Path(str(finished.document)))["rounds"][0]["labeler"] == ANNA
 
 
 def test_undo_takes_labels_back_one_by_one_and_shows_their_items(tmp_path):
-    with opened(tmp_path, population(textual=True)) as session:
-        desk = Desk(session, 10)
-        items = []
+    with runs.opened(tmp_path, runs.population(textual=True)) as session:
+        desk, items = Desk(session, 10), []
         for label in ("yes", "no", "yes"):
             items.append(desk.shown()["item"]["id"])
             desk.press(items[-1], label)
@@ -102,8 +93,8 @@ def test_undo_takes_labels_back_one_by_one_and_shows_their_items(tmp_path):
 
 
 def test_the_decision_comes_with_a_look_only(tmp_path):
-    people = population()
-    with opened(tmp_path, people, looks=2) as session:
+    people = runs.population()
+    with runs.opened(tmp_path, people, looks=2) as session:
         desk = Desk(session, 120)
         now = desk.shown()
         assert now["standing"]["decision"] is None
@@ -113,8 +104,7 @@ def test_the_decision_comes_with_a_look_only(tmp_path):
             now = desk.press(item, ("no", "yes")[people.truth_of(int(item))])
         running = now["standing"]
         # Numbers run with every key, at the confidence that two looks leave.
-        assert running["decision"] is None
-        assert running["looked"] == 0
+        assert (running["decision"], running["looked"]) == (None, 0)
         assert running["precision"]["confidence"] == pytest.approx(0.975)
         looked = desk.do("look")["standing"]
         assert (looked["decision"], looked["looked"]) == ("label more", 1)
@@ -124,8 +114,8 @@ def test_the_decision_comes_with_a_look_only(tmp_path):
 @pytest.fixture
 def client(tmp_path, monkeypatch):
     """The routes over a document of one slice whose examples are in memory."""
-    people = population()
-    path = published(tmp_path, people)
+    people = runs.population()
+    path = runs.published(tmp_path, people)
 
     monkeypatch.setattr(OpenedData, "of", lambda *_: people)
     served = ServedOutput.open(str(path.parent), ServeConfig(changelist=str(path.parent)))
@@ -146,42 +136,41 @@ def label_all(ask, people, begin, **more):
 
 def test_the_routes_label_look_and_publish_a_revision(client, tmp_path):
     ask, people = client
-    begin = {"slice_id": SLICE, "text": TEXT, "least_precision": 0.5}
+    begin = {"slice_id": runs.SLICE, "text": runs.TEXT, "least_precision": 0.5}
     # Nothing was drawn yet, and nothing is left open by the attempt.
     refused = ask.post("/api/labels/begin", json=begin)
-    assert refused.status_code == 400
-    assert "no items" in refused.json()["error"]
+    assert (refused.status_code, "no items" in refused.json()["error"]) == (400, True)
     assert ask.get("/api/labels").json()["labels"] == []
     shown = ask.post("/api/labels/begin", json={**begin, "budget": 30}).json()
     assert {name for name, _ in shown["item"]["fields"]} == {"text", "data.label"}
     # The command can't have the labels meanwhile.
-    with pytest.raises(EngineError, match="--labels-dir"), opened(tmp_path, people):
+    with pytest.raises(EngineError, match="--labels-dir"), runs.opened(tmp_path, people):
         pass
     desk = {"desk": shown["desk"]}
     # A tab that was left behind does not label for another slice.
-    left = {"desk": f"{SLICE}-other", "item": shown["item"]["id"], "label": "yes"}
+    left = {"desk": f"{runs.SLICE}-other", "item": shown["item"]["id"], "label": "yes"}
     assert ask.post("/api/labels/label", json=left).status_code == 410
     bad = {**desk, "item": shown["item"]["id"], "label": "perhaps"}
     assert ask.post("/api/labels/label", json=bad).status_code == 422
     bad = {**bad, "label": "yes", "name": "a\u202eb"}
     assert "can't be printed" in ask.post("/api/labels/label", json=bad).json()["error"]
-    assert not labels_file(tmp_path).exists()
+    assert not runs.labels_file(tmp_path).exists()
     shown = label_all(ask, people, begin, name=" <b>x ")
     assert shown["left"] == 0
     assert shown["standing"]["decision"] is not None
     assert ask.get("/api/labels").json()["labels"][0]["open"]
     other_plan = ask.post("/api/labels/begin", json={**begin, "looks": 7})
     assert "--looks 7, but the first round" in other_plan.json()["error"]
-    edit = {"revision": 0, "slice_id": SLICE, "name": "films"}
+    edit = {"revision": 0, "slice_id": runs.SLICE, "name": "films"}
     assert ask.post("/api/edits/rename", json=edit).json()["file"] == "changelist.r1.json"
     done = ask.post("/api/labels/publish", json=desk).json()
     decision = shown["standing"]["decision"]
     assert done == {"decision": decision, "revision": "changelist.r2.json", "proposed": None}
-    assert attribution_in(tmp_path / "changelist.r2.json")["rounds"][0]["labeler"] == "<b>x"
+    assert runs.attribution_in(tmp_path / "changelist.r2.json")["rounds"][0]["labeler"] == "<b>x"
     assert read_search(str(tmp_path / "changelist.r2.json"), "").slices[0].name == "films"
     assert ask.post("/api/labels/undo", json=desk).status_code == 410
     # Who labels goes on where the browser ended.
-    with opened(tmp_path, people) as session:
+    with runs.opened(tmp_path, people) as session:
         assert not session.open_items
 
 
@@ -189,12 +178,12 @@ def test_the_routes_label_look_and_publish_a_revision(client, tmp_path):
 def test_labels_of_a_train_round_propose_a_better_slice(client, tmp_path):
     ask, people = client
     people.member[:] = np.random.default_rng(3).permutation(people.member)
-    begin = {"slice_id": SLICE, "text": TEXT, "budget": 60}
+    begin = {"slice_id": runs.SLICE, "text": runs.TEXT, "budget": 60}
     for train in (False, True):
         shown = label_all(ask, people, {**begin, "train": train})
         assert shown["standing"]["decision"] == "update"
     done = ask.post("/api/labels/publish", json={"desk": shown["desk"]}).json()
-    assert done["proposed"] == f"{TEXT} (classifier)"
+    assert done["proposed"] == f"{runs.TEXT} (classifier)"
     last = read_search(str(tmp_path / done["revision"]), "")
     assert [one.name for one in last.slices][1:] == [done["proposed"]]
 
@@ -249,12 +238,9 @@ def test_a_slice_of_marked_examples(discovered, result):
 
 
 def test_a_slice_of_an_attribute(discovered, result):
-    ask = asks(served_page(result))
-    one = new_slice(
-        result, ask("edits/define", revision=0, name="", where="topic = food & id >= 30")
-    )
-    assert one["name"] == "topic = food & id >= 30"
-    assert one["size"]["n"] == 120 - 1
+    ask, where = asks(served_page(result)), "topic = food & id >= 30"
+    one = new_slice(result, ask("edits/define", revision=0, name="", where=where))
+    assert (one["name"], one["size"]["n"]) == (where, 120 - 1)
 
 
 @pytest.mark.parametrize(("given", "status", "said"), [

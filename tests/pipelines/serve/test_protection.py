@@ -67,11 +67,8 @@ def test_only_names_of_this_machine_are_answered(app, session):
 def test_nothing_of_an_output_is_answered_without_the_token(app, session):
     client = stranger(app, origin=ORIGIN)
     wrong = ("", session.token[:-1], f"{session.token}x", session.token.swapcase(), b"\xff")
-    for headers in (
-        {},
-        {"cookie": f"slicebeam-token={session.token}"},
-        *({HEADER: one} for one in wrong),
-    ):
+    cookie = {"cookie": f"slicebeam-token={session.token}"}
+    for headers in ({}, cookie, *({HEADER: one} for one in wrong)):
         for path in ("/api/page", "/runs/a/api/page", ANYTHING):
             assert client.get(path, headers=headers).status_code == 401, (headers, path)
         assert client.post(ANYTHING, json={}, headers=headers).status_code == 401
@@ -88,19 +85,14 @@ def test_the_token_can_not_be_guessed_and_is_not_shown(session):
 
 
 def test_only_the_page_itself_changes_anything(app, session):
-    client = page(app, session)
-    path = ANYTHING
+    client, path = page(app, session), ANYTHING
     assert client.post(path, json={}).json() == {"came": True}
     # Another port of this machine is the same site to a browser.
-    others = [f"http://127.0.0.1:{PORT + 1}", f"http://localhost:{PORT}"]
-    others += [f"https://127.0.0.1:{PORT}"]
-    refused = {
-        "origin": ["http://evil.example", "null", "", *others],
-        "sec-fetch-site": ["cross-site", "same-site"],
-    }
-    for name, values in refused.items():
-        for value in values:
-            assert client.post(path, json={}, headers={name: value}).status_code == 403, value
+    others = [f"127.0.0.1:{PORT + 1}", f"localhost:{PORT}", "evil.example"]
+    origins = [f"https://127.0.0.1:{PORT}", "null", "", *(f"http://{one}" for one in others)]
+    sites = [("sec-fetch-site", one) for one in ("cross-site", "same-site")]
+    for name, value in [*(("origin", one) for one in origins), *sites]:
+        assert client.post(path, json={}, headers={name: value}).status_code == 403, value
     # What a form of another page can send without asking is not taken.
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data", ""):
         answer = client.post(path, content=b"{}", headers={"content-type": kind})
@@ -145,10 +137,8 @@ def test_every_answer_binds_the_page_and_lets_no_other_read(app, session):
 
 
 def test_a_body_is_bounded_whatever_it_says_of_itself(app, session, monkeypatch):
-    client = page(app, session)
-    json_headers = {"content-type": "application/json"}
-    fits = b'{"text": "' + b"x" * (MOST_JSON - 12) + b'"}'
-    path = ANYTHING
+    client, json_headers = page(app, session), {"content-type": "application/json"}
+    fits, path = b'{"text": "' + b"x" * (MOST_JSON - 12) + b'"}', ANYTHING
     assert client.post(path, content=fits, headers=json_headers).status_code == 200
     assert client.post(path, content=fits + b" ", headers=json_headers).status_code == 413
     sent = []
@@ -162,8 +152,7 @@ def test_a_body_is_bounded_whatever_it_says_of_itself(app, session, monkeypatch)
     assert (answer.status_code, answer.json()) == (413, {"error": "a request has at most 1 MB"})
     # A file is no JSON, and has a bound of its own.
     monkeypatch.setattr("slicebeam.pipelines.serve.protection.MOST_UPLOADED", 2 * MOST_JSON)
-    bytes_headers = {"content-type": "application/octet-stream"}
-    upload = "/api/upload/x"
+    bytes_headers, upload = {"content-type": "application/octet-stream"}, "/api/upload/x"
     assert client.post(upload, content=b"x", headers=bytes_headers).status_code == 404
     assert client.post(upload, content=b"{}", headers=json_headers).status_code == 415
     assert client.post(path, content=b"{}", headers=bytes_headers).status_code == 415
@@ -281,8 +270,7 @@ def test_no_spelling_of_a_path_is_answered_without_the_token(full):
     app, paths, reached = full
     came, anything = secretive()
     # Whatever the routes are, nothing but the page and its files gets as far as them.
-    open_app = Protection(anything, PageSession(PORT))
-    random = Random(41)
+    open_app, random = Protection(anything, PageSession(PORT)), Random(41)
     methods = ["GET"] * 6 + ["HEAD", "POST", "OPTIONS", "PUT", "TRACE", "get", "GET\n", ""]
     public = 0
     for number in range(10_000):

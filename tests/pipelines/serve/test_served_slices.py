@@ -58,10 +58,9 @@ def ids(found):
 
 
 def test_every_filter_finds_the_rows_of_the_table(client, table):
-    condition = "sex = Female"
+    condition, white = "sex = Female", "race = White"
     has = table.slice.str.split(" & ").map(lambda parts: condition in parts)
-    parent = table.parent.dropna().iloc[0]
-    lower = table.slice.str.lower()
+    parent, lower = table.parent.dropna().iloc[0], table.slice.str.lower()
     said = lower.str.contains("married") & lower.str.contains("female")
     near = table.delta.astype(np.float32)
     unexplained = (table.label != "inherited") | table.finding.notna()
@@ -76,18 +75,14 @@ def test_every_filter_finds_the_rows_of_the_table(client, table):
         ({"least": 100, "most": 200}, table.n.between(100, 200)),
         ({"low": 0.02, "high": 0.05}, near.between(np.float32(0.02), np.float32(0.05))),
         ({"conditions": [condition]}, has),
-        (
-            {"conditions": [condition, "race = White"]},
-            has & table.slice.str.contains("race = White"),
-        ),
+        ({"conditions": [condition, white]}, has & table.slice.str.contains(white)),
         ({"text": "married & FEMALE"}, said),
         ({"text": "nowhere"}, table.n < 0),
         ({"text": table.slice_id[5][:9]}, table.index == 5),
         ({"under": parent}, table.parent == parent),
     ]
     for options, mask in cases:
-        found = rows(client, **options)
-        wanted = table[mask]
+        found, wanted = rows(client, **options), table[mask]
         assert found["found"] == found["shown"] == len(wanted), options
         assert ids(found) == wanted.slice_id[:500].tolist(), options
     whole = {one["slice_id"]: one for one in rows(client)["rows"]}
@@ -119,10 +114,8 @@ def test_totals_count_all_slices(client, table):
     totals = client.get("/api/totals").json()["accuracy"]
     assert totals["slices"] == len(table)
     assert totals["significant"] == table.significant.sum()
-    cells = totals["density"]["cells"]
-    assert sum(one[2] for one in cells) == table.delta.notna().sum()
-    assert max(one[0] for one in cells) == 47
-    assert max(one[1] for one in cells) == 39
+    x, y, counts = zip(*totals["density"]["cells"], strict=True)
+    assert (sum(counts), max(x), max(y)) == (table.delta.notna().sum(), 47, 39)
     assert totals["largest"] == pytest.approx(table.delta.abs().max(), rel=1e-6)
 
 
@@ -134,8 +127,7 @@ def test_the_file_of_a_table_quotes_formulas(tmp_path, client, table):
     assert len(lines) == 1 + table.significant.sum()
     assert lines[0].startswith("slice_id,slice,n,metric,value,")
     hostile = served_page(hostile_data(tmp_path))
-    found = rows(hostile)
-    assert any("=cmd" in one["name"] for one in found["rows"])
+    assert any("=cmd" in one["name"] for one in rows(hostile)["rows"])
     text = hostile.post("/api/slices.csv", json={"metric": "accuracy"}).text
     frame = pd.read_csv(pd.io.common.StringIO(text))
     assert not frame.slice.str.match(r"^[=+@-]").any()
@@ -169,13 +161,8 @@ def test_what_is_asked_is_never_sql(client, table):
     for text in HOSTILE:
         assert rows(client, text=text)["found"] == 0
         assert rows(client, conditions=[text])["found"] == 0
-        refused = [
-            {"metric": text},
-            *({name: text} for name in ("sort", "direction", "under", "level", "n", "least")),
-            {"high": "NaN"},
-            {text: 1},
-        ]
-        for options in refused:
+        names = ("metric", "sort", "direction", "under", "level", "n", "least")
+        for options in (*({name: text} for name in names), {"high": "NaN"}, {text: 1}):
             given = {"filter": {"metric": "accuracy", **options}, "tab": "t"}
             answer = client.post("/api/slices", json=given)
             assert answer.status_code in (404, 422), (options, answer.text)
@@ -247,8 +234,7 @@ def test_another_table_has_another_index_or_is_refused(result, tmp_path):
         document["files"]["slices"] |= {"sha256": digest, "size": table.stat().st_size}
         (copy / "changelist.json").write_text(json.dumps(document))
 
-    first = opened(copy, tmp_path / "state").path
-    few = pq.read_table(table).slice(0, 10)
+    first, few = opened(copy, tmp_path / "state").path, pq.read_table(table).slice(0, 10)
     pq.write_table(few, table)
     # The document is about another table: there is an index of that one only.
     shutil.rmtree(tmp_path / "state")
@@ -263,8 +249,7 @@ def test_another_table_has_another_index_or_is_refused(result, tmp_path):
 
 
 def test_a_query_that_was_overtaken_and_is_over_supersedes_an_earlier_one():
-    turns = Turns()
-    began = []
+    turns, began = Turns(), []
 
     class Overtaken:
         """The index as it is when a second query comes and ends while the first one gets its connection."""
@@ -312,8 +297,7 @@ def test_what_is_kept_is_in_the_users_cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     output = tmp_path / "out"
     output.mkdir()
-    kept = state_folder(output)
-    states = tmp_path / "cache" / "slicebeam" / "serve"
+    kept, states = state_folder(output), tmp_path / "cache" / "slicebeam" / "serve"
     assert kept.parent == states
     assert {one.stat().st_mode & 0o777 for one in (kept, states)} == {0o700}
     assert list(output.iterdir()) == []
@@ -397,9 +381,7 @@ def test_a_folder_lists_its_runs_and_a_slice_over_them(result, tmp_path):
     assert Runs.within(str(result)) is None
     (tmp_path / "empty").mkdir()
     refuses(InputError, "neither this folder nor one in it", Runs.within, str(tmp_path / "empty"))
-    session = PageSession(PORT)
-    config = ServeConfig(changelist=str(folder))
-    names = []
+    session, config, names = PageSession(PORT), ServeConfig(changelist=str(folder)), []
 
     def open_run(name):
         names.append(name)

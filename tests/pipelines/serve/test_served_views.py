@@ -10,15 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.pipelines.adaptive.tree_files import read_tree
+from tests.pipelines.page import results
 from tests.pipelines.page.in_browser import violations
-from tests.pipelines.page.results import (
-    FORMULA,
-    HOSTILE,
-    hostile_data,
-    hostile_document,
-    next_night,
-    search_result,
-)
 from tests.pipelines.serve.served_outputs import serving, shown
 from tests.pipelines.serve.test_feature_views import tab_to
 from tests.pipelines.serve.test_judging import MODEL, tree_in
@@ -29,7 +22,7 @@ VIEWS = [(1280, "light"), (400, "dark"), (2560, "dark")]
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
-    return search_result(tmp_path_factory.mktemp("served"), baseline=True)
+    return results.search_result(tmp_path_factory.mktemp("served"), baseline=True)
 
 
 @pytest.fixture(scope="module")
@@ -141,9 +134,12 @@ def test_without_the_table_the_slices_of_the_document_are_shown(browser, result,
 
 
 def test_what_a_stranger_wrote_is_text_in_every_view(browser, tmp_path):
-    document = search_result(tmp_path)
-    hostile_document(document)
-    for one, text in ((document, HOSTILE), (hostile_data(tmp_path), FORMULA)):
+    document = results.search_result(tmp_path)
+    results.hostile_document(document)
+    for one, text in (
+        (document, results.HOSTILE),
+        (results.hostile_data(tmp_path), results.FORMULA),
+    ):
         with serving(one) as served, shown(browser, served) as page:
             to_slices(page)
             page.get_by_label("significant only").uncheck()
@@ -202,9 +198,8 @@ def test_the_policy_and_the_token_keep_other_pages_out(browser, served):
     assert read[2] in ("opaque", "refused")
     other.set_content(f'<iframe src="{origin}/"></iframe>')
     other.wait_for_timeout(300)
-    assert all(
-        "slicebeam" not in frame.content() or frame == other.main_frame for frame in other.frames
-    )
+    frames = [one for one in other.frames if one != other.main_frame]
+    assert all("slicebeam" not in one.content() for one in frames)
     context.close()
     # Without the token there is nothing to see.
     bare = browser.new_page()
@@ -226,8 +221,7 @@ def test_a_folder_of_runs(browser, result, tmp_path, width, scheme):
         one.unlink()
     with serving(folder) as served:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        page = context.new_page()
-        wrong = []
+        page, wrong = context.new_page(), []
         page.on("pageerror", lambda one: wrong.append(str(one)))
         page.goto(served.address)
         page.get_by_role("heading", name="3 runs").wait_for()
@@ -259,7 +253,7 @@ def test_a_folder_of_runs(browser, result, tmp_path, width, scheme):
 
 @pytest.mark.parametrize(("width", "scheme"), VIEWS[:2])
 def test_the_runs_of_a_folder_say_what_changed(browser, tmp_path, days, width, scheme):
-    newest = next_night(tmp_path / "nights", days)
+    newest = results.next_night(tmp_path / "nights", days)
     since = json.loads((newest / "changelist.json").read_text())["since"]
     with serving(tmp_path / "nights") as served:
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
@@ -269,8 +263,7 @@ def test_the_runs_of_a_folder_say_what_changed(browser, tmp_path, days, width, s
         part.wait_for()
         (counts,) = since["metrics"]
         assert f"worse than then on {counts['value_worse']:,} and better on" in part.inner_text()
-        assert page.locator("section.since").count() == 1
-        assert violations(page) == []
+        assert (page.locator("section.since").count(), violations(page)) == (1, [])
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         # One click leads to the slice that changed most: what it was, and its value over the runs.
         worst = part.locator(".biggest", has_text="for the worse").get_by_role("link")
@@ -291,7 +284,7 @@ def test_the_runs_of_a_folder_say_what_changed(browser, tmp_path, days, width, s
 
 
 def test_slices_without_a_test_are_not_called_tested(browser, tmp_path):
-    result = search_result(tmp_path, metric="fpr")
+    result = results.search_result(tmp_path, metric="fpr")
     (tests,) = json.loads((result / "changelist.json").read_text())["testing"]["metrics"]
     rows = pq.read_table(result / "slices.parquet").num_rows
     assert tests["tested"] < rows
@@ -301,14 +294,12 @@ def test_slices_without_a_test_are_not_called_tested(browser, tmp_path):
 
 
 def judged(path):
-    tree = read_tree(str(path))
-    known = {"0a", "0b", "0c"}
+    tree, known = read_tree(str(path)), {"0a", "0b", "0c"}
     return {one.id: one.label for one in tree.rows(tree.is_test) if one.id not in known}
 
 
 def test_twenty_suggestions_by_keyboard_alone(browser, tmp_path):
-    path = tree_in(tmp_path)
-    result = search_result(tmp_path)
+    path, result = tree_in(tmp_path), results.search_result(tmp_path)
     more = ("--tree", str(path), "--tree-model", MODEL)
     with serving(result, *more) as served, shown(browser, served) as page:
         tab_to(page, "Tests")
@@ -357,7 +348,7 @@ def test_twenty_suggestions_by_keyboard_alone(browser, tmp_path):
 def test_a_suggestion_is_edited_and_moved(browser, tmp_path):
     path = tree_in(tmp_path)
     more = ("--tree", str(path), "--tree-model", MODEL)
-    with serving(search_result(tmp_path), *more) as served, shown(browser, served) as page:
+    with serving(results.search_result(tmp_path), *more) as served, shown(browser, served) as page:
         page.evaluate("location.hash = 'tests'")
         page.wait_for_selector("text=3 tests in /")
         page.click("text=Suggest tests")

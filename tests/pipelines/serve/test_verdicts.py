@@ -17,17 +17,14 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.adapt_suggest import AdaptSuggestConfig
 from tests.conftest import slow
 from tests.oracles.adaptive_oracle import failed
+from tests.refusals import refuses
 from tests.running import importable
 
 # What each model says of three texts. The first and the second differ, the last is a tie of two classes.
 TEXTS = ("one", "two", "three")
 SAID = {
     "two": {"one": {"neg": 0.2, "pos": 0.8}, "two": {"neg": 0.7, "pos": 0.3}, "three": {"neg": 0.5, "pos": 0.5}},
-    "three": {
-        "one": {"neg": 0.1, "neu": 0.2, "pos": 0.7},
-        "two": {"neg": 0.3, "neu": 0.6, "pos": 0.1},
-        "three": {"neg": 0.4, "neu": 0.4, "pos": 0.2},
-    },
+    "three": {"one": {"neg": 0.1, "neu": 0.2, "pos": 0.7}, "two": {"neg": 0.3, "neu": 0.6, "pos": 0.1}, "three": {"neg": 0.4, "neu": 0.4, "pos": 0.2}},
     "strings": {"one": "pos", "two": "neg", "three": "neu"},
     "texts": {"one": "pos it is", "two": "rather neg", "three": "neg, a neg text"},
     "scale": {"one": 0.5, "two": -0.25, "three": 0.75},
@@ -61,9 +58,8 @@ def models(tmp_path, monkeypatch):
 
 def suggestions(kind):
     found = [Test("/A", text) for text in TEXTS]
-    classes = ("pos", "neg") if kind == "two" else ("pos", "neg", "neu")
-    if kind == "scale":
-        classes = ("0.5", "-0.25")
+    named = {"two": ("pos", "neg"), "scale": ("0.5", "-0.25")}
+    classes = named.get(kind, ("pos", "neg", "neu"))
     for name, expectation in EXPECTATIONS.items():
         values = {"output": classes, "inputs": ("two", '["one", "three"]', "three"), "": ("",)}
         labelers = ("", "imputed") if name.endswith("output") else ("",)
@@ -95,10 +91,10 @@ def said_by(kind, text):
     return max(said, key=said.get) if isinstance(said, dict) else str(said)
 
 
-@pytest.mark.parametrize(
-    ("kind", "is_in_tree"),
-    [*((kind, False) for kind in SAID), ("three", True), slow("texts", True)],
-)
+KINDS = [*((kind, False) for kind in SAID), ("three", True), slow("texts", True)]
+
+
+@pytest.mark.parametrize(("kind", "is_in_tree"), KINDS)
 def test_a_verdict_is_what_the_test_expects(tmp_path, kind, is_in_tree):
     tests = suggestions(kind)[:: 3 if is_in_tree else 1]
     names = sorted({one.value for one in tests} & {"pos", "neg", "neu", "0.5", "-0.25"})
@@ -197,8 +193,8 @@ def test_an_output_that_is_none_is_not_judged(tmp_path):
     state.mkdir()
     config = AdaptSuggestConfig(tree=str(tmp_path / "tree.csv"), model="verdict_models:silent")
     desk = TestDesk(config, state, print)
+    said = "gives no output for this test; judge it off topic"
     for label in ("pass", "fail"):
-        with pytest.raises(InputError, match="gives no output for this test; judge it off topic"):
-            desk.judge("a", label, "anna")
+        refuses(InputError, said, desk.judge, "a", label, "anna")
     assert desk.judge("a", "off_topic", "anna")["test"]["label"] == "off_topic"
     desk.close()

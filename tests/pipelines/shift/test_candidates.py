@@ -8,16 +8,10 @@ import pyarrow as pa
 import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.pipelines.shift import difficulties as df
 from slicebeam.pipelines.shift.answers import LOST
 from slicebeam.pipelines.shift.assessment import Stopping, assess, check_budget, strata_of
 from slicebeam.pipelines.shift.candidates import PoolCandidates, smallest
-from slicebeam.pipelines.shift.difficulties import (
-    DifficultyCounts,
-    difficulties,
-    difficulty_bins,
-    quantile_edges,
-    rounded_down,
-)
 from slicebeam.pipelines.shift.pool import LabelledPool, PoolItems
 from slicebeam.transforms.encode.column import Chunk
 from tests.refusals import refuses
@@ -35,8 +29,7 @@ def counted(values):
 @pytest.mark.parametrize("bins", [1, 2, 3, 4, 7, 10])
 @pytest.mark.parametrize("size", [1, 2, 3, 10, 101, 1000])
 def test_edges_are_those_of_numpy(bins, size):
-    rng = np.random.default_rng(size * 100 + bins)
-    quantiles = np.arange(1, bins) / bins
+    rng, quantiles = np.random.default_rng(size * 100 + bins), np.arange(1, bins) / bins
     for values in (
         rng.normal(size=size),
         rng.random(size) * 1e-3 - 5e-4,
@@ -44,17 +37,15 @@ def test_edges_are_those_of_numpy(bins, size):
         rng.integers(-3, 4, size).astype(float),
     ):
         wanted = np.unique(np.quantile(values, quantiles))
-        assert quantile_edges(*counted(values), bins).tolist() == wanted.tolist()
-
-
-def test_there_are_no_edges_without_values():
-    assert quantile_edges(np.zeros(0), np.zeros(0, np.int64), 3).size == 0
+        assert df.quantile_edges(*counted(values), bins).tolist() == wanted.tolist()
 
 
 def test_a_value_at_an_edge_is_in_the_bin_above_and_a_missing_one_in_none():
     values = np.array([0.1, 0.5, 0.7, 0.9, np.nan, -1.0])
-    assert difficulty_bins(values, np.array([0.5, 0.9])).tolist() == [0, 1, 1, 2, -1, 0]
-    assert difficulty_bins(values, np.zeros(0)).tolist() == [0, 0, 0, 0, -1, 0]
+    assert df.difficulty_bins(values, np.array([0.5, 0.9])).tolist() == [0, 1, 1, 2, -1, 0]
+    assert df.difficulty_bins(values, np.zeros(0)).tolist() == [0, 0, 0, 0, -1, 0]
+    # Without values there are no edges.
+    assert df.quantile_edges(np.zeros(0), np.zeros(0, np.int64), 3).size == 0
 
 
 def test_rounding_keeps_the_order_and_may_be_done_in_steps():
@@ -62,16 +53,15 @@ def test_rounding_keeps_the_order_and_may_be_done_in_steps():
     values = rng.normal(size=500) * 10.0 ** rng.integers(-300, 300, 500)
     values = np.sort(np.concatenate([values, [0.0, -0.0]]))
     for bits in (52, 20, 8, 1):
-        found = rounded_down(values, bits)
+        found = df.rounded_down(values, bits)
         assert (found <= values).all()
         assert (np.diff(found) >= 0).all()
         # The oracle: a floor of the number's own multiple of its last bit that is kept.
         mantissa, exponent = np.frexp(values)
         wanted = np.ldexp(np.floor(np.ldexp(mantissa, bits + 1)), exponent - bits - 1)
         assert found.tolist() == wanted.tolist()
-        assert rounded_down(rounded_down(values, min(bits + 3, 52)), bits).tolist() == (
-            found.tolist()
-        )
+        steps = df.rounded_down(df.rounded_down(values, min(bits + 3, 52)), bits)
+        assert steps.tolist() == found.tolist()
 
 
 @pytest.mark.parametrize(("size", "most"), [(40, 50), (3000, 50), (3000, 2000), (3000, 5000)])
@@ -80,14 +70,11 @@ def test_counts_of_difficulties_do_not_depend_on_how_they_come(size, most):
     # Those of the second half are close together: only some parts are many.
     values = [rng.integers(0, 40, size) / 40, 0.75 + rng.random(size) * 1e-5, -rng.random(20)]
     values = np.concatenate(values)
-    resolution = next(
-        bits
-        for bits in (52, 20, 18, 16, 14, 12, 10, 8)
-        if np.unique(rounded_down(values, bits)).size <= most or bits == 8
-    )
-    wanted = counted(rounded_down(values, resolution))
+    sizes = {b: np.unique(df.rounded_down(values, b)).size for b in (52, 20, 18, 16, 14, 12, 10)}
+    resolution = next((bits for bits, size in sizes.items() if size <= most), 8)
+    wanted = counted(df.rounded_down(values, resolution))
     for parts in (1, 3, 17, 40):
-        counts = DifficultyCounts(most)
+        counts = df.DifficultyCounts(most)
         for part in np.array_split(rng.permutation(values), parts):
             counts.add(part)
         for column, expected in zip(counts.counted(), wanted, strict=True):
@@ -104,11 +91,11 @@ def test_counts_of_difficulties_do_not_depend_on_how_they_come(size, most):
 ])  # fmt: skip
 def test_difficulties_are_finite_numbers_or_missing(values, wanted):
     chunk = chunk_of(x=values)
+    given = (chunk.table.column("x"), "x", chunk)
     if isinstance(wanted, list):
-        found = difficulties(chunk.table.column("x"), "x", chunk)
-        assert np.nan_to_num(found, nan=-9).tolist() == wanted
-        return
-    refuses(InputError, wanted, difficulties, chunk.table.column("x"), "x", chunk)
+        assert np.nan_to_num(df.difficulties(*given), nan=-9).tolist() == wanted
+    else:
+        refuses(InputError, wanted, df.difficulties, *given)
 
 
 @pytest.mark.parametrize("most", [1, 3, 1000, None])
@@ -149,17 +136,16 @@ def test_candidates_of_parts_are_those_of_the_whole(parts):
     assert candidates.smallest().to_pydict() == {name: wanted[name].tolist() for name in wanted}
 
 
-@pytest.mark.parametrize(("kind", "value"), [
-    (pa.int64(), 2**53 + 1),
-    (pa.int64(), -(2**53) - 1),
-    (pa.int64(), -(2**63)),
-    (pa.uint64(), 2**64 - 1),
-])  # fmt: skip
+BEYOND = [*((pa.int64(), one) for one in (2**53 + 1, -(2**53) - 1, -(2**63)))]
+BEYOND += [(pa.uint64(), 2**64 - 1)]
+
+
+@pytest.mark.parametrize(("kind", "value"), BEYOND)
 @pytest.mark.parametrize("missing", [None, 5])
 def test_integers_that_float64_rounds_are_no_difficulty(kind, value, missing):
     def known(last):
         chunk = chunk_of(x=pa.chunked_array([pa.array([missing, 2**53, last], kind)]))
-        return difficulties(chunk.table.column("x"), "x", chunk).tolist()
+        return df.difficulties(chunk.table.column("x"), "x", chunk).tolist()
 
     first = float("nan") if missing is None else missing
     assert known(2**53) == pytest.approx([first, 2.0**53, 2.0**53], rel=0, nan_ok=True)
@@ -211,8 +197,7 @@ def test_each_item_is_asked_about_once_until_the_budget_or_the_pool_ends(method)
     random, estimated = np.random.default_rng(5), 0
     for _ in range(60):
         pool = drawn_pool(random)
-        stratum = pool.items.stratum
-        lossy = random.random(pool.sizes.size) < 0.5
+        stratum, lossy = pool.items.stratum, random.random(pool.sizes.size) < 0.5
         lost = (random.random(pool.rows) < random.choice([0, 0.1, 0.4, 0.8])) & lossy[stratum]
         codes = np.where(lost, LOST, random.integers(-1, len(pool.classes), pool.rows))
         least = 2 * pool.sizes.size

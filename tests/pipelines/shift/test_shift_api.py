@@ -34,8 +34,6 @@ def frame_of(rows=ROWS):
 
 
 class Bench(PaidBench):
-    """A pool, the API and a folder."""
-
     environment = KEYS
     secrets = (*PaidBench.secrets, "marlin", "barracuda", "tuna")
 
@@ -174,8 +172,7 @@ def test_so_many_lost_calls_that_a_stratum_has_no_answer(bench, capsys):
     frame = frame_of()
     rare = frame["label"] == "c"
     frame.loc[rare, "confidence"] = 0.5
-    plan = {"always": dict.fromkeys(frame["id"][rare], "drop-after"), "honours": False}
-    found = bench(frame, **plan)
+    found = bench(frame, always=dict.fromkeys(frame["id"][rare], "drop-after"), honours=False)
     said = found.refused("--budget=100", capsys=capsys, code=3, lost_calls="count")
     assert "of " in said
     assert "strata have no answer, because" in said
@@ -209,8 +206,7 @@ def test_a_budget_is_spent_where_lost_calls_use_a_stratum_up(bench, method):
 @pytest.mark.slow
 def test_a_log_tells_how_many_answers_there_are(bench, monkeypatch, capsys):
     monkeypatch.setattr("slicebeam.pipelines.show.terminal._LINE_SECONDS", 0.05)
-    found = bench(latency=(0.05, 0.05))
-    flags = ["--budget=100", "--log-format=json"]
+    found, flags = bench(latency=(0.05, 0.05)), ["--budget=100", "--log-format=json"]
     assert run(found.arguments(f"--api={found.file(concurrency=4)}", *flags)) == 0
     events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     counted = [one for one in events if one["event"] == "progress"]
@@ -271,8 +267,7 @@ def test_what_has_no_class_is_told_why(bench):
 
 
 def test_a_class_that_was_never_seen_is_told(bench):
-    found = bench()
-    labels = {"a": "a", "b": "b", "c": "d", "UNKNOWN": None}
+    found, labels = bench(), {"a": "a", "b": "b", "c": "d", "UNKNOWN": None}
     document = found.bought("--budget=100", labels=labels)
     assert "to class 'd', which occurs neither" in " ".join(document["shift"]["warnings"])
     document = found.bought("--budget=100", labels={**labels, "c": "c"})
@@ -282,12 +277,10 @@ def test_a_class_that_was_never_seen_is_told(bench):
 def test_rows_may_be_appended_where_items_have_an_id(bench):
     frame = frame_of(ROWS + 100)
     found = bench(frame)
-    found.frame = frame[:ROWS]
-    found.save()
-    found.bought("--budget=80")
-    found.frame = frame
-    found.save()
-    document = found.bought("--budget=80")
+    for rows in (ROWS, ROWS + 100):
+        found.frame = frame[:rows]
+        found.save()
+        document = found.bought("--budget=80")
     cost = document["shift"]["cost"]
     assert document["dataset"]["n"] == ROWS + 100
     assert 0 < cost["replayed"] < cost["calls"] == 80
@@ -313,31 +306,26 @@ def test_output_and_ledger_in_object_storage(bench, bucket):
     assert unpaid(first) == unpaid(found.replayed("--budget=60"))
 
 
-SECRETIVE = {
-    "json": {"id": "{id}", "text": "{text}", "token": "${JSON_KEY}"},
-    "params": {"key": "${PARAM_KEY}"},
-}
+SECRETIVE = {"json": {"id": "{id}", "text": "{text}", "token": "${JSON_KEY}"}}
+SECRETIVE["params"] = {"key": "${PARAM_KEY}"}
+NONE_OF_20 = "none of the first 20 answers"
 # What each fault ends in; the log as JSON says of the others what it says of these.
 ENDS = [
     ("401-mirror", 2, "HTTP 401: "),
     ("404-mirror", 2, "HTTP 404: "),
     ("500-mirror", 3, "HTTP 500 3 times"),
-    *(
-        (f"{one}-mirror", 2, "none of the first 20 answers")
-        for one in ("422", "garbage", "echo", "null")
-    ),
+    *((f"{one}-mirror", 2, NONE_OF_20) for one in ("422", "garbage", "echo", "null")),
     ("drop-before", 3, "a dropped connection"),
     ("unreachable", 3, "no connection"),
     ("broken", 3, "the HTTP client failed: RuntimeError"),
     (None, 0, ""),
 ]
 OF_EITHER_LOG = ("401-mirror", "500-mirror", None)
+LOGGED = [(*end, "text") for end in ENDS]
+LOGGED += [(*end, "json") for end in ENDS if end[0] in OF_EITHER_LOG]
 
 
-@pytest.mark.parametrize(
-    ("fault", "code", "told", "log"),
-    [(*end, "text") for end in ENDS] + [(*end, "json") for end in ENDS if end[0] in OF_EITHER_LOG],
-)
+@pytest.mark.parametrize(("fault", "code", "told", "log"), LOGGED)
 @pytest.mark.slow
 def test_secrets_are_told_nowhere(bench, capfd, monkeypatch, fault, code, told, log):
     found = bench(faults={} if fault in NO_PLAN else {fault: 1.0})
@@ -428,11 +416,9 @@ def test_a_file_that_describes_the_run(bench, capsys):
     ({"price": 1}, "--budget buys 6 calls, but --method plus needs at least 18"),
 ])  # fmt: skip
 def test_a_wrong_api_file_costs_nothing(bench, capsys, changes, told):
-    found = bench()
-    money = "price" in changes or not changes
+    found, money = bench(), "price" in changes or not changes
     assert told in found.refused(f"--budget={'6USD' if money else '60'}", capsys=capsys, **changes)
-    assert found.api.requests == []
-    assert found.ledger() == []
+    assert (found.api.requests, found.ledger()) == ([], [])
     assert not (found.folder / "out" / "changelist.json").exists()
 
 
@@ -463,8 +449,7 @@ def test_two_runs_at_once_on_one_ledger(bench, commands, capsys):
 @pytest.mark.parametrize("wrong", ["answer", "labels"])
 @pytest.mark.slow
 def test_what_is_mended_reads_the_paid_answers_again(bench, capsys, wrong):
-    frame = frame_of()
-    names = {"a": "ALPHA", "b": "BETA", "c": "GAMMA"}
+    frame, names = frame_of(), {"a": "ALPHA", "b": "BETA", "c": "GAMMA"}
     found = bench(frame, answers=dict(zip(frame["text"], frame["new"].map(names), strict=True)))
     mended = {"labels": {**{name: label for label, name in names.items()}, "UNKNOWN": None}}
     given = {"answer": "result.lable"} if wrong == "answer" else {"labels": ...}

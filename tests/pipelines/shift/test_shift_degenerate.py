@@ -11,34 +11,22 @@ import pytest
 from scipy import stats
 
 from slicebeam.pipelines.cli import run
+from tests import shift_runs
 from tests.conftest import slow
-from tests.shift_runs import (
-    METHODS,
-    REPLAYED,
-    ROLES,
-    check_every_number,
-    made,
-    matrix,
-    saved,
-    shift,
-    stratified,
-)
+from tests.shift_runs import METHODS, REPLAYED, ROLES, made, matrix, saved, shift
 
 NAMES = ["", ' "é"\n,=', "null"]
 
 
 @cache
 def worlds():
-    random = np.random.default_rng(5)
-    some = made(90, churn=0.2)
+    random, some = np.random.default_rng(5), made(90, churn=0.2)
     row, label, old, new = (some.index, some["label"], some["old"], some["new"])
     confidence, roles = some["confidence"], some[["label", "old", "new"]]
-    none = pd.Series([None] * len(some), dtype=object)
+    none, strange = pd.Series([None] * 90, dtype=object), new.mask(random.random(90) < 0.2, -1)
     return {
         "nothing degenerate": some,
-        "classes that are no label": some.assign(
-            old=old.replace(2, 10), new=new.mask(random.random(90) < 0.2, -1)
-        ),
+        "classes that are no label": some.assign(old=old.replace(2, 10), new=strange),
         "labels never predicted": some.assign(old=old.replace(2, 0), new=new.replace(2, 1)),
         "never predicted again": some.assign(new=new.replace(2, 1)),
         "strata of one item": some.assign(label=label.mask(row == 0, 7).mask(row == 1, 8)),
@@ -62,9 +50,7 @@ def worlds():
         "text that looks like numbers": some.assign(**roles.map(lambda one: f"{one}.0")),
         "booleans": some.assign(**roles.map(lambda one: one == 1)),
         "booleans and whole floats": some.assign(label=label == 1, old=(old == 1) * 1.0),
-        "a rare label": some.assign(
-            label=np.where(row < 3, 1, 0), old=np.where(row < 2, 1, 0), new=(row % 9 == 2) * 1
-        ),
+        "a rare label": some.assign(label=(row < 3) * 1, old=(row < 2) * 1, new=(row % 9 == 2) * 1),
     }
 
 
@@ -153,12 +139,12 @@ def flags_of(name, folder, method):
 def test_every_number_of_a_degenerate_pool(name, method, tmp_path):
     frame, seed = worlds()[name], 3
     difficulty = None if frame["confidence"].isna().all() else "confidence"
-    stratum, _ = stratified(frame, difficulty, 3, signed=method == "plus")
+    stratum, _ = shift_runs.stratified(frame, difficulty, 3, signed=method == "plus")
     sizes = stratum.value_counts(sort=False).sort_index()
     budget = max(int(np.minimum(sizes, 2).sum()), len(frame) // 2)
     found = shift(tmp_path, *flags_of(name, tmp_path, method), "--budget", budget, "--seed", seed)
     check_sound(found)
-    _, calls = check_every_number(found, frame, method, difficulty, seed)
+    _, calls = shift_runs.check_every_number(found, frame, method, difficulty, seed)
     assert sum(calls) == budget
     if method in ("plus", "proportional"):
         check_calls(calls, weights_of(frame, stratum, method), sizes.to_numpy())
@@ -244,11 +230,11 @@ def test_a_target_that_any_sample_reaches(method, tmp_path):
     assert told["frobenius_bound"] == pytest.approx(bound)
 
 
-@pytest.mark.parametrize("name", [
-    "none changed",
-    "no answer at all",
-    *map(slow, ["one class", "strata of one item", "one label"]),
-])  # fmt: skip
+STUDIED = ["none changed", "no answer at all"]
+STUDIED += map(slow, ["one class", "strata of one item", "one label"])
+
+
+@pytest.mark.parametrize("name", STUDIED)
 def test_studies_and_plans_of_degenerate_pools(name, tmp_path, capsys):
     frame = worlds()[name]
     flags = ["shift", "--data", saved(frame, tmp_path), "--difficulty", "confidence", "--json"]

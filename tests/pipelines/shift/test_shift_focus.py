@@ -11,21 +11,10 @@ from slicebeam.metrics.kinds import METHODS
 from slicebeam.metrics.shift.estimates import Subpools, estimate
 from slicebeam.metrics.shift.strata import Sample, Strata
 from slicebeam.pipelines.cli import run
+from tests import shift_runs
 from tests.oracles import shift_oracle
 from tests.refusals import refusing
-from tests.shift_runs import (
-    REPLAYED,
-    Z,
-    asked_items,
-    document,
-    made,
-    matrix,
-    oracle_pool,
-    saved,
-    shift,
-    stratified,
-    within_shares,
-)
+from tests.shift_runs import REPLAYED, Z, asked_items, made, matrix, saved, shift, stratified
 
 FRAME = made(600)
 WEIGHTS = np.array([[0, 2.0, 0.5], [1.5, 0, 0], [0, 3.0, 0]])
@@ -64,11 +53,9 @@ def test_the_weighted_estimate_variances_and_optima(method, pool, table, tmp_pat
     flags = ["--data", pool, *REPLAYED, "--difficulty", "confidence", "--method", method]
     told = shift(tmp_path / "out", *flags, "--budget", 90, "--seed", 5, "--focus", table)["shift"]
     focus, calls = told["focus"], np.array([one["calls"] for one in told["strata"]])
-    assert focus["weights"] == WEIGHTS.tolist()
-    assert focus["of"] == str(table)
+    assert (focus["weights"], focus["of"]) == (WEIGHTS.tolist(), str(table))
     stratum, rows = stratified(FRAME, "confidence", 3, signed=method == "plus")
-    sizes = np.bincount(stratum)
-    asked = asked_items(stratum, calls.tolist(), 5)
+    sizes, asked = np.bincount(stratum), asked_items(stratum, calls.tolist(), 5)
     cells = weighted(asked, told.get("reliance", 0.0))
     strata = cells.groupby(stratum[asked])
     # The variance of each stratum and the allocation by p·σ.
@@ -206,10 +193,10 @@ LABELS = {0: "a", 1: "a:b", 2: "b"}
 NAMED = FRAME.assign(**{name: FRAME[name].map(LABELS) for name in ("label", "old", "new")})
 
 
-@pytest.mark.parametrize(
-    ("focus", "cell"),
-    [("a:b", (0, 2)), ("b:a", (2, 0)), ("a:b:a", (1, 0)), ("b:a:b", (2, 1)), ("a:no result", None)],
-)
+CELLS_OF = {"a:b": (0, 2), "b:a": (2, 0), "a:b:a": (1, 0), "b:a:b": (2, 1), "a:no result": None}
+
+
+@pytest.mark.parametrize(("focus", "cell"), CELLS_OF.items())
 def test_names_of_classes_may_contain_colons(focus, cell, tmp_path):
     flags = ["--data", saved(NAMED, tmp_path), *REPLAYED, "--budget", 60, "--focus", focus]
     weights = np.array(shift(tmp_path / "out", *flags)["shift"]["focus"]["weights"])
@@ -272,8 +259,7 @@ def test_the_accuracy_is_not_surer_than_the_few_calls_of_other_cells(tmp_path):
     label = rng.integers(0, 2, 3000)
     new = np.where(rng.random(3000) < 0.1, 1 - label, label)
     frame = pd.DataFrame({"label": label, "old": label, "new": new})
-    pool, truth = saved(frame, tmp_path), float((new == label).mean())
-    held = []
+    pool, truth, held = saved(frame, tmp_path), float((new == label).mean()), []
     for seed in range(10):
         flags = ["--data", pool, *REPLAYED, "--seed", seed, "--focus", "1:0"]
         (change,) = shift(tmp_path / "out", *flags, "--budget", 150)["global"]
@@ -301,7 +287,7 @@ def test_slices_by_a_column(column, frame, tmp_path):
     found = shift(tmp_path / "out", *flags, "--budget", 80, "--by", column)
     told = found["shift"]
     stratum, rows = stratified(frame, "confidence", 3, signed=True)
-    whole = oracle_pool(frame, stratum, rows)
+    whole = shift_runs.oracle_pool(frame, stratum, rows)
     asked = asked_items(stratum, [one["calls"] for one in told["strata"]], 0)
     values = data[column]
     expected = {f"{column} is null": values.isna()}
@@ -325,7 +311,7 @@ def test_slices_by_a_column(column, frame, tmp_path):
         error = np.sqrt(slow.accuracy_variance + 3 * (slow.unseen**2).sum())
         old = matrix(frame[held], "old", told)
         share = old.sum(axis=1, keepdims=True)
-        new = within_shares(slow.matrix, share)[:, :-1]
+        new = shift_runs.within_shares(slow.matrix, share)[:, :-1]
         np.testing.assert_allclose(mine["old_matrix"], old, atol=1e-12)
         np.testing.assert_allclose(mine["new_matrix"], new, atol=1e-9)
         low = np.maximum(new - old - Z * errors[:, :-1], -old)
@@ -378,18 +364,17 @@ def test_slices_of_a_search(frame, tmp_path):
     searched = ["search", "--data", data, "--label", "label", "--prediction", "old", "--quiet"]
     searched += ["--features", "part,size", "--output", str(tmp_path / "search")]
     assert run(searched) == 0
-    slices = document(tmp_path / "search")["slices"]
+    slices = shift_runs.document(tmp_path / "search")["slices"]
     assert slices
     flags = ["--data", data, *REPLAYED, "--budget", 200]
     given = ["--changelist", tmp_path / "search" / "changelist.json"]
     found = shift(tmp_path / "out", *flags, *given)
-    assert {one["slice_id"] for one in found["slices"]} == {one["slice_id"] for one in slices}
     held = {one["slice_id"]: one["size"]["n"] for one in slices}
+    assert {one["slice_id"] for one in found["slices"]} == set(held)
     for one in found["slices"]:
-        assert one["size"]["n"] == held[one["slice_id"]]
-        assert one["origin"]["method"] == "imported"
-    assert found["slices"][0]["changes"][0]["direction"] == "improved"
-    assert found["slices"][0]["changes"][0]["significant"]
+        assert (one["size"]["n"], one["origin"]["method"]) == (held[one["slice_id"]], "imported")
+    change = found["slices"][0]["changes"][0]
+    assert (change["direction"], change["significant"]) == ("improved", True)
 
 
 def test_a_slice_without_a_call_is_unsure(frame, tmp_path):
@@ -412,8 +397,7 @@ def test_intervals_of_slices_cover():
     label = np.sort(random.integers(0, 3, rows))
     old = np.where(random.random(rows) < 0.8, label, random.integers(0, 3, rows))
     new = np.where(random.random(rows) < 0.12, random.integers(0, 3, rows), old)
-    slice_of = random.choice(4, rows, p=[0.5, 0.3, 0.15, 0.05])
-    sizes = np.bincount(label)
+    slice_of, sizes = random.choice(4, rows, p=[0.5, 0.3, 0.15, 0.05]), np.bincount(label)
     old_counts = np.stack([np.bincount(old[label == i], minlength=4) for i in range(3)])
     strata = Strata(np.arange(3), sizes, (3, 4), np.arange(3), old_counts)
     cells = np.zeros((4, 3, 4))

@@ -19,8 +19,7 @@ from tests.refusals import refusing
 from tests.running import importable, refused
 from tests.shift_runs import REPLAYED, ROLES, asked_items, document, made, matrix, saved, shift
 
-FRAME = made(120)
-FILE = "DIR/data.parquet"
+FRAME, FILE = made(120), "DIR/data.parquet"
 # What a run without answers leaves out.
 NO_ANSWERS = {"replay_prediction": None}
 
@@ -39,11 +38,6 @@ def earlier(pool, tmp_path_factory):
 def refuse(tmp_path, capsys):
     roles = {"label": "label", "old_prediction": "old", "replay_prediction": "new"}
     return refusing("shift", tmp_path, capsys, FRAME, budget=60, **roles)
-
-
-def test_bins_are_named_only_where_they_help(refuse):
-    assert refuse(budget=5, difficulty="confidence").endswith("; raise it, or lower --bins")
-    assert refuse(budget=5).endswith("; raise it")
 
 
 LABEL, OLD, NEW, HOW_SURE = (FRAME[name] for name in ("label", "old", "new", "confidence"))
@@ -80,11 +74,11 @@ def test_wrong_data(refuse, name):
     assert message in refuse(data=FRAME.assign(**columns), **read)
 
 
-def test_data_without_examples(refuse):
+def test_too_few_calls_no_example_and_too_many_slices(refuse):
+    # Bins are named only where they help.
+    assert refuse(budget=5, difficulty="confidence").endswith("; raise it, or lower --bins")
+    assert refuse(budget=5).endswith("; raise it")
     assert refuse(data=FRAME.iloc[:0]) == f"--data {FILE}: there are no examples in it"
-
-
-def test_too_many_slices(refuse):
     many = made(1200).assign(distinct=range(1200))
     for column in ("distinct", "x1"):
         said = refuse(data=many, by=column)
@@ -150,8 +144,7 @@ def test_wrong_old_matrices(refuse, earlier, name, tmp_path):
 
 def test_files_that_are_no_document(refuse, tmp_path):
     for option, others in (("old_matrix", {"old_prediction": None}), ("changelist", {})):
-        name = "--" + option.replace("_", "-")
-        path = tmp_path / "garbage.json"
+        name, path = "--" + option.replace("_", "-"), tmp_path / "garbage.json"
         for content in (b"", b'{"a":', b"\xff\xfe"):
             path.write_bytes(content)
             said = refuse(**{option: path}, **others)
@@ -225,11 +218,9 @@ from apache_beam.ml.inference.base import ModelHandler, RemoteModelHandler
 
 HERE = Path(__file__).parent
 
-
 def note(row):
     with (HERE / "calls").open("a") as log:
         log.write(row["key"] + "\\n")
-
 
 class Local(ModelHandler):
     def load_model(self):
@@ -242,7 +233,6 @@ class Local(ModelHandler):
                 time.sleep(0.005)
             yield row["new"]
 
-
 class Remote(RemoteModelHandler):
     def __init__(self):
         super().__init__(namespace="remote", num_retries=1)
@@ -254,7 +244,6 @@ class Remote(RemoteModelHandler):
         for row in batch:
             note(row)
         return [row["new"] for row in batch]
-
 
 class Odd(Local):
     """Answers with what is no class, but every fifth time."""
@@ -328,9 +317,7 @@ def test_a_killed_run_asks_only_what_it_has_no_answer_to(resume, texts, handlers
         time.sleep(0.01)
     running.send_signal(signal.SIGKILL)
     running.wait()
-    settled = set()
-    for path in kept.glob("*.json"):
-        settled |= set(json.loads(path.read_text())["facts"])
+    settled = {fact for one in kept.glob("*.json") for fact in json.loads(one.read_text())["facts"]}
     before = len(calls_of(handlers))
     (handlers / "slow").unlink()
     assert run([*flags, *(["--resume"] if resume else [])]) == 0
@@ -371,8 +358,6 @@ def test_ledgers_that_are_no_folder(refuse, tmp_path):
     (tmp_path / "model.pkl").write_bytes(pickle.dumps(fitted))
     (tmp_path / "file").write_text("x")
     asking = {**NO_ANSWERS, "model": tmp_path / "model.pkl"}
-    said = refuse(**asking, ledger=tmp_path / "file")
-    assert said == "--ledger DIR/file is a file; name a folder"
     said = refuse(code=3, **asking, ledger=tmp_path / "file" / "x")
     assert said.startswith("cannot make DIR/file/x: Not a directory")
     said = refuse(**asking, ledger="gcs://bucket/ledger")

@@ -67,8 +67,7 @@ def test_nothing_of_a_finding_is_cut(width, found, capsys, monkeypatch):
     if width is not None:
         monkeypatch.setenv("COLUMNS", str(width))
     show_again(found)
-    printed = capsys.readouterr().out
-    document = read(found).document
+    printed, document = capsys.readouterr().out, read(found).document
     findings = document["findings"]
     names = {one["slice_id"]: one["name"] for one in document["slices"]}
     rows = rows_of(printed)
@@ -107,8 +106,7 @@ def test_nothing_of_a_finding_is_cut(width, found, capsys, monkeypatch):
 def test_three_lines_at_the_end(found, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     show_again(found)
-    printed = capsys.readouterr().out
-    document = read(found).document
+    printed, document = capsys.readouterr().out, read(found).document
     blank, counts, corrected, files = printed.splitlines()[-4:]
     significant, findings = document["testing"]["significant"], len(document["findings"])
     tested = sum(document["testing"]["tested_per_level"])
@@ -210,8 +208,7 @@ def test_the_table_of_all(adult_path, tmp_path, capsys):
 def test_more_findings_than_lines(found, capsys, monkeypatch):
     monkeypatch.setattr("slicebeam.pipelines.show.slice_tables.MOST_LINES", 6)
     show_again(found)
-    printed = capsys.readouterr().out
-    findings = read(found).document["findings"]
+    printed, findings = capsys.readouterr().out, read(found).document["findings"]
     assert len(rows_of(printed)) == 6
     more = len(findings) - 6
     assert f"and {more} more finding{'' if more == 1 else 's'}\n" in printed
@@ -287,8 +284,7 @@ def test_a_search_tells_what_it_did(adult_path, tmp_path, capsys):
     more = ["--log-format=json", "--strategy=iterative", "--fail-on=worse"]
     command = arguments(adult_path, tmp_path, *more, "--group=native-country")
     assert run([one.replace(",row_id", "") for one in command]) in (0, 1)
-    told = events(capsys)
-    document = read(tmp_path).document
+    told, document = events(capsys), read(tmp_path).document
     assert len({one["run"] for one in told}) == 1
     times = [dt.datetime.fromisoformat(one["time"].replace("Z", "+00:00")) for one in told]
     assert times == sorted(times)

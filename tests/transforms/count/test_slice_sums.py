@@ -32,15 +32,11 @@ def examples(rows=12_000, rare=90, *, overlap=0.0, seed=1):
     rng = np.random.default_rng(seed)
     y = rng.random(rows) < 0.3
     latent = rng.normal(2.0 * y)
-    frame = pd.DataFrame(
-        {
-            "a": rng.choice(list("uvwxz"), rows),
-            "b": rng.integers(0, 4, rows).astype(str),
-            "seg": rng.choice(["p", "q"], rows),
-            "y": y.astype(int),
-            "s": 1.0 / (1.0 + np.exp(-latent)),
-        }
-    )
+    frame = pd.DataFrame({
+        "a": rng.choice(list("uvwxz"), rows), "b": rng.integers(0, 4, rows).astype(str),
+        "seg": rng.choice(["p", "q"], rows), "y": y.astype(int),
+        "s": 1.0 / (1.0 + np.exp(-latent)),
+    })  # fmt: skip
     # Somewhat worse in one slice, so that not only the segment is found.
     worse = (frame["a"] == "u") & (frame["b"] == "1")
     frame.loc[worse, "s"] = rng.random(worse.sum())
@@ -57,8 +53,7 @@ def examples(rows=12_000, rare=90, *, overlap=0.0, seed=1):
 
 
 def tables():
-    continuous = examples()
-    rng = np.random.default_rng(2)
+    continuous, rng = examples(), np.random.default_rng(2)
     some = rng.random(len(continuous)) < 0.3
     rarely = continuous["y"] * (rng.random(len(continuous)) < 0.02)
     one_class = continuous["y"] * (continuous["b"] != "2")
@@ -119,8 +114,7 @@ def expected_p(frame, held, tail="both"):
     rank = frame["s"].rank(method="dense").astype(int).to_numpy() - 1
     label = frame["y"].to_numpy()
     histogram = np.stack([np.bincount(rank[label == k], minlength=rank.max() + 1) for k in (0, 1)])
-    whole = auc.placements(histogram[None])
-    n1 = label[held].sum()
+    whole, n1 = auc.placements(histogram[None]), label[held].sum()
     sizes = n1, held.sum() - n1, whole, label.sum(), len(label) - label.sum()
     return float(auc.z_p_value([area(frame[held])], *sizes, tail)[0])
 
@@ -195,8 +189,7 @@ def test_a_check_has_exact_values_only(tmp_path):
 
 
 def test_list_features(tmp_path):
-    frame = examples(rows=6000)
-    rng = np.random.default_rng(3)
+    frame, rng = examples(rows=6000), np.random.default_rng(3)
     tags = [sorted(set(rng.choice(list("abcd"), rng.integers(0, 4)))) for _ in range(len(frame))]
     tags = [
         [*own, *["rare"] * is_rare]
@@ -225,8 +218,7 @@ def test_weights(tmp_path):
 
 def two_models():
     """The old score of the segment says nothing; that, and the new one, is within a bucket."""
-    frame = examples(rows=6000)
-    rng = np.random.default_rng(5)
+    frame, rng = examples(rows=6000), np.random.default_rng(5)
     held = (frame["seg"] == "rare").to_numpy()
     noise = rng.normal(0.0, 0.3, len(frame))
     old = 1.0 / (1.0 + np.exp(-(np.log(frame["s"] / (1.0 - frame["s"])) + noise)))
@@ -388,8 +380,7 @@ def test_the_stated_error_is_that_of_the_pairs_in_a_bucket(seed, rows, different
 
 @pytest.mark.slow
 def test_a_discovery_decides_by_exact_auc(tmp_path):
-    frame = examples(rows=3000)
-    rng = np.random.default_rng(7)
+    frame, rng = examples(rows=3000), np.random.default_rng(7)
     place = 4.0 * rng.normal(size=(6, 5))[rng.integers(0, 6, len(frame))]
     near = place + rng.normal(size=place.shape)
     table = pa.Table.from_pandas(frame[["y", "s"]])
@@ -432,8 +423,7 @@ def test_slices_that_another_metric_reports_are_exact(tmp_path):
 
 def edges_of_auc():
     """Slices of all examples, of one label, of all weight, and of no example."""
-    frame = examples(3000, 0)
-    rng = np.random.default_rng(6)
+    frame, rng = examples(3000, 0), np.random.default_rng(6)
     positive = frame["y"] == 1
     frame["tags"] = [["all", "some"] if one else ["all"] for one in rng.random(3000) < 0.4]
     kinds = np.where(positive, "positives", "negatives")
@@ -459,8 +449,7 @@ def test_slices_at_the_edges_of_auc(tmp_path, options, metric):
     own = table[table["metric"] == "auc"].set_index("slice")
     empty, none = "the denominator is empty", "no examples satisfy it"
     assert own.loc[list(EDGES[1:4]), "reason"].tolist() == [empty, empty, none]
-    whole = own.loc["tags contains all"]
-    weight = options.get("weight")
+    whole, weight = own.loc["tags contains all"], options.get("weight")
     assert whole["value"] == pytest.approx(area(frame, weight=weight), rel=1e-9)
     assert (whole["delta"], whole["reason"]) == (0.0, "the slice is all examples")
     assert np.isnan(whole["complement"])

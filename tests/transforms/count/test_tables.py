@@ -10,8 +10,7 @@ from slicebeam.transforms.count.tables import plan_digest, read_block, write_pla
 
 
 def test_plans_travel_through_a_file(tmp_path):
-    keys = np.array([5, 3, 2**62], np.int64)
-    none = np.zeros(0, np.int64)
+    keys, none = np.array([5, 3, 2**62], np.int64), np.zeros(0, np.int64)
     units = [
         Unit((0,), "dense"),
         Unit((0, 2), "dense", candidates=keys),
@@ -25,8 +24,7 @@ def test_plans_travel_through_a_file(tmp_path):
     written = write_plan(path, [planned[:3], planned[3:]], lattice)
     assert written == [(1.5, 3 + 3 + 0), (1.0, 1 + 3)]
     digest = plan_digest(path)
-    back = read_block(path, 0) + read_block(path, 1)
-    for unit, same in zip(units, back, strict=True):
+    for unit, same in zip(units, read_block(path, 0) + read_block(path, 1), strict=True):
         for name in ("features", "method", "extensions", "part", "parts"):
             assert getattr(unit, name) == getattr(same, name)
         for name in ("bases", "candidates"):

@@ -78,9 +78,7 @@ SCALED = embeddings(TABLE)
 
 
 @pytest.mark.parametrize(("dimensions", "scale"), [
-    (2, 1e36),
-    slow(128, 1e36),
-    slow(128, 1e19),
+    (2, 1e36), slow(128, 1e36), slow(128, 1e19),
 ])  # fmt: skip
 def test_large_vectors_fall_into_the_same_groups(dimensions, scale, tmp_path, recwarn):
     """Squares of these overflow single precision."""

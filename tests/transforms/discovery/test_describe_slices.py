@@ -43,8 +43,7 @@ def test_shown_examples_are_the_most_typical_and_the_most_changed(world):
     positions = np.flatnonzero(world.tested)
     ids = world.table.column("id").to_pylist()
     shift = 0.0 if world.has_old else -world.D.mean()
-    shown = 0
-    slices = world.found.document["slices"]
+    shown, slices = 0, world.found.document["slices"]
     for one in [one for one in slices if one.get("found", {}).get("examples")]:
         predicate = one["definition"]["predicate"]
         held, odds = world.held(predicate), world.odds(predicate)

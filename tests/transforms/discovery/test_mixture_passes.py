@@ -55,8 +55,7 @@ def in_memory(table, shaping, options, K, *, dimensions=128):
     z = embeddings(table).astype(np.float32)[shaping]
     if dimensions < z.shape[1]:
         z = pca.projected(z, pca.components(pca.sums(z), dimensions))
-    frame, losses = table.to_pandas()[shaping], []
-    is_zero_one = "label" in options
+    frame, losses, is_zero_one = table.to_pandas()[shaping], [], "label" in options
     if options.get("loss_weight"):
         names = ["new", "old"] if is_zero_one else ["loss_new", "loss_old"]
         losses = [frame[name] for name in names]
@@ -80,9 +79,8 @@ def assert_same(found, wanted, iterations, K):
                 own = arrays[f"{field}/loss_{name}{number}"]
                 np.testing.assert_allclose(own, getattr(head, name), **CLOSE)
     assert found.resolutions[field]["iterations"] == iterations > 2
-    assert sum(name.startswith(f"{field}/") for name in arrays) == 4 + sum(
-        1 if isinstance(head, CategoricalHead) else 3 for head in wanted.heads
-    )
+    of_heads = sum(1 if isinstance(head, CategoricalHead) else 3 for head in wanted.heads)
+    assert sum(name.startswith(f"{field}/") for name in arrays) == 4 + of_heads
 
 
 @pytest.mark.parametrize(("outcome", "loss_weight"), [
@@ -95,8 +93,7 @@ def assert_same(found, wanted, iterations, K):
 ])  # fmt: skip
 def test_passes_of_an_engine_are_em(tmp_path, small_groups, outcome, loss_weight):
     table = examples(4, n=300, apart=1.5)
-    told = {**outcome, "loss_weight": loss_weight}
-    jobs = []
+    told, jobs = {**outcome, "loss_weight": loss_weight}, []
     data = (written(tmp_path / "data.parquet", table),)
     how = {"chunk_rows": 75, "engine_seen": counting(jobs)}
     found, shaping = ran(tmp_path / "out", table, data, **how, **told)
@@ -133,8 +130,7 @@ def test_how_data_is_cut_changes_no_byte_of_what_is_published(tmp_path, monkeypa
 @pytest.mark.slow
 def test_several_resolutions_and_principal_components_in_one_pass(tmp_path, small_groups):
     table = examples(5, n=300, dimensions=9, apart=0.8)
-    told = {**CLASSES, "loss_weight": 1.0}
-    jobs = []
+    told, jobs = {**CLASSES, "loss_weight": 1.0}, []
     data = (written(tmp_path / "data.parquet", table),)
     how = {"components": (3, 6), "chunk_rows": 60, "dimensions": 4}
     found, shaping = ran(tmp_path / "out", table, data, engine_seen=counting(jobs), **how, **told)
@@ -165,8 +161,7 @@ def test_worker_processes_publish_the_same_bytes(tmp_path, small_groups, told):
     one, _ = ran(tmp_path / "one", table, data, **told)
     several, _ = ran(tmp_path / "several", table, data, runner_config="direct_multi", **told)
     assert several.document["provenance"]["runner"] == "direct, 2 processes"
-    assert several.timeless() == one.timeless()
-    assert published(several) == published(one)
+    assert (several.timeless(), published(several)) == (one.timeless(), published(one))
     assert sorted(published(one)) == sorted(set(names_of(one.document)) - {"changelist.json"})
     assert {"slices.parquet", "membership.parquet", "mixture.npz"} < set(published(one))
     assert one.document["slices"]

@@ -28,8 +28,7 @@ def test_the_hash_of_an_id_is_of_its_value_alone():
 def test_one_long_id_does_not_fill_the_memory():
     ids = pa.array(["x" * 40_000, *map(str, range(10_000))])
     tracemalloc.start()
-    hashes = id_hashes(ids, CHUNK)
-    peak = tracemalloc.get_traced_memory()[1]
+    hashes, peak = id_hashes(ids, CHUNK), tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert len(np.unique(hashes)) == len(ids)
     assert peak < 10 << 20

@@ -115,8 +115,7 @@ def test_what_does_not_fit_a_column(column, op, value, message):
 
 
 def test_the_codes_of_overlapping_slices():
-    rng = np.random.default_rng(0)
-    rows = 20_000
+    rng, rows = np.random.default_rng(0), 20_000
     frame = pd.DataFrame({"x": rng.integers(0, 10, rows), "y": rng.choice(list("abc"), rows)})
     slices = [
         [Singleton("x", ">=", 5)],
@@ -169,13 +168,10 @@ EMBEDDINGS = RANDOM.normal(size=(ROWS, 16)).astype(np.float32)
 EMBEDDINGS[3] = 0
 
 
-FRAME = pd.DataFrame(
-    {
-        "id": [f"n{row}" for row in range(ROWS)],
-        "age": RANDOM.integers(17, 90, ROWS),
-        "sex": RANDOM.choice(["Female", "Male", None], ROWS),
-    }
-)
+FRAME = pd.DataFrame({
+    "id": [f"n{row}" for row in range(ROWS)], "age": RANDOM.integers(17, 90, ROWS),
+    "sex": RANDOM.choice(["Female", "Male", None], ROWS),
+})  # fmt: skip
 KINDS = {"id": pa.string(), "age": pa.int64(), "sex": pa.string()}
 TABLE = pa.Table.from_pandas(FRAME, pa.schema(KINDS), preserve_index=False)
 QUERY = RANDOM.normal(size=16).astype(np.float32)

@@ -72,8 +72,7 @@ def test_json_lines(tmp_path):
     ]
     path = tmp_path / "data.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    found = searched(tmp_path / "out", [path])
-    frame = pd.DataFrame(rows)
+    found, frame = searched(tmp_path / "out", [path]), pd.DataFrame(rows)
     frame["at"] = pd.to_datetime(frame["at"])
     assert names(found) == {"n", "text", "tags", "flag", "at", "rare"}
     check(found, frame, np.array(label) == np.array(prediction))
@@ -84,10 +83,8 @@ def without_keys(tmp_path):
     """JSON Lines with columns that Parquet cannot store."""
     useless = {"inner": {"a": [{}, {}]}, "nothing": None}
     rows = [
-        {"n": i % 3, "empty": [{}, None][i % 2], **useless, "label": label, "prediction": predicted}
-        for i, (label, predicted) in enumerate(
-            zip(*map(pa.Array.to_pylist, classes()), strict=True)
-        )
+        {"n": i % 3, "empty": [{}, None][i % 2], **useless, "label": label, "prediction": guess}
+        for i, (label, guess) in enumerate(zip(*map(pa.Array.to_pylist, classes()), strict=True))
     ]
     path = tmp_path / "data.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))

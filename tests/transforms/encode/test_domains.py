@@ -73,10 +73,10 @@ def test_codes_are_what_predicates_say(kind, data, bins, top_values):
     assert_encodes(domain, values)
     # The same bins on other data: what satisfies none has no code.
     other = pa.array(data.draw(column), data_type)
-    opened = FeatureDomain(
+    wide = FeatureDomain(
         domain.name, domain.kind, domain.data_type, domain.singletons, closed=False
     )
-    assert_encodes(opened, other)
+    assert_encodes(wide, other)
 
 
 # Values that an earlier run's domain never saw: their codes, their gaps, and what is not known.

@@ -136,16 +136,13 @@ def test_equal_numbers_are_one_class():
     assert found.tables[0].tolist() == [[2, 0], [0, 1]]
 
 
-def test_what_has_too_many_cells_is_not_counted_however_the_rows_are_cut():
+def test_too_many_cells_however_the_rows_are_cut_and_lists_are_not_counted():
     # A shard has two classes, all shards have four: 1,100 codes are few enough for a shard only.
     labels, codes = ["a", "b"] * 10 + ["c", "d"] * 10, np.arange(40)
     for cuts in ([], [20]):
         found = summed(labels, codes, 1100, cuts)
         assert found.tables == (None,)
         assert found.sizes.tolist() == [10, 10, 10, 10]
-
-
-def test_lists_are_not_counted():
     lists = Ragged(np.array([0, 1, 3]), np.array([0, 0, 1]))
     found = sum_labels([count_labels(pa.array(["a", "b"]), [lists], [2])], [2])
     assert found.tables == (None,)

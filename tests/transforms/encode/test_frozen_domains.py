@@ -45,8 +45,7 @@ ROWS = 2000
 @pytest.fixture(scope="module")
 def nights(tmp_path_factory):
     """The data of the two nights of the documentation, and the first night's result."""
-    folder = tmp_path_factory.mktemp("nights")
-    module = runpy.run_path(str(SCRIPT))
+    folder, module = tmp_path_factory.mktemp("nights"), runpy.run_path(str(SCRIPT))
     module["main"](str(folder))
     pq.write_table(module["night"](7, has_drifted=False), folder / "quiet.parquet")
     search(folder / "then", data=folder / "first.parquet", max_cross_size=2, **ROLES)
@@ -82,8 +81,7 @@ def in_pairs(folder, then, new, **options):
     """Search two tables, the second with the first one's domains, and check all of its counts."""
     found = []
     for name, columns in (("then", then), ("now", new)):
-        rows = len(next(iter(columns.values())))
-        rng = np.random.default_rng(3)
+        rows, rng = len(next(iter(columns.values()))), np.random.default_rng(3)
         label = rng.integers(0, 2, rows)
         prediction = np.where(rng.random(rows) < 0.8, label, 1 - label)
         table = pa.table({**columns, "label": label, "prediction": prediction})
@@ -285,8 +283,7 @@ def test_since_says_that_other_was_split(tmp_path):
     rng = np.random.default_rng(8)
     for name, shares in (("then", [0.5, 0.3, 0.1, 0.1, 0]), ("now", [0.5, 0.2, 0.1, 0.1, 0.1])):
         word = drawn(["a", "b", "c", "d", "e"], shares)
-        bad = ~np.isin(word, ["a", "b"])
-        label = rng.integers(0, 2, ROWS)
+        bad, label = ~np.isin(word, ["a", "b"]), rng.integers(0, 2, ROWS)
         right = rng.random(ROWS) < np.where(bad, 0.4, 0.9)
         columns = {"word": word, "label": label, "prediction": np.where(right, label, 1 - label)}
         pq.write_table(pa.table(columns), tmp_path / f"{name}.parquet")

@@ -61,13 +61,11 @@ def test_a_search_beyond_the_exact_limit(tmp_path, monkeypatch):
     rng = np.random.default_rng(6)
     numbers = np.where(rng.random(8000) < 0.4, 0.0, rng.normal(size=8000))
     words = np.minimum(rng.zipf(1.4, 8000), 10**9)
-    table = with_roles(
-        {
-            "number": pa.array(numbers, mask=rng.random(8000) < 0.1),
-            "word": pa.array([f"word {n}" for n in words]),
-            "id": pa.array([f"id {n}" for n in range(8000)]),
-        }
-    )
+    table = with_roles({
+        "number": pa.array(numbers, mask=rng.random(8000) < 0.1),
+        "word": pa.array([f"word {n}" for n in words]),
+        "id": pa.array([f"id {n}" for n in range(8000)]),
+    })  # fmt: skip
     found = search_table(tmp_path, table, top_values=4)
     domains = {one["name"]: one for one in found.document["dataset"]["domains"]}
     assert set(domains) == {"number", "word"}

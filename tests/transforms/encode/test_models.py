@@ -1,7 +1,7 @@
-import importlib.util
 import json
 import pickle
 import re
+from importlib.util import find_spec
 
 import numpy as np
 import pandas as pd
@@ -41,9 +41,7 @@ def searched(frame, folder, name, *options, features="age,hours,sex"):
 
 
 SLOW = pytest.mark.slow
-TORCH = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="needs the extra [text]"
-)
+TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="needs the extra [text]")
 
 
 @pytest.mark.parametrize(("names", "column", "options"), [
@@ -72,9 +70,7 @@ def test_a_function_predicts_as_it_does_alone(names, column, options, frame, tmp
 
 @SLOW
 def test_two_models_and_a_check(frame, tmp_path):
-    own = frame.assign(
-        new=python_models.probability(frame), old=python_models.old_probability(frame)
-    )
+    own = frame.assign(new=python_models.probability, old=python_models.old_probability)
     (tmp_path / "slices.json").write_text(
         '[{"all": [{"field": "sex", "op": "==", "value": "Male"}]}]'
     )

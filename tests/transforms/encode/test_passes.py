@@ -79,6 +79,5 @@ def test_numbers_over_shards_are_a_count_of_all(tmp_path, parts):
         for at, batch in enumerate(batches):
             found[at][batch.column("row").to_numpy()] += batch.column("number").to_numpy()
     together, numbers = np.concatenate(contents), np.concatenate(found)
-    held = Counter(together.tolist())
-    for value, times in held.items():
+    for value, times in Counter(together.tolist()).items():
         assert sorted(numbers[together == value].tolist()) == list(range(times))

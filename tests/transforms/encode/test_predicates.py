@@ -6,22 +6,13 @@ from slicebeam.pipelines.prepare.given_slices import given_slices, read_slices
 from slicebeam.transforms.encode.predicates import Singleton, parse_predicate
 from tests.transforms.encode.test_domains import learn
 
-SCHEMA = pa.schema(
-    [
-        ("age", pa.int32()),
-        ("income", pa.float64()),
-        ("sex", pa.string()),
-        ("native country", pa.string()),
-        ("a & b", pa.string()),
-        ("born", pa.date32()),
-        ("ok", pa.bool_()),
-        ("tags", pa.list_(pa.string())),
-        ("price", pa.decimal128(6, 2)),
-        ("x", pa.list_(pa.string())),
-        ("x contains y", pa.string()),
-        ("z not", pa.string()),
-    ]
-)
+SCHEMA = pa.schema([
+    ("age", pa.int32()), ("income", pa.float64()), ("sex", pa.string()),
+    ("native country", pa.string()), ("a & b", pa.string()), ("born", pa.date32()),
+    ("ok", pa.bool_()), ("tags", pa.list_(pa.string())),
+    ("price", pa.decimal128(6, 2)), ("x", pa.list_(pa.string())),
+    ("x contains y", pa.string()), ("z not", pa.string()),
+])  # fmt: skip
 TYPES = dict(zip(SCHEMA.names, SCHEMA.types, strict=True))
 
 

@@ -203,9 +203,7 @@ COLUMNS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "name", [slow(name) if name == "before 1970" else name for name in COLUMNS]
-)
+@pytest.mark.parametrize("name", [slow(one) if one == "before 1970" else one for one in COLUMNS])
 def test_edges_are_what_a_reader_would_write(name):
     values, first = COLUMNS[name]
     found = begins(ranges(domain_of(values, 10)))
@@ -323,11 +321,9 @@ def test_pandas_selects_the_rows_that_were_counted(tmp_path):
     frame["day"] = pd.to_datetime(frame["day"])
     sizes = found.table.set_index("slice")["n"]
     select = {
-        "<": lambda c, v: c < v,
-        ">=": lambda c, v: c >= v,
-        "==": lambda c, v: c == v,
+        "<": lambda c, v: c < v, ">=": lambda c, v: c >= v, "==": lambda c, v: c == v,
         "between": lambda c, v: (c >= v[0]) & (c < v[1]),
-    }
+    }  # fmt: skip
     for domain in found.document["dataset"]["domains"]:
         assert domain["name"] in mixed()
         for one in domain["singletons"]:

@@ -71,8 +71,7 @@ def test_a_model_is_its_predictions(tmp_path, data):
 
 
 def test_a_model_without_names_of_columns_reads_the_features(tmp_path, data, adult):
-    numbers = ["age", "hours-per-week"]
-    train = adult.iloc[:500]
+    numbers, train = ["age", "hours-per-week"], adult.iloc[:500]
     model = DecisionTreeClassifier(max_depth=3, random_state=0)
     model.fit(train[numbers].to_numpy(), train["income"])
     joblib.dump(model, tmp_path / "plain.joblib")

@@ -254,8 +254,7 @@ def test_scores(tmp_path, label, positive):
 
 @st.composite
 def tables(draw):
-    rows = draw(st.integers(1, 12))
-    some = st.sampled_from
+    rows, some = draw(st.integers(1, 12)), st.sampled_from
     numbers = st.floats(width=32)
     values = {
         "float": (pa.float64(), st.floats()),

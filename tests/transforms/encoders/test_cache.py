@@ -52,8 +52,7 @@ def afresh():
 
 
 def test_each_text_is_embedded_once(tmp_path):
-    embedder = Embedder()
-    texts = [*TEXTS[:30], *TEXTS[10:50], ""]
+    embedder, texts = Embedder(), [*TEXTS[:30], *TEXTS[10:50], ""]
     for _ in range(2):
         assert_embeds(texts, _source(tmp_path / "a"), embedder)
         cache._opened.cache_clear()

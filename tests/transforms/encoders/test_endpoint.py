@@ -235,9 +235,7 @@ def test_an_endpoint_that_never_answers(server, monkeypatch):
 
 
 @pytest.mark.parametrize(("status", "remedy"), [
-    (400, "a text may be too long"),
-    (401, "set OPENAI_API_KEY"),
-    (403, "permits"),
+    (400, "a text may be too long"), (401, "set OPENAI_API_KEY"), (403, "permits"),
     (404, "address"),
 ])  # fmt: skip
 def test_refused(server, status, remedy):

@@ -54,8 +54,7 @@ def test_same_texts_and_seed_give_the_same():
 def test_comes_back_from_arrays_and_pickle():
     texts = _texts(300)
     fitted = LsaEncoder.fit(texts, dimensions=16, seed=3)
-    expected = fitted.encode(texts)
-    file = io.BytesIO()
+    expected, file = fitted.encode(texts), io.BytesIO()
     np.savez(file, **fitted.to_arrays())
     file.seek(0)
     with np.load(file, allow_pickle=False) as arrays:

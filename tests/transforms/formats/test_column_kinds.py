@@ -104,8 +104,7 @@ def test_kinds_merge_and_parse(values, one, two):
     whole = block_kinds(pa.table({"x": pa.array(values, pa.string())}))["x"]
     assert a.merge(b).merge(c) == a.merge(b.merge(c)) == c.merge(b).merge(a) == whole
     assert whole.merge(ColumnKinds()) == whole
-    data_type = whole.resolve()
-    column = pa.array(values, pa.string())
+    data_type, column = whole.resolve(), pa.array(values, pa.string())
     parsed = parse_column(column, data_type)
     assert (parsed.type, len(parsed)) == (data_type, len(values))
     encoded = parse_column(pa.chunked_array([column.dictionary_encode()]), data_type)

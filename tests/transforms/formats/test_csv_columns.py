@@ -112,8 +112,7 @@ def test_a_value_amid_the_file_does_not_look_like_a_quote_that_never_closes(tmp_
     inner = csv_columns._arrow_blocks
 
     def reading_ahead(body, *given):
-        blocks = [*inner(body, *given)]
-        end = body.tail
+        blocks, end = [*inner(body, *given)], body.tail
         for block in blocks:
             body.tail = b'c,"\n'
             yield block

@@ -126,29 +126,20 @@ def test_order_and_metadata():
     assert schema.equals(pa.schema([("x", pa.int64()), ("y", pa.string())]), check_metadata=True)
 
 
-def test_message_names_the_file_that_gave_the_type():
+def test_what_does_not_fit_is_named():
     files = [
         (f"f{i}", pa.schema([("x", t)]))
         for i, t in enumerate([pa.null(), pa.int8(), pa.int8(), pa.string()])
     ]
     refuses(InputError, "column 'x' is int8 in f1 but string in f3; ", unify_schemas, files)
-
-
-def test_missing_column():
     files = [("a", pa.schema([("x", pa.int8())])), ("b", pa.schema([("y", pa.int8())]))]
     with pytest.raises(InputError, match=r"a: column 'y' is missing, which b has; .*columns: x"):
         unify_schemas(files)
     assert unify_schemas(files, allow_missing=True).names == ["x", "y"]
-
-
-def test_two_columns_of_one_name():
     schema = pa.schema([("x", pa.int8()), ("x", pa.int8())])
     refuses(InputError, "f: two columns are named 'x'", unify_schemas, [("f", schema)])
     table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
     refuses(InputError, "two columns are named 'x'", conform, table, pa.schema([("x", pa.int64())]))
-
-
-def test_no_files():
     refuses(InputError, "no file", unify_schemas, [])
 
 
@@ -184,13 +175,10 @@ def test_conform_values(values, from_type, to_type, expected):
     assert convert(values, from_type, to_type) == (values if expected is None else expected)
 
 
-def test_conform_run_end_encoded():
+def test_conform_runs_slices_and_chunks():
     column = pa.RunEndEncodedArray.from_arrays([2, 3], pa.array(["a", "b"]))
     table = conform(pa.table({"x": column}), pa.schema([("x", pa.string())]))
     assert table["x"].to_pylist() == ["a", "a", "b"]
-
-
-def test_conform_slices_and_chunks():
     column = pa.chunked_array([["a", None], ["b", "c"]]).slice(1, 2)
     table = conform(pa.table({"x": column}), pa.schema([("x", pa.list_(pa.string()))]))
     assert table["x"].to_pylist() == [None, ["b"]]

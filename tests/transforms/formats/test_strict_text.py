@@ -40,20 +40,14 @@ YAML = {
 }
 
 
-@pytest.mark.parametrize("name", JSON)
-def test_json_that_is_refused(name):
-    text, message = JSON[name]
-    caught = refusal(MalformedTextError, parse_json, text)
+@pytest.mark.parametrize(("parse", "most", "text", "message"), [
+    *(pytest.param(parse_json, 300, *case, id=f"JSON, {name}") for name, case in JSON.items()),
+    *(pytest.param(parse_yaml, 500, *case, id=f"YAML, {name}") for name, case in YAML.items()),
+])  # fmt: skip
+def test_text_that_is_refused(parse, most, text, message):
+    caught = refusal(MalformedTextError, parse, text)
     assert message in caught
-    assert len(caught) < 300
-
-
-@pytest.mark.parametrize("name", YAML)
-def test_yaml_that_is_refused(name):
-    text, message = YAML[name]
-    caught = refusal(MalformedTextError, parse_yaml, text)
-    assert message in caught
-    assert len(caught) < 500
+    assert len(caught) < most
 
 
 def test_json_that_is_read():

@@ -22,14 +22,10 @@ FAR = "http://models.example.org:8080/v1"
 NEAR = ["http://127.0.0.1:1", "http://127.255.3.4/x", "http://[::1]:8080/v1", "http://LocalHost/v1"]
 # Names and addresses that only look like this machine.
 LIKE_NEAR = [
-    "http://127.0.0.1.example.org/v1",
-    "http://localhost.example.org/v1",
-    "http://127.0.0.1@example.org/v1",
-    "http://0.0.0.0/v1",
-    "http://10.0.0.1/v1",
-    "http://[::2]/v1",
-    "HTTP://example.org/v1",
-]
+    "http://127.0.0.1.example.org/v1", "http://localhost.example.org/v1",
+    "http://127.0.0.1@example.org/v1", "http://0.0.0.0/v1", "http://10.0.0.1/v1",
+    "http://[::2]/v1", "HTTP://example.org/v1",
+]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

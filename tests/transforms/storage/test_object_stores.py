@@ -20,25 +20,20 @@ def write(path, data):
 
 
 USES = {
-    "is_file": lambda path: path.is_file(),
-    "is_dir": lambda path: path.is_dir(),
+    "is_file": lambda path: path.is_file(), "is_dir": lambda path: path.is_dir(),
     "iterdir": lambda path: list(path.iterdir()),
     "glob": lambda path: list(path.glob("*")),
-    "read": lambda path: path.read_bytes(),
-    "open": lambda path: path.open().read(),
-    "identity": identity,
-    "unlink": lambda path: path.unlink(missing_ok=True),
-    "remove_folder": remove_folder,
-    "write": lambda path: write(path, b"data"),
+    "read": lambda path: path.read_bytes(), "open": lambda path: path.open().read(),
+    "identity": identity, "unlink": lambda path: path.unlink(missing_ok=True),
+    "remove_folder": remove_folder, "write": lambda path: write(path, b"data"),
     "expand_paths": lambda path: expand_paths([str(path)]),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("use", USES)
 @pytest.mark.slow
 def test_a_bucket_that_is_not_there(bucket, use):
-    path = ObjectPath(f"{bucket.uri}-absent/folder/file")
-    error = refusal(EngineError, USES[use], path)
+    error = refusal(EngineError, USES[use], ObjectPath(f"{bucket.uri}-absent/folder/file"))
     one_line(error, f"{bucket.uri}-absent/", "no bucket", f"'{bucket.name}-absent'", "; create it")
 
 

@@ -107,10 +107,7 @@ def raced(folder, sets, at, until, seconds=30):
 
 
 @pytest.mark.parametrize("sets", [
-    (ONE, TWO),
-    slow((ONE, ALIKE)),
-    slow((ALONE, TWO)),
-    slow((ONE, ALONE)),
+    (ONE, TWO), slow((ONE, ALIKE)), slow((ALONE, TWO)), slow((ONE, ALONE)),
 ], ids=lambda sets: "-".join(one.name for one in sets))  # fmt: skip
 @updates
 @thoroughly
@@ -232,8 +229,7 @@ def test_a_reader_meets_runs_that_publish(tmp_path):
             os._exit(code)
     from slicebeam.pipelines.changelist.reading import read_search, read_table
 
-    read = 0
-    uri = str(tmp_path / CHANGELIST)
+    read, uri = 0, str(tmp_path / CHANGELIST)
     while os.waitpid(process, os.WNOHANG) == (0, 0):
         document = read_search(uri, "--changelist")
         tables = read_table(uri, document, ["accuracy"], ["slice_id"])

@@ -30,8 +30,7 @@ def _write(path, rows=100):
 
 
 def test_what_is_written_is_read(path):
-    written = _write(path)
-    opened = open_arrow(path)
+    written, opened = _write(path), open_arrow(path)
     assert [opened.get_batch(i).to_pydict() for i in range(opened.num_record_batches)] == [
         batch.to_pydict() for batch in written
     ]
@@ -101,8 +100,7 @@ def test_a_failure_while_writing_leaves_the_old_file(path):
 
 
 def test_the_mapping_outlives_the_file(path):
-    written = _write(path)
-    batch = open_arrow(path).get_batch(0)
+    written, batch = _write(path), open_arrow(path).get_batch(0)
     path.unlink()
     assert pickle.loads(pickle.dumps(batch)).equals(written[0])
 

@@ -402,8 +402,7 @@ def test_one_model(tmp_path):
     from tensorflow_model_analysis.view import util
 
     document, folder = exported(tmp_path)
-    result = tfma.load_eval_result(folder)
-    slices = document["slices"]
+    result, slices = tfma.load_eval_result(folder), document["slices"]
     metrics = dict(result.slicing_metrics)
     assert len(metrics) == len(slices) + 1 > 10
     overall = metrics[()][""][""]

@@ -13,7 +13,7 @@ from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, OF_PROBABILITIES,
 from slicebeam.metrics.measures import cell_metric
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, metrics
-from slicebeam.metrics.significance.outcome_codes import REASONS, Reason
+from slicebeam.metrics.significance.outcome_codes import REASONS, Reason, select_tail
 from slicebeam.metrics.testing.slice_test import SliceTest, check_comparison
 from tests.metrics.test_metric import OF_LISTS, Examples, weightings
 from tests.refusals import refuses
@@ -30,6 +30,14 @@ EVERY = [
     for (name, weighted), comparison in itertools.product(weightings(NAMES), COMPARISONS)
     if comparison == "overall" or metric(name).compares_models
 ]
+
+
+def test_tails():
+    upper, lower = np.array([0.3, 0.9, 0.6]), np.array([0.8, 0.2, 0.5])
+    assert select_tail(upper, lower, "upper") is upper
+    assert select_tail(upper, lower, "lower") is lower
+    assert select_tail(upper, lower, "both").tolist() == [0.6, 0.4, 1.0]
+    refuses(ValueError, "unknown tail 'up'", select_tail, upper, lower, "up")
 
 
 @cache
@@ -63,27 +71,13 @@ def members_of(some):
     new, old = some.predicted
     right, positive = new == some.label, some.label == 1
     members = [
-        rows >= 0,
-        rows == 0,
-        rows < 1 + (rows.size > 2),
-        rows > 0,
-        rows % 2 == 0,
-        positive,
-        ~positive,
-        right,
-        ~right,
-        positive & right,
-        ~positive & ~right,
-        new == 1,
-        new == 0,
-        new == old,
-        (new == old) & (rows < 40),
-        some.score[0] == some.score[0][0],
-        some.score[0] == some.score[1],
+        rows >= 0, rows == 0, rows < 1 + (rows.size > 2), rows > 0, rows % 2 == 0,
+        positive, ~positive, right, ~right, positive & right, ~positive & ~right,
+        new == 1, new == 0, new == old, (new == old) & (rows < 40),
+        some.score[0] == some.score[0][0], some.score[0] == some.score[1],
         some.truth == some.truth[0],
-        (positive & (rows < 8)) | (~positive & (rows < 90)),
-        rows < 60,
-    ]
+        (positive & (rows < 8)) | (~positive & (rows < 90)), rows < 60,
+    ]  # fmt: skip
     return np.array([one for one in members if one.any()])
 
 
@@ -136,8 +130,7 @@ def check_p(test, sums, totals):
     assert ((methods == 0) == (reasons != 0)).all()
     assert (errors[~np.isnan(errors)] >= 0).all()
     own, space = metric(test.metric), test.space
-    delta = own.delta(seen(space, sums, totals))
-    assert (reasons[np.isnan(delta)] != 0).all()
+    assert (reasons[np.isnan(own.delta(seen(space, sums, totals)))] != 0).all()
 
 
 @pytest.mark.parametrize(("test", "name", "comparison", "weighted"), [
