@@ -15,9 +15,8 @@ from scipy.special import ndtr
 from slicebeam.metrics.counting.statistic_space import Term
 from slicebeam.metrics.metric import Metric, Needs, Slices, ratio
 from slicebeam.metrics.significance import permutation
-from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
+from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 from slicebeam.metrics.significance.random_subset import BINS
-from slicebeam.metrics.significance.tails import select_tail
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
