@@ -31,8 +31,8 @@ OF_CLASS_SCORES = frozenset(("log_loss_multiclass", "brier_multiclass"))
 OF_LISTS = frozenset(("jaccard", "hamming"))
 # The indicator ``top:3``: the label is among the three classes of the highest scores.
 TOP = "top:"
-# Values of the probability of the positive class.
-OF_PROBABILITIES = frozenset(("log_loss", "brier", "calibration_in_the_large"))
+# Values of the probability of the positive class, without a parameter.
+OF_PROBABILITIES = frozenset(("log_loss", "brier", "calibration_in_the_large", "calibration_error"))
 # The indicator ``above:0.05``: the score is above the cut that 5 % of all negatives are above.
 ABOVE = "above:"
 # Values of a query's ranking, without a parameter.

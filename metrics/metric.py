@@ -201,7 +201,7 @@ class Needs:
     @property
     def scores(self) -> bool:
         """Whether the scores themselves are measured, not only the classes they predict."""
-        of_values = bool(OF_PROBABILITIES & set(self.values))
+        of_values = bool(OF_PROBABILITIES & self._kinds)
         return self.ranked or self._has_indicator(ABOVE) or of_values
 
     @property
@@ -308,6 +308,7 @@ class Metric(ABC):
     compares_models : whether it can be compared between two models
     incomparable : why not, where it cannot
     takes_weights : whether examples may have weights
+    resampled : whether a bootstrap, as of groups, tests it
     counted : which examples are in its denominator, in plain words; None for all
     indivisible : for a metric without a `target`: why it is not an average over examples
     undefined : why it has no value where it has none
@@ -355,6 +356,7 @@ class Metric(ABC):
     compares_models: bool = True
     incomparable: str = "is the same for every model"
     takes_weights: bool = True
+    resampled: bool = True
     counted: str | None = None
     indivisible: str | None = None
     undefined: str = "no example is in its denominator"

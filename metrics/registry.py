@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
 from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.metrics.kinds import ABOVE, TOP, Comparison
+from slicebeam.metrics.measures import calibration_error
+from slicebeam.metrics.measures.calibration_error import CalibrationError
 from slicebeam.metrics.measures.count_metrics import Share, fbeta
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.ranking import AreaUnderCurve
@@ -41,6 +43,11 @@ _NUMBERED: dict[str, _Numbered] = {
         lambda share: 0 < share < 1,
         "the quantile must be between 0 and 1, such as pinball:0.9",
     ),
+    "calibration_error": (
+        CalibrationError,
+        lambda bins: 5 <= bins <= calibration_error.MOST_BINS and bins.is_integer(),
+        "the number of bins must be a whole number from 5 to 50, such as calibration_error:10",
+    ),
     "ndcg": _at_k("ndcg", "NDCG"),
     "map": _at_k("map", "Mean average precision"),
     "precision_at": _at_k("precision_at", "Precision"),
@@ -68,7 +75,7 @@ _NUMBERED: dict[str, _Numbered] = {
     ),
 }
 _FORMS = ("mean:COLUMN", "fbeta:BETA", "pinball:QUANTILE", "top_k_accuracy:K", "recall_at_fpr:RATE",
-          "ndcg:K", "map:K", "precision_at:K")  # fmt: skip
+          "calibration_error:BINS", "ndcg:K", "map:K", "precision_at:K")  # fmt: skip
 
 
 @cache
@@ -157,15 +164,16 @@ def statistic_space(
     """Return the statistics that serve all of these metrics."""
     needs = needs_of(names)
     terms: list[Term] = []
+    total: list[Term] = []
     for value in needs.values:
-        terms += Mean.terms(value, comparison, weighted=weighted)
+        if value.startswith(calibration_error.PREFIX):
+            terms += CalibrationError.terms(value)
+            total += CalibrationError.total_terms(value)
+        else:
+            terms += Mean.terms(value, comparison, weighted=weighted)
+            total += Mean.total_terms(value, comparison, weighted=weighted)
     if needs.ranked:
         terms += AreaUnderCurve.terms(comparison)
-    total = [
-        term
-        for value in needs.values
-        for term in Mean.total_terms(value, comparison, weighted=weighted)
-    ]
     return StatisticSpace(
         needs.indicators,
         comparison,

@@ -58,6 +58,7 @@ class Term(NamedTuple):
     source: Source
     power: int  # of the value
     weight_power: int = 0  # of the example's weight, 0 where there are none
+    bin: int | None = None  # of the score that examples are in, None for all
 
 
 class Range(NamedTuple):
@@ -312,11 +313,11 @@ class StatisticSpace:
         self, ranges: Mapping[tuple[str, bool], Range], heaviest: float, rows: int
     ) -> StatisticSpace:
         """Return the space with shifts, and scales that hold for all values within the ranges."""
-        shifts = {}
+        shifts, binned = {}, {term.value for term in self.terms if term.bin is not None}
         for name in {name for name, _ in ranges}:
             spans = [span for (value, _), span in ranges.items() if value == name]
             low, high = min(r.low for r in spans), max(r.high for r in spans)
-            is_narrow = high - low < _NARROW * max(abs(low), abs(high))
+            is_narrow = high - low < _NARROW * max(abs(low), abs(high)) and name not in binned
             shifts[name] = (low + high) / 2 if is_narrow else 0.0
         above = {name for (name, old), span in ranges.items() if not old and span.low >= 0}
         known = tuple(sorted(shifts.items())), tuple(sorted(above))

@@ -42,8 +42,10 @@ UNDEFINED_SHARE = 0.05
 _EQUAL = 1e-9
 
 
-def check_comparison(name: str, comparison: Comparison, *, weighted: bool = False) -> None:
-    """Refuse to compare two models, or to weigh examples, by a metric that cannot: OptionError."""
+def check_comparison(
+    name: str, comparison: Comparison, *, weighted: bool = False, resampled: bool = False
+) -> None:
+    """Refuse to compare two models, weigh or resample examples by a metric that cannot: OptionError."""
     own = metric(name)
     if comparison == "baseline" and own.needs.two_models:
         raise OptionError(
@@ -56,6 +58,11 @@ def check_comparison(name: str, comparison: Comparison, *, weighted: bool = Fals
         )
     if weighted and not own.takes_weights:
         raise OptionError(f"--metric {name} takes no weights; leave out --weight, or the metric")
+    if resampled and not own.resampled:
+        raise OptionError(
+            f"--metric {name} is larger by chance in small slices, and a bootstrap (--group, --test) does not "
+            "allow for that; use --test auto without --group, or leave it out"
+        )
 
 
 def needs_rows(test: Test, name: str, space: StatisticSpace) -> bool:

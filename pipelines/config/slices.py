@@ -173,7 +173,12 @@ class RunConfig(MetricsConfig):
         from slicebeam.metrics.testing.slice_test import check_comparison
 
         for name in self.metric:
-            check_comparison(name, self.comparison, weighted=self.weight is not None)
+            check_comparison(
+                name,
+                self.comparison,
+                weighted=self.weight is not None,
+                resampled=self.group is not None or self.test != "auto",
+            )
         if self.group and self.example_id and not self.names_examples:
             raise OptionError(
                 "--example-id has no effect with --group, whose examples are resampled together"

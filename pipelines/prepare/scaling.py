@@ -13,6 +13,7 @@ from slicebeam.metrics.counting.counting import Tables
 from slicebeam.metrics.counting.statistic_space import BUCKETS, Deviations, Range, Term
 from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.metrics.kinds import ABOVE
+from slicebeam.metrics.measures.calibration_error import PREFIX, part_edges
 from slicebeam.metrics.measures.mean import LABEL
 from slicebeam.metrics.measures.r_squared import of_error
 from slicebeam.metrics.registry import averaged_column
@@ -200,24 +201,21 @@ def _with_deviations(
         low, high = (end - space.shift("r2") - centres["r2"] for end in ranges["r2", False])
         low, high = low - slope * farthest**2, high + slope * of_label
         edges["r2"] = bin_edges(low, high, spreads["r2"][1] ** 0.5)
+    binned = {name for name in centres if name.startswith(PREFIX)}
+    edges |= {name: part_edges(name, centres[name]) for name in binned}
     centres.pop(LABEL, None)
     if not centres:
         return scaling
     unit = ldexp(1.0, rows.bit_length() - _BINNED_BITS)
     found = over("deviations", partial(_binned, space, centres, edges, unit, unexplained))
-    of = tuple(
-        (
-            name,
-            Deviations(
-                centre,
-                population(
-                    np.sum([one[name] for one in found], axis=0).reshape(3, BINS), edges[name], unit
-                ),
-            ),
-        )
-        for name, centre in centres.items()
-    )
-    return replace(scaling, space=replace(space, deviations=of))
+    of = []
+    for name, centre in centres.items():
+        own = np.sum([one[name] for one in found], axis=0).reshape(3, BINS)
+        if name in binned:
+            # One point a part, so that none is in another bin.
+            own[2] = 0
+        of.append((name, Deviations(centre, population(own, edges[name], unit))))
+    return replace(scaling, space=replace(space, deviations=tuple(of)))
 
 
 def _binned(

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.kinds import OF_PROBABILITIES
+from slicebeam.metrics.measures.calibration_error import PREFIX
 from slicebeam.metrics.measures.mean import LABEL, number_loss
 from slicebeam.metrics.metric import Needs
 from slicebeam.metrics.registry import averaged_column, metric
@@ -251,7 +252,8 @@ class _Extraction:
 
     def _add_losses(self, column: ChunkColumn) -> None:
         """Add the losses of scores as probabilities, clipped as scikit-learn's ``log_loss`` does."""
-        wanted = OF_PROBABILITIES & set(self.outcome.needs.values)
+        named = self.outcome.needs.values
+        wanted = [value for value in named if value.partition(":")[0] in OF_PROBABILITIES]
         positive = self.found.indicators.get(("positive", False))
         if not wanted or positive is None:
             return
@@ -260,6 +262,9 @@ class _Extraction:
         _require_probabilities(score, column, f"{taker} probabilities, 0 to 1; convert it")
         if "calibration_in_the_large" in wanted:
             values["calibration_in_the_large", self.old] = positive - score
+        for value in wanted:
+            if value.startswith(PREFIX):
+                values[value, self.old] = score - positive
         if "brier" in wanted:
             values["brier", self.old] = (score - positive) ** 2
         if "log_loss" in wanted:

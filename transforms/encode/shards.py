@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, Ragged, RowBlock
 from slicebeam.metrics.counting.statistic_space import BUCKETS, GAINS, StatisticSpace, fixed_point
+from slicebeam.metrics.measures.calibration_error import bin_of, number_of_bins
 from slicebeam.metrics.randomness import occurrence_ids, splitmix64
 from slicebeam.transforms.storage.storage import storage_path
 from slicebeam.transforms.storage.work_files import (
@@ -256,6 +257,7 @@ class _Measured:
     def __init__(self, batch: pa.RecordBatch, scaling: Scaling, cells: IntArray) -> None:
         self.batch, self.scaling, self.space = batch, scaling, scaling.space
         self.rows = batch.num_rows
+        self.bins: dict[str, IntArray] = {}
         self.weight = (
             self.space.in_weight_units(self._column(WEIGHT))
             if self.space.weighted
@@ -293,9 +295,17 @@ class _Measured:
 
     def _power(self, term: Term) -> FloatArray:
         power: FloatArray = self._value(term) ** term.power
+        if term.bin is not None:
+            power = np.where(self._bins(term.value) == term.bin, power, 0.0)
         if term.weight_power:
             power = power * self.weight**term.weight_power
         return power
+
+    def _bins(self, value: str) -> IntArray:
+        if value not in self.bins:
+            residuals = self._column(value_column(value, old=False))
+            self.bins[value] = bin_of(residuals, number_of_bins(value))
+        return self.bins[value]
 
     def _value(self, term: Term) -> FloatArray:
         if term.source in GAINS:

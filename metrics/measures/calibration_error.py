@@ -1,0 +1,182 @@
+"""Expected calibration error of a binary score, against random subsets of all examples.
+
+With equal bins of the score, ECE = Σ_b (n_b/n)·|mean score − share positive| = (1/n)·Σ_b |S_b|, S_b the sum of the
+residuals score − label in bin b (Naeini, Cooper and Hauskrecht 2015). It is above 0 by chance where a model is calibrated,
+the more the smaller the slice, so it is held against its law among random subsets of the slice's size.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+import numpy as np
+from scipy.special import ndtr
+
+from slicebeam.metrics.counting.statistic_space import Term
+from slicebeam.metrics.metric import Metric, Needs, Slices, ratio
+from slicebeam.metrics.significance import permutation
+from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
+from slicebeam.metrics.significance.random_subset import BINS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.arrays import FloatArray, IntArray
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.metrics.kinds import Tail
+    from slicebeam.metrics.metric import Ends
+
+PREFIX = "calibration_error:"
+# The law of all examples has a point for each of at most `BINS` parts of the bins of either label.
+MOST_BINS = 50
+# Of so many the .99 quantile's level is known to a tenth.
+_DRAWS = 10_000
+# A score minus 1 loses some digits: a score that is nearer to the edge of two bins is on it.
+_ON_EDGE = 1e-10
+
+
+def bin_of(residuals: FloatArray, bins: int) -> IntArray:
+    """Return the bin [rows] of examples, from their score minus label; a bin includes its upper edge."""
+    scores = residuals + (residuals <= 0)
+    at = np.ceil((scores - _ON_EDGE) * bins).astype(np.int64) - 1
+    return np.clip(at, 0, bins - 1)
+
+
+def part_edges(value: str, centre: float) -> FloatArray:
+    """Return the edges [BINS + 1] of parts of the bins of either label, of residuals about a centre."""
+    cells = 2 * number_of_bins(value)
+    parts = np.linspace(-1.0, 1.0, BINS // cells * cells + 1) + _ON_EDGE
+    return np.pad(parts, (0, BINS + 1 - parts.size), mode="edge") - centre
+
+
+def number_of_bins(value: str) -> int:
+    """Return the bins of ``calibration_error:10``."""
+    return int(value.removeprefix(PREFIX))
+
+
+class _Law(NamedTuple):
+    """All examples by bin and label [2 * bins]: their number, mean residual and its variance."""
+
+    counts: IntArray
+    mean: FloatArray
+    variance: FloatArray
+
+    @classmethod
+    def of(cls, residuals: FloatArray, counts: FloatArray, bins: int) -> _Law:
+        cell = 2 * bin_of(residuals, bins) + (residuals <= 0)
+
+        def mean(values: FloatArray) -> FloatArray:
+            return ratio(np.bincount(cell, counts * values, 2 * bins), examples, otherwise=0.0)
+
+        examples = np.bincount(cell, counts, 2 * bins)
+        centre = mean(residuals)
+        return cls(
+            np.rint(examples).astype(np.int64), centre, mean((residuals - centre[cell]) ** 2)
+        )
+
+    def error(self, cells: IntArray) -> FloatArray:
+        """Return the ECE [draws] of so many examples of each cell [draws, cells], scores in a cell normal."""
+        n = cells.sum(axis=1)
+        left = 1.0 - ratio(cells, self.counts, otherwise=1.0)
+        total, variance = (
+            (cells * of).reshape(len(cells), -1, 2).sum(axis=2)
+            for of in (self.mean, left * self.variance)
+        )
+        normal = np.random.Generator(np.random.Philox(key=int(n[0]))).normal(size=total.shape)
+        return np.asarray(np.abs(total + np.sqrt(variance) * normal).sum(axis=1) / n)
+
+
+class CalibrationError(Metric):
+    """ECE = Σ_b |Σ(score − label)|/n, over equal bins b of the score."""
+
+    higher_is_better = False
+    range = (0.0, 1.0)
+    kind: Literal["pointwise", "aggregate"] = "aggregate"
+    compares_models = False
+    incomparable = "has no test of two models"
+    takes_weights = False
+    resampled = False
+    indivisible = "it adds absolute values of bins, so no example has a share of its own in it"
+
+    def __init__(self, bins: float) -> None:
+        self.bins = int(bins)
+        self.name, self.title = f"{PREFIX}{self.bins}", f"Calibration error ({self.bins} bins)"
+        self.needs = Needs(values=(self.name,))
+
+    @staticmethod
+    def terms(value: str) -> tuple[Term, ...]:
+        """Return the sums of residuals, and of their squares, by bin."""
+        bins = range(number_of_bins(value))
+        return tuple(Term(value, "new", power, 0, at) for power in (1, 2) for at in bins)
+
+    @staticmethod
+    def total_terms(value: str) -> tuple[Term, ...]:
+        """Return the sums over all bins."""
+        return Term(value, "new", 1), Term(value, "new", 2)
+
+    def _sums(self, slices: Slices, power: int = 1) -> FloatArray:
+        """Return the summed residuals [slices, bins]."""
+        terms = (Term(self.name, "new", power, 0, at) for at in range(self.bins))
+        return np.stack([slices.space.term(slices.sums, term) for term in terms], axis=-1)
+
+    def value(self, slices: Slices) -> FloatArray:
+        """See `Metric.value`."""
+        return ratio(np.abs(self._sums(slices)).sum(axis=-1), slices.sizes)
+
+    def _law(self, space: StatisticSpace) -> _Law | None:
+        deviations = space.deviations_of(self.name)
+        if deviations is None:
+            return None
+        points, counts = np.array(deviations.population[:2])
+        return _Law.of(points + deviations.centre, counts, self.bins)
+
+    def untestable(self, slices: Slices) -> NDArray[np.int8]:
+        """See `Metric.untestable`."""
+        reasons = super().untestable(slices)
+        if slices.space.deviations_of(self.name) is None:
+            reasons[reasons == 0] = Reason.CONSTANT
+        return reasons
+
+    def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+        """Test by draws of as many of all examples, by bin and label."""
+        law, p, some = self._law(slices.space), np.ones(len(slices)), np.flatnonzero(reasons == 0)
+        if law is not None and some.size:
+            ready = slices.rows(some)
+            p[some], reasons[some], _ = permutation.permutation_p_value(
+                law.error, ready.sizes[:, None], law.counts, self.value(ready), tail, _DRAWS
+            )
+        return Tested.by(Method.CELL_PERMUTATION, p, reasons)
+
+    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+        """Refuse: two models are not compared."""
+        raise NotImplementedError
+
+    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+        """Return no interval: that of a biased value does not cover."""
+        return np.full(len(slices), np.nan), np.full(len(slices), np.nan)
+
+    delta_interval = value_interval
+
+    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+        """Return the normal tail of Σ|S_b|, S_b normal with the mean and variance of random parts of the parent."""
+        N, share = parents.sizes[:, None], ratio(slices.sizes, parents.sizes)[:, None]
+        total, squares = self._sums(parents), self._sums(parents, 2)
+        mean = np.abs(share * total)
+        variance = share * (1.0 - share) * np.maximum(squares - total**2 / N, 0.0)
+        sd = np.sqrt(variance)
+        z = ratio(mean, sd, otherwise=np.inf)
+        # Moments of a folded normal law (Leone, Nelson and Nottingham 1961).
+        folded = sd * np.sqrt(2.0 / np.pi) * np.exp(-(z**2) / 2.0) + mean * (1.0 - 2.0 * ndtr(-z))
+        spread = np.sqrt((mean**2 + variance - folded**2).sum(axis=1))
+        ahead = np.abs(self._sums(slices)).sum(axis=1) - folded.sum(axis=1)
+        score = ratio(ahead, spread, otherwise=0.0)
+        p = select_tail(ndtr(-score), ndtr(score), self.tail("worse" if worse else "better"))
+        return np.where(spread > 0, p, 1.0)
+
+    def inputs(self, slices: Slices) -> dict[str, float]:
+        """Return the summed residuals by bin, too."""
+        named = super().inputs(slices)
+        for prefix, some in (("slice", slices), ("all", slices.total)):
+            sums = self._sums(some)[0].tolist()
+            named |= {f"{prefix} residuals of bin {at}": total for at, total in enumerate(sums, 1)}
+        return named
