@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.end_to_end import test_losses, test_search_adult, test_silent_input
-from tests.pipelines.discovery.test_discover_wrong_input import LOSSES, TABLE
+from tests.pipelines.discovery.test_discover_data import LOSSES, WITH_TEXT
 from tests.refusals import refusing
 from tests.running import refused
 from tests.shift_runs import made
@@ -200,7 +200,7 @@ SUBJECTS = {
     "losses": ("search", test_losses.examples, {"features": "sex"}),
     "two models": ("search", test_silent_input.examples, {}),
     "check": ("check", examples, {"label": "label", "prediction": "pred"}),
-    "discover": ("discover", lambda: TABLE, {"embedding": "z", "components": 3, **LOSSES}),
+    "discover": ("discover", lambda: WITH_TEXT, {"embedding": "z", "components": 3, **LOSSES}),
     "shift": ("shift", lambda: made(120), {"label": "label", "old_prediction": "old", "replay_prediction": "new", "budget": 60}),
 }  # fmt: skip
 # Name of a wrong use: its options, and how what the command says of them begins.
