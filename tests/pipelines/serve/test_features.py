@@ -27,10 +27,9 @@ from slicebeam.pipelines.serve import editing, labelling, protection
 from slicebeam.pipelines.serve.answers import HANDLERS
 from slicebeam.pipelines.serve.labelling import Labelling, _Label, _OfSession
 from slicebeam.pipelines.serve.served import OpenedData, ServedOutput, state_folder
-from slicebeam.transforms.encoders.lsa import LsaEncoder
 from tests import attribute_runs as runs
 from tests.conftest import ADULT
-from tests.discovered import topics
+from tests.discovered import embedded, topics
 from tests.oracles.predicates import mask
 from tests.pipelines.page.results import discovery_result, search, search_result
 from tests.pipelines.serve.asking import asks, document, served_page
@@ -477,14 +476,6 @@ def of_topics(discovered, tmp_path):
     return Path(shutil.copytree(discovered.folder, tmp_path / "out"))
 
 
-def embedded(discovered):
-    stored = [name for name in discovered.mixture if name.startswith("encoder/")]
-    arrays = {one.partition("/")[2]: discovered.mixture[one] for one in stored}
-    texts = pq.read_table(discovered.folder.parent / "data.parquet").column("text").to_pylist()
-    encoder = LsaEncoder.from_arrays(arrays)
-    return encoder.encode(texts).astype(float), encoder.encode(["the battery"])[0].astype(float)
-
-
 def new_slice(of_topics, answer):
     slices = {one["slice_id"]: one for one in document(of_topics, answer["file"])["slices"]}
     return slices[answer["slices"][0]]
@@ -492,7 +483,7 @@ def new_slice(of_topics, answer):
 
 def test_a_slice_of_words_has_the_examples_that_are_similar(discovered, of_topics):
     ask = asks(served_page(of_topics))
-    z, query = embedded(discovered)
+    z, query = embedded(discovered, "the battery")
     near = z @ query / np.linalg.norm(z, axis=1) / np.linalg.norm(query)
     one = new_slice(of_topics, ask("edits/define", revision=0, name="", text="the battery"))
     assert (one["name"], one["origin"]["method"]) == ("the battery", "text_filter")
@@ -508,7 +499,7 @@ def test_a_slice_of_marked_examples(discovered, of_topics):
     assert (only["definition"]["ids"], only["size"]["n"]) == ([40, 310, 1000], 3)
     marks = {"yes": [2, 5, 8, 11], "no": [0, 1, 3, 4]}
     like = new_slice(of_topics, ask("edits/define", revision=1, name="like these", **marks))
-    z, _ = embedded(discovered)
+    z, _ = embedded(discovered, "the battery")
     wanted = [True] * 4 + [False] * 4
     model = LogisticRegression(C=1.0, class_weight="balanced", max_iter=1000)
     model.fit(z[marks["yes"] + marks["no"]], wanted)
