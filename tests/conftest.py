@@ -2,7 +2,6 @@
 
 import gc
 import os
-import re
 import runpy
 import signal
 import sys
@@ -37,12 +36,6 @@ STORES = [
     pytest.param("fake_gcs_server", marks=pytest.mark.engine),
     pytest.param("minio", marks=pytest.mark.engine),
 ]
-# What the text of a module has that has tests of a mark, so that the others need not be imported.
-_TEXTS_OF_MARKS = {
-    "browser": re.compile(r"mark\.browser"),
-    "engine": re.compile(r"mark\.engine|\b(bucket|proxy)\b"),
-    "tfma": re.compile(r"mark\.tfma"),
-}
 # Reasons to skip a test that a run of everything accepts: PyTorch takes 6 GB, and the shared data
 # does not lie in the checkout.
 _ACCEPTED = ("needs the extra [text]", "the extra [text] is installed", "needs the shared data")
@@ -61,30 +54,6 @@ def pytest_addoption(parser):
         action="store_true",
         help="A test that is skipped fails, so that what did not run has not passed.",
     )
-
-
-def pytest_ignore_collect(collection_path, config):
-    """Pass over a module that has no test of the mark that is asked for."""
-    text = _TEXTS_OF_MARKS.get(config.option.markexpr)
-    if text is None or not collection_path.match("test_*.py"):
-        return None
-    return True if text.search(collection_path.read_text("utf-8")) is None else None
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config, items):
-    """Refuse a test of a mark that its module's text does not show where everything has to run."""
-    if not config.getoption("--everything-runs"):
-        return
-    texts = {path: path.read_text("utf-8") for path in {one.path for one in items}}
-    hidden = [
-        one.nodeid
-        for one in items
-        for mark, text in _TEXTS_OF_MARKS.items()
-        if one.get_closest_marker(mark) and not text.search(texts[one.path])
-    ]
-    if hidden:
-        raise pytest.UsageError(f"not run by their marks: {hidden}")
 
 
 def pytest_collection_finish():
