@@ -4,6 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from slicebeam.transforms.encoders.lsa import LsaEncoder
 from tests.discover_runs import discover
 
 # Columns of `planted_table`, as the command takes them.
@@ -61,3 +62,11 @@ def topics(folder, **options):
     roles = {"label": "label", "prediction": "new", "example_id": "id", "text": "text"}
     given = {"data": (str(folder / "data.parquet"),), "components": (3,), "min_slice_size": 10}
     return discover(folder / "out", **given, **roles, **options)
+
+
+def embedded(found, text):
+    """Embed the texts of `topics` and another one with the stored arrays: float64 [n, D] and [D]."""
+    stored = [name for name in found.mixture if name.startswith("encoder/")]
+    encoder = LsaEncoder.from_arrays({one.partition("/")[2]: found.mixture[one] for one in stored})
+    texts = pq.read_table(found.folder.parent / "data.parquet").column("text").to_pylist()
+    return encoder.encode(texts).astype(float), encoder.encode([text])[0].astype(float)

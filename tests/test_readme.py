@@ -159,7 +159,7 @@ def test_python_works_as_pasted(tmp_path, monkeypatch, capsys):
 
 def test_no_python_is_left_unread():
     pages = {one.page for one in blocks("python")}
-    # What docs/develop.md shows is tried in tests/pipelines/test_develop_page.py, and what needs
+    # What docs/develop.md shows is tried in tests/pipelines/test_options.py, and what needs
     # TFMA in tests/transforms/tfma/test_extractor.py; the metric in tests/metrics/test_user_metrics.py,
     # and the table of CheckList in tests/pipelines/adaptive/test_adapt_run.py.
     elsewhere = {"docs/develop.md", "docs/how-to/own-metric.md", "docs/how-to/tfma.md"}

@@ -67,7 +67,7 @@ def test_every_promise_is_held_by_tests():
 
 def test_every_test_of_strangers_input_is_a_promise():
     named = {one for _, tests in promises(PAGE.read_text("utf-8")).values() for one in tests}
-    for file in ("test_confirmation_of_commands.py", "test_hostile_endpoint.py"):
+    for file in ("test_confirmation.py", "test_hostile_endpoint.py"):
         assert {(file, name) for name in names_in(file) if name.startswith("test_")} <= named
 
 

@@ -1,19 +1,33 @@
-"""Searches whose data, work folder and output are in object storage, undisturbed and disturbed."""
+"""Searches in object storage, undisturbed and disturbed; the examples of scheduled runs, and what starts them."""
 
+import ast
 import json
 import os
 import pickle
+import re
+import runpy
+import shlex
+import signal
+import time
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
 import pytest
+import yaml
 from sklearn.compose import make_column_transformer
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
+from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands import steps
+from slicebeam.pipelines.commands.run_file import read_run
 from tests.conftest import google_first, own_stores, s3_first, slow
 from tests.gcs_server import FORBIDDEN
+from tests.pipelines.search.test_since import DAYS, oracle
 from tests.running import names_of, read, refused, search
 from tests.storage_faults import Fault
 from tests.tfrecord_files import example, frame
@@ -242,3 +256,293 @@ def test_what_is_deleted_during_a_run_is_named(
     assert f"{bucket.uri}/{prefix}" in message
     assert "Traceback" not in message
     assert bucket.keys("out/changelist.json") + bucket.keys("out/slices.parquet") == []
+
+
+FOLDER = Path(__file__).parents[2] / "examples" / "scheduled"
+PLANTED = "occupation = Sales & relationship = Husband"
+
+
+@pytest.fixture(scope="module")
+def nights(days, tmp_path_factory):
+    results = tmp_path_factory.mktemp("results")
+    codes = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("DATA", str(days))
+        patched.setenv("RESULTS", str(results))
+        codes = [run(["run", f"{FOLDER}/nightly.yaml", "--date", date, "--quiet"]) for date in DAYS]
+    return codes, [read(results / date) for date in DAYS]
+
+
+def test_the_planted_regression_is_found_in_its_night(nights):
+    codes, found = nights
+    assert codes == [0, 1, 0]
+    degraded = [one.document["testing"]["degraded"] for one in found]
+    assert degraded[0] == degraded[2] == 0
+    worst = found[1].document["slices"][0]
+    assert (worst["name"], worst["changes"][0]["direction"]) == (PLANTED, "degraded")
+    (finding,) = found[1].document["findings"]
+    assert finding["slice_id"] == worst["slice_id"]
+    assert "since" not in found[0].document
+    second, third = (one.document["since"] for one in found[1:])
+    assert second["changelist_id"] == found[0].document["changelist_id"]
+    assert third["changelist_id"] == found[1].document["changelist_id"]
+    assert (second["slices"][0]["name"], second["slices"][0]["status"]) == (PLANTED, "new")
+    assert (second["new"], second["gone"], second["better"]) == (6, 0, 0)
+    assert (third["new"], third["gone"], third["worse"]) == (0, 6, 0)
+    assert {one["status"] for one in third["slices"] if one["name"] == PLANTED} == {"gone"}
+    assert third["better"] == (oracle(found[2].table, found[1].table)["q"] <= 0.05).sum()
+
+
+def test_the_days_are_the_examples_of_the_package(days, adult):
+    tables = [pq.read_table(days / f"date={date}" / "eval.parquet").to_pandas() for date in DAYS]
+    assert sum(map(len, tables)) == len(adult)
+    right = [(table["income"] == table["prediction"]).mean() for table in tables]
+    assert right[1] < 0.85 < min(right[0], right[2])
+    assert len(tables[1].query("occupation == 'Sales' and relationship == 'Husband'")) == 280
+
+
+@pytest.mark.slow
+def test_checks_of_the_watched_slices(days, tmp_path, monkeypatch):
+    monkeypatch.setenv("DATA", str(days))
+    monkeypatch.setenv("RESULTS", str(tmp_path))
+    file = str(FOLDER / "check.yaml")
+    assert [run(["run", file, "--date", date, "--quiet"]) for date in DAYS] == [0, 1, 0]
+    second = read(tmp_path / DAYS[1]).document
+    assert second["slices"][0]["name"] == "husbands in sales"
+    assert [one["status"] for one in second["since"]["slices"]].count("new") == 1
+
+
+@pytest.mark.parametrize("bucket", ["gcs_server", slow("moto")], indirect=True)
+@pytest.mark.slow
+def test_everything_may_be_in_a_bucket(bucket, days, tmp_path, monkeypatch):
+    """The data, the file that is run, the slices, the earlier run and the result."""
+    for date in DAYS[:2]:
+        file = days / f"date={date}" / "eval.parquet"
+        bucket.upload(file, f"days/date={date}/eval.parquet")
+    for name in ("check.yaml", "watched.yaml"):
+        uri = bucket.upload(FOLDER / name, f"config/{name}")
+    monkeypatch.setenv("DATA", f"{bucket.uri}/days")
+    monkeypatch.setenv("RESULTS", f"{bucket.uri}/results")
+    file = uri.replace("watched", "check")
+    assert [run(["run", file, "--date", date, "--quiet"]) for date in DAYS[:2]] == [0, 1]
+    found = json.loads(bucket.read(f"results/{DAYS[1]}/changelist.json"))
+    assert found["check"]["uri"] == f"{bucket.uri}/config/watched.yaml"
+    assert (found["since"]["read_from"], found["since"]["new"]) == ("slices.parquet", 1)
+    # A document in a bucket repeats its run.
+    repeated = f"{bucket.uri}/results/{DAYS[1]}/changelist.json"
+    assert run(["run", repeated, "--quiet", "--output", str(tmp_path / "again")]) == 0
+    again = bucket.read(f"results/{DAYS[1]}/slices.parquet")
+    assert read(tmp_path / "again").slices_bytes == again
+
+
+def parsed(command, environment):
+    """Parse a command line of ``slicebeam run`` with the program's own parser."""
+    words = shlex.split(command)
+    assert words[:2] == ["slicebeam", "run"]
+    # The file is where its user put it; here it is beside the one that starts it.
+    words = [str(FOLDER / Path(word).name) if word.endswith(".yaml") else word for word in words]
+    seen = {}
+
+    def launched(command, options, run_options, invocation):
+        seen.update(command=command, options=options, run_options=run_options)
+        return 0
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("slicebeam.pipelines.commands.run_file.launch", launched)
+        for name, value in environment.items():
+            patched.setenv(name, value)
+        assert run(words[1:]) == 0
+    return seen
+
+
+def test_the_command_of_the_airflow_dag():
+    tree = ast.parse((FOLDER / "airflow_dag.py").read_text("utf-8"))
+    compile(tree, "airflow_dag.py", "exec")
+    values = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    }
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    (operator,) = [one for one in calls if getattr(one.func, "id", "") == "BashOperator"]
+    arguments = {keyword.arg: keyword.value for keyword in operator.keywords}
+    assert isinstance(arguments["bash_command"], ast.Name)
+    command = values[arguments["bash_command"].id].replace("{{ ds }}", "2026-11-19")
+    seen = parsed(command, ast.literal_eval(arguments["env"]))
+    assert (seen["command"], seen["run_options"].log_format) == ("search", "json")
+    assert seen["options"]["data"] == ("gs://example-evaluation/eval/date=2026-11-19/*.parquet",)
+    assert seen["options"]["since_if_exists"].endswith("/results/2026-11-18/changelist.json")
+
+
+def test_the_command_of_the_crontab():
+    lines = (FOLDER / "crontab").read_text("utf-8").splitlines()
+    environment = dict(re.findall(r"^([A-Z_]+)=(.+)$", "\n".join(lines), re.MULTILINE))
+    (line,) = [one for one in lines if one and one[0].isdigit()]
+    minute, hour, *_, command = line.split(maxsplit=5)
+    assert (minute, hour) == ("15", "5")
+    # A bare % would end the command.
+    assert "%" not in command.replace(r"\%", "")
+    command = command.replace(r"\%", "%").partition(" || ")[0]
+    seen = parsed(command.replace('"$(date -u -d yesterday +%F)"', "2026-11-19"), environment)
+    assert seen["options"]["output"] == f"{environment['RESULTS']}/2026-11-19"
+    assert (seen["run_options"].quiet, seen["run_options"].fail_on) == (True, "worse")
+
+
+def test_the_commands_of_the_workflow():
+    workflow = yaml.safe_load((FOLDER / "github_actions.yaml").read_text("utf-8"))
+    steps = workflow["jobs"]["slices"]["steps"]
+    (command,) = [step["run"] for step in steps if "slicebeam run" in step.get("run", "")]
+    assert "$(date -u -d yesterday +%F)" in command
+    command = command.replace("$(date -u -d yesterday +%F)", "2026-11-19")
+    assert parsed(command, {"DATA": "days", "RESULTS": "results"})["command"] == "check"
+    (kept,) = [step for step in steps if "upload-artifact" in step.get("uses", "")]
+    assert kept["if"] == "always()"
+
+
+def test_the_page_of_the_examples_names_every_file():
+    page = (FOLDER / "README.md").read_text("utf-8")
+    files = {path.name for path in FOLDER.iterdir() if path.is_file()} - {"README.md"}
+    assert [name for name in files if name not in page] == []
+    dates = re.findall(r"nightly.yaml --date (\S+)\s+# exit code (\d)", page)
+    assert dates == [(DAYS[0], "0"), (DAYS[1], "1"), (DAYS[2], "0")]
+    assert json.dumps(DAYS) == json.dumps([date for date, _ in dates])
+
+
+def test_the_night_on_which_the_model_fell_everywhere(tmp_path, monkeypatch, capsys):
+    """The terminal shows what the page says of it."""
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path(str(FOLDER / "make_falls.py"))["main"]("falls")
+    nights = [f"--data=falls/everywhere/2026-11-{day}.parquet" for day in (18, 19)]
+    flags = ["--label=label", "--prediction=prediction", "--fail-on=worse"]
+    assert run(["search", nights[0], "--output=falls/first", *flags, "--quiet"]) == 0
+    capsys.readouterr()
+    since = "--since=falls/first/changelist.json"
+    assert run(["search", nights[1], "--output=falls/second", since, *flags]) == 1
+    shown = {line.strip() for line in capsys.readouterr().out.splitlines()}
+    page = (FOLDER.parents[1] / "docs" / "how-to" / "scheduled.md").read_text("utf-8")
+    picture = re.search(r"the terminal shows:\n\n```text\n(.*?)```", page, re.DOTALL)
+    lines = picture[1].strip().splitlines()
+    assert len(lines) == 2
+    assert set(lines) <= shown
+    assert read(tmp_path / "falls" / "second").document["testing"]["degraded"] == 0
+
+
+STEPS = FOLDER / "steps.yaml"
+
+
+@pytest.fixture
+def placed(days, tmp_path, monkeypatch):
+    monkeypatch.setenv("DATA", str(days))
+    monkeypatch.setenv("RESULTS", str(tmp_path))
+    return tmp_path
+
+
+def read_shift(placed):
+    return json.loads((placed / DAYS[1] / "shift" / "changelist.json").read_text())["shift"]
+
+
+def statuses(capsys):
+    shown = json.loads(capsys.readouterr().out)
+    return shown, [one["status"] for one in shown["steps"]]
+
+
+@pytest.mark.slow
+def test_the_night_with_findings(placed, days, capsys):
+    arguments = ["run", str(STEPS), "--date", DAYS[1], "--json"]
+    assert run(arguments) == 1
+    shown, ended = statuses(capsys)
+    assert ended == ["failed", "passed", "passed", "failed"]
+    assert (shown["exit_code"], shown["steps"][1]["result"]["examples"]) == (1, 280)
+    document = read(placed / DAYS[1] / "discover").document
+    frame = pd.read_parquet(days / f"date={DAYS[1]}" / "eval.parquet")
+    husbands = (frame["occupation"] == "Sales") & (frame["relationship"] == "Husband")
+    within = document["dataset"]["within"]
+    assert (within["n"], within["of"]) == (husbands.sum(), len(frame))
+    shift = read_shift(placed)
+    cells = [pd.crosstab(frame["income"], frame[name]) for name in ("prediction", "prediction_old")]
+    change = ((cells[0] - cells[1]) / len(frame)).to_numpy()
+    assert shift["cost"]["calls"] == 600
+    assert (np.array(shift["shift_lo"])[:, :2] <= change).all()
+    assert (change <= np.array(shift["shift_hi"])[:, :2]).all()
+    names = ["search", "discover", "shift", "check"]
+    paths = [placed / DAYS[1] / name / "changelist.json" for name in names]
+    before = [path.stat().st_mtime_ns for path in paths]
+    assert run([*arguments, "--resume"]) == 1
+    assert [path.stat().st_mtime_ns for path in paths] == before
+
+
+@pytest.mark.slow
+def test_a_night_without_findings(placed, capsys):
+    assert run(["run", str(STEPS), "--date", DAYS[0], "--json"]) == 0
+    shown, ended = statuses(capsys)
+    assert ended == ["passed", "skipped", "passed", "passed"]
+    assert "no findings" in shown["steps"][1]["reason"]
+
+
+@pytest.mark.parametrize(("codes", "code", "ended"), [
+    ([1, 0, 0, 2], 2, ["failed", "passed", "passed", "failed"]),
+    ([0, InputError("bad"), 0, 0], 2, ["passed", "error", "not run", "not run"]),
+])  # fmt: skip
+def test_the_worst_exit_code(codes, code, ended, placed, capsys, monkeypatch):
+    left = iter(codes)
+
+    def launched(*_):
+        came = next(left)
+        if isinstance(came, Exception):
+            raise came
+        print("{}")
+        return came
+
+    monkeypatch.setattr(steps, "launch", launched)
+    assert run(["run", str(STEPS), "--date", DAYS[0], "--json"]) == code
+    shown, found = statuses(capsys)
+    assert (shown["exit_code"], found) == (code, ended)
+
+
+@pytest.mark.parametrize(("at", "more", "message"), [
+    (1, {"componets": 3}, "steps[1].componets: unknown key 'componets'; did you mean 'components'?"),
+    (1, {"components": 1}, "steps[1].components: --components 1 is not between 2"),
+    (3, {"command": "chek"}, "steps[3]: unknown command 'chek'; did you mean 'check'?"),
+    (3, {"fail_on": "worst"}, "steps[3].fail_on: --fail-on 'worst': only 'worse' is known"),
+    (2, {"resume": True}, "steps[2].resume: it holds for all steps; write it above 'steps'"),
+    (2, {"output": "${RESULTS}/{date}/search"}, "is the output of steps[0] too"),
+    (2, {"output": "${RESULTS}/./{date}/search/"}, "is the output of steps[0] too"),
+    (2, {"output": None}, "steps[2].output: "),
+    (2, {"output": "${RESULTS}/{dat}"}, "steps[2].output: {dat} is not a placeholder"),
+    (1, {"within_findings": "absent.json"}, "steps[1]: --within-findings absent.json: no such file"),
+    (2, {"repeat": 3}, "--plan and --repeat only print, and are not for a step of shift"),
+])  # fmt: skip
+def test_what_is_wrong_is_said_before_anything_runs(at, more, message, placed, capsys):
+    content = yaml.safe_load(STEPS.read_text())
+    content["steps"][3]["slices"] = str(STEPS.parent / "watched.yaml")
+    content["steps"][at] |= more
+    (placed / "run.yaml").write_text(yaml.safe_dump(content))
+    assert run(["run", str(placed / "run.yaml"), "--date", DAYS[0]]) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in placed.iterdir()] == ["run.yaml"]
+
+
+def test_what_is_common_holds_for_each_step(placed):
+    spec = read_run(str(STEPS), DAYS[0], {"DATA": "d", "RESULTS": "r"})
+    assert {one.options["data"] for one in spec.steps} == {(f"d/date={DAYS[0]}/*.parquet",)}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seen", ["search/changelist.json", "discover/_work/run.json", "shift"])
+def test_a_killed_run_continues(seen, commands, placed, capsys):
+    """Killed between the steps, or within one: what is finished is kept."""
+    search = placed / DAYS[1] / "search"
+    words = ["run", str(STEPS), "--date", DAYS[1], "--quiet"]
+    running = commands.start(words, environment=os.environ, folder=Path.cwd())
+    while running.runs() and (
+        not (placed / DAYS[1] / seen).exists() or (search / "_work").exists()
+    ):
+        time.sleep(0.005)
+    running.send(signal.SIGKILL)
+    assert running.ended().code == -signal.SIGKILL
+    before = (search / "changelist.json").stat().st_mtime_ns
+    assert run([*words, "--resume"]) == 1
+    assert (search / "changelist.json").stat().st_mtime_ns == before
+    assert read_shift(placed)["cost"]["calls"] == 600
+    assert read(placed / DAYS[1] / "discover").document["dataset"]["within"]["n"] == 280
+    capsys.readouterr()

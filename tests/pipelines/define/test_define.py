@@ -1,7 +1,10 @@
-"""``slicebeam define`` and ``slicebeam edit``: the commands, with stand-ins for what counts."""
+"""``slicebeam define`` and ``slicebeam edit``: what counts is a stand-in; edits at once, and a paid filter."""
 
 import json
+import multiprocessing
+import random
 import shutil
+import time
 
 import numpy as np
 import pandas as pd
@@ -15,12 +18,16 @@ from slicebeam.pipelines.changelist import revisions as rev
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.edit import annotate
 from slicebeam.pipelines.commands.flags import program
 from slicebeam.pipelines.commands.launch import Invocation
+from slicebeam.pipelines.config.edit import AnnotateConfig
 from slicebeam.pipelines.define.id_lists import id_list
+from slicebeam.pipelines.define.llm_filter import llm_filter
 from slicebeam.pipelines.define.predicates import column_types
 from slicebeam.pipelines.define.text_filter import default_threshold
 from tests import edited_documents as edited
+from tests.pipelines.serve.served_outputs import serving
 from tests.refusals import refuses
 
 FRAME = edited.examples()
@@ -32,15 +39,15 @@ def original(tmp_path_factory):
 
 
 @pytest.fixture
-def out(original, tmp_path):
+def measured(monkeypatch):
+    return edited.stand_in(monkeypatch, FRAME)
+
+
+@pytest.fixture
+def out(original, measured, tmp_path):
     shutil.copy(original, tmp_path / "changelist.json")
     edited.discovered(tmp_path / "changelist.json")
     return tmp_path
-
-
-@pytest.fixture(autouse=True)
-def measured(monkeypatch):
-    return edited.stand_in(monkeypatch, FRAME)
 
 
 def define(out, *arguments, name="new"):
@@ -350,3 +357,161 @@ def test_edits_and_their_log(out, capsys):
     capsys.readouterr()
     edit("log", out / "changelist.json")
     assert capsys.readouterr().out == "nothing was changed\n"
+
+
+PROMPT = 'Is it food? Yes or no.\n{"weather": no}\n{text} is'
+TEXTS = ["bread", "rain", "bread", None, "soup", "rain {text}", "???", "soup"]
+IDS = pa.array([f"n{at}" for at in range(len(TEXTS))])
+ANSWERS = {"bread": "Yes.", "rain": "no", "soup": " YES ", "rain {text}": "**No**"}
+ANSWERS |= {"???": "perhaps"}
+TEMPLATE = {"id": "{prompt}", "text": "{prompt}"}
+
+
+def filled(text):
+    return PROMPT.replace("{text}", text)
+
+
+def plan(paid_server, folder, **changes):
+    answers = {filled(text): answer for text, answer in ANSWERS.items()}
+    return paid_server.anew(folder, answers=answers, default="no", **changes)
+
+
+@pytest.fixture
+def api(quick_calls, paid_server, tmp_path):
+    return plan(paid_server, tmp_path / "api")
+
+
+def ask(folder, api, *, budget=5, **changes):
+    told = {"ids": IDS, "texts": pa.array(TEXTS), "prompt": PROMPT, **changes}
+    file = api.file(json=TEMPLATE) if "llm" not in told else told["llm"]
+    said = []
+    given = (told["prompt"], file, told["ids"], told["texts"], folder)
+    return *llm_filter(*given, budget, said.append), said
+
+
+def test_members_are_those_of_which_it_says_yes(api, tmp_path):
+    definition, notes, said = ask(tmp_path, api)
+    assert definition.ids == ("n0", "n2", "n4", "n7")
+    assert (definition.prompt, definition.model) == (PROMPT, api.file(json=TEMPLATE))
+    # Each different text is asked about once.
+    assert sorted(api.charged) == sorted(filled(text) for text in ANSWERS)
+    assert said == ["asking about 5 of 5 different texts"]
+    assert notes == (
+        "the model answers yes for 4 of 8 examples",
+        "of 1 it answers neither yes nor no; they are not in the slice",
+        "1 examples without text are not in the slice",
+    )
+    (ledger,) = tmp_path.glob("llm-filter-*")
+    assert ledger.is_dir()
+
+
+def test_nothing_is_paid_twice(api, tmp_path):
+    first = ask(tmp_path, api)[0]
+    definition, _, said = ask(tmp_path, api)
+    assert (definition, said) == (first, ["asking about 0 of 5 different texts"])
+    assert len(api.charged) == 5
+    more, ids = pa.array(["soup", "cake", "rain"]), pa.array([3, 1, 2])
+    definition, _, said = ask(tmp_path, api, texts=more, ids=ids, budget=6)
+    assert (said, definition.ids) == (["asking about 1 of 3 different texts"], (3,))
+    assert len(api.charged) == 6
+    other = {"prompt": "{text}?", "texts": pa.array(["soup"]), "ids": pa.array([1])}
+    refuses(InputError, "the model answers yes for no example", ask, tmp_path, api, **other)
+    assert (len(list(tmp_path.glob("llm-filter-*"))), len(api.charged)) == (2, 7)
+
+
+def test_budget_is_held_against_all_calls_before_any_is_made(api, tmp_path):
+    said = "5 more calls are needed, 0 are paid; give --budget 5"
+    refuses(InputError, said, ask, tmp_path, api, budget=4)
+    assert api.requests == []
+    ask(tmp_path, api, budget=5)
+    with pytest.raises(InputError, match="1 more calls are needed, 5 are paid; give --budget 6"):
+        ask(tmp_path, api, texts=pa.array(["cake"]), ids=pa.array([1]), budget=5)
+    refuses(InputError, "--budget 0: give at least 1", ask, tmp_path, api, budget=0)
+
+
+def test_lost_calls_that_count(api, paid_server, tmp_path):
+    api = plan(paid_server, tmp_path / "api", always={filled("soup"): "drop-after"})
+    file = api.file(json=TEMPLATE, lost_calls="count")
+    definition, notes, _ = ask(tmp_path, api, llm=file)
+    assert definition.ids == ("n0", "n2")
+    assert notes[-1].startswith("1 calls may have been charged but got no answer")
+    # Nor is it asked again, or taken out of the budget twice.
+    definition, _, said = ask(tmp_path, api, llm=file)
+    assert definition.ids == ("n0", "n2")
+    assert (said, len(api.charged)) == (["asking about 0 of 5 different texts"], 5)
+
+
+@pytest.mark.parametrize(("template", "reason"), [
+    ({"id": "1", "text": "{prompt} {topic}"}, "there is no column 'topic' here; write {prompt}"),
+    ({"id": "1", "text": "x"}, "it has no place for the prompt; write {prompt}"),
+])  # fmt: skip
+def test_wrong_files(api, tmp_path, template, reason):
+    refuses(InputError, reason, ask, tmp_path, api, llm=api.file(json=template))
+    assert api.requests == []
+
+
+def test_wrong_prompt_and_missing_file(api, tmp_path):
+    refuses(InputError, r"the prompt has no {text}", ask, tmp_path, api, prompt="Is it food?")
+    with pytest.raises(InputError, match=r"none\.yaml: no such file"):
+        ask(tmp_path, api, llm=str(tmp_path / "none.yaml"))
+
+
+WRITERS, EDITS = 4, 20
+
+
+def _write(folder, slice_id, words, acknowledged):
+    """Edit from the command line's function until killed or done; say which were acknowledged."""
+    with acknowledged.open("a", buffering=1) as stream:
+        for number in range(EDITS):
+            note = f"{words}-{number}"
+            config = AnnotateConfig(changelist=str(folder), slice=slice_id, note=note)
+            annotate(config, lambda _: None)
+            stream.write(f"{note}\n")
+
+
+def _edit_in_page(client, slice_id, note):
+    """Edit as the page does: it looks again where another edit came between."""
+    while True:
+        revision = client.get("/api/edits").json()["revision"]
+        sent = {"slice_id": slice_id, "note": note, "revision": revision}
+        answer = client.post("/api/edits/note", json=sent)
+        if answer.status_code == 200:
+            return
+        assert answer.status_code == 409, answer.text
+
+
+@pytest.mark.slow
+def test_no_acknowledged_edit_is_lost(tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / "changelist.json").write_bytes(edited.searched(tmp_path).read_bytes())
+    slice_id = json.loads((folder / "changelist.json").read_text())["slices"][0]["slice_id"]
+    draw, context = random.Random(50), multiprocessing.get_context("fork")
+    files = [tmp_path / f"acknowledged-{number}" for number in range(2 * WRITERS)]
+
+    def started(number):
+        args = (folder, slice_id, f"w{number}", files[number])
+        process = context.Process(target=_write, args=args)
+        process.start()
+        return process
+
+    in_page = []
+    with serving(folder) as served, served.client() as client:
+        writers = [started(number) for number in range(WRITERS)]
+        for number in range(EDITS):
+            _edit_in_page(client, slice_id, f"page-{number}")
+            in_page.append(f"page-{number}")
+            if number % 10 == 5:
+                time.sleep(draw.uniform(0, 0.1))
+                killed = draw.randrange(WRITERS)
+                if writers[killed].is_alive():
+                    writers[killed].kill()
+                    writers.append(started(len(writers)))
+        for writer in writers:
+            writer.join(60)
+    told = [line for path in files if path.exists() for line in path.read_text().split()]
+    assert len(told) >= (WRITERS - 1) * EDITS
+    notes = read_search(rev.base_of(str(folder)), "--changelist").slices[0].notes
+    assert set(notes) >= {*told, *in_page}
+    # The killed may have written their last edit before they could say so; no edit is there twice.
+    assert len(notes) == len(set(notes)) <= len(told) + len(in_page) + WRITERS

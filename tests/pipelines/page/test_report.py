@@ -1,21 +1,33 @@
-"""``slicebeam report`` without a browser: where the page appears, what may stand in it, and examples."""
+"""``slicebeam report`` without a browser: where the page appears, what may stand in it, examples and rows."""
 
+import base64
 import json
 import re
 import subprocess
 import sys
 import zipfile
+import zlib
+from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.page.examples import examples_of
+from slicebeam.pipelines.page.group_map import centres
+from slicebeam.pipelines.page.payload import Payload
+from slicebeam.pipelines.page.rows import kept_rows, parts_of_file, parts_of_table
 from slicebeam.pipelines.page.single_file import embedded_json
+from slicebeam.pipelines.page.tables import packed_tables
 from tests.conftest import ADULT, own_stores
 from tests.pipelines.page import results
+from tests.pipelines.page.results import search_result
 
 ROOT = Path(__file__).parents[3]
 
@@ -170,3 +182,171 @@ def test_a_discovery_has_its_examples_in_the_document(tmp_path):
         ids = {str(example["id"]) for example in one["found"]["examples"]}
         assert {str(example["id"]) for example in found[one["slice_id"]]} <= ids
         assert len(found[one["slice_id"]]) == 3
+
+
+WIDTHS = {"u8": 1, "u16": 2, "u32": 4, "i32": 4, "f32": 4, "f64": 8}
+
+
+def unpacked(text):
+    whole = zlib.decompress(base64.b64decode(text), -zlib.MAX_WBITS)
+    size = int.from_bytes(whole[:4], "little")
+    return json.loads(whole[4 : 4 + size]), whole[4 + size :]
+
+
+def column(held, place):
+    width = WIDTHS[place["type"]]
+    planes = np.frombuffer(held, np.uint8, width * place["length"], place["at"])
+    kind = f"<{place['type'][0]}{width}"
+    return np.ascontiguousarray(planes.reshape(width, -1).T).view(kind).ravel()
+
+
+def made_table(rows, metrics):
+    """Return rows as `slices.parquet` has them, of which few are findings and some are inherited."""
+    rng = np.random.default_rng(1)
+    predicate = '{"all": [{"field": "a", "op": "==", "value": %d}]}'
+    pieces = []
+    for name in metrics:
+        delta = rng.normal(size=rows)
+        label = rng.choice(["new", "refines", "inherited", ""], rows)
+        finding = np.zeros(rows, np.int32)
+        finding[rng.choice(rows, 3, replace=False)] = (1, 2, 3)
+        columns = {
+            "slice_id": [f"{one:016x}" for one in range(rows)],
+            "slice": [f"a = {one}" for one in range(rows)],
+            "predicate": [predicate % one for one in range(rows)],
+            "n": rng.integers(1, 10_000, rows),
+            "metric": [name] * rows,
+            "delta": delta,
+            "ci_low": delta - 0.1,
+            "ci_high": delta + 0.1,
+            "significant": label != "",
+            "label": pa.array(label, mask=label == ""),
+            "finding": pa.array(finding, mask=finding == 0),
+        }
+        pieces.append(pa.table(columns))
+    return pa.concat_tables(pieces)
+
+
+def test_the_surest_rows_are_kept_and_findings_in_any_case(tmp_path):
+    table = made_table(5_000, ("accuracy",))
+    kept = kept_rows(parts_of_table(table), ["accuracy"], 700)
+    found = kept.tables["accuracy"]
+    assert (found.num_rows, kept.slices) == (700, 5_000)
+    assert kept.significant["accuracy"] == pc.sum(table["significant"]).as_py()
+
+    # Sorted by Python, row by row.
+    def tier(row):
+        bound = row["ci_low"] if row["delta"] > 0 else -row["ci_high"]
+        if row["finding"]:
+            return 0, -bound
+        if not row["significant"]:
+            return 3, -bound
+        return (2 if row["label"] == "inherited" else 1), -bound
+
+    best = sorted(table.to_pylist(), key=tier)[:700]
+    assert set(found["slice_id"].to_pylist()) == {row["slice_id"] for row in best}
+    # The same whether it is in memory or in row groups of a file.
+    path = tmp_path / "slices.parquet"
+    pq.write_table(table, path, row_group_size=333)
+    with pa.OSFile(str(path)) as stream:
+        again = kept_rows(parts_of_file(stream), ["accuracy"], 700)
+    assert again.tables["accuracy"].equals(found)
+    assert again.densities == kept.densities
+
+
+def test_metrics_share_the_rows(tmp_path):
+    names = ("accuracy", "log_loss")
+    table, path = made_table(3_000, names), tmp_path / "slices.parquet"
+    pq.write_table(table, path, row_group_size=700)
+    with pa.OSFile(str(path)) as stream:
+        kept = kept_rows(parts_of_file(stream), names, 800)
+    ids = [kept.tables[name]["slice_id"].to_pylist() for name in names]
+    assert (ids[0], len(ids[0])) == (ids[1], 400)
+    for name in names:
+        own = table.filter(pc.equal(table["metric"], name))
+        assert set(own.filter(own["finding"].is_valid())["slice_id"].to_pylist()) <= set(ids[0])
+
+
+def test_the_density_counts_every_slice():
+    table = made_table(4_000, ("accuracy",))
+    density = kept_rows(parts_of_table(table), ["accuracy"], 10).densities["accuracy"]
+    assert sum(cell[2] for cell in density["cells"]) == 4_000
+    assert density["low"] == pc.min(table["delta"]).as_py()
+    assert density["most"] == pc.max(table["n"]).as_py()
+
+
+def test_columns_come_back_as_they_were():
+    rng = np.random.default_rng(2)
+    columns = [
+        rng.integers(0, 255, 100).astype(np.uint8),
+        rng.integers(-5, 90_000, 100).astype(np.int32),
+        rng.normal(size=100).astype(np.float32),
+        rng.normal(size=100),
+        np.zeros(0, np.uint32),
+    ]
+    payload = Payload()
+    places = [payload.column(one) for one in columns]
+    content, held = unpacked(payload.packed({"places": places}))
+    for one, place in zip(columns, content["places"], strict=True):
+        assert np.array_equal(column(held, place), one)
+
+
+def test_the_payload_has_the_numbers_of_the_run(tmp_path):
+    result = search_result(tmp_path)
+    uri, table = str(result / "changelist.json"), pq.read_table(result / "slices.parquet")
+    packed, _ = packed_tables(read_search(uri, ""), parts_of_table(table), {})
+    content, held = unpacked(packed)
+    assert content["rows"] == table.num_rows
+    ids = column(held, content["ids"]).tobytes().hex()
+    assert [ids[at : at + 16] for at in range(0, len(ids), 16)] == table["slice_id"].to_pylist()
+    metric = content["metrics"]["accuracy"]
+    for name in ("value", "value_low", "delta", "ci_high"):
+        expected = table[name].to_numpy()
+        assert np.allclose(column(held, metric[name]), expected, rtol=1e-6, equal_nan=True)
+    q = column(held, metric["q_value"])
+    assert np.allclose(q, np.log10(table["q_value"].to_numpy()), rtol=1e-6, atol=1e-7)
+    starts = np.cumsum([0, *column(held, content["lengths"])])
+    codes = column(held, content["codes"])
+    texts = [
+        " & ".join(content["conditions"][code]["text"] for code in codes[begin:end])
+        for begin, end in pairwise(starts.tolist())
+    ]
+    assert texts == table["slice"].to_pylist()
+
+
+def test_slices_of_the_document_that_the_table_has_not_are_there(tmp_path):
+    document = read_search(str(search_result(tmp_path) / "changelist.json"), "")
+    content, held = unpacked(packed_tables(document, None, {})[0])
+    assert not content["from_table"]
+    assert content["rows"] == len(document.slices)
+    value = column(held, content["metrics"]["accuracy"]["value"])
+    assert np.allclose(value, [one.changes[0].after.value for one in document.slices])
+
+
+def mixture(components, dimensions):
+    rng = np.random.default_rng(4)
+    return SimpleNamespace(
+        weights=rng.random(components),
+        means=rng.normal(size=(components, dimensions)) * np.arange(1, dimensions + 1),
+        variances=rng.random((components, dimensions)),
+    )
+
+
+def test_centres_lie_along_the_axes_that_hold_most():
+    given = mixture(12, 5)
+    places, shown = centres(given)
+    # Examples drawn from the mixture have the variance that the share is of.
+    rng, weights = np.random.default_rng(5), given.weights / given.weights.sum()
+    drawn = rng.choice(12, 400_000, p=weights)
+    examples = rng.normal(given.means[drawn], np.sqrt(given.variances[drawn]))
+    values = np.linalg.eigvalsh(np.cov(given.means.T, aweights=weights, bias=True))[::-1]
+    assert np.isclose(shown, values[:2].sum() / examples.var(axis=0).sum(), rtol=0.01)
+    own = np.cov(places.T, aweights=weights, bias=True)
+    assert np.allclose(own, np.diag(values[:2]), atol=1e-9)
+
+
+def test_a_map_of_one_dimension_is_a_line():
+    places, shown = centres(mixture(4, 1))
+    assert places.shape == (4, 2)
+    assert not places[:, 1].any()
+    assert 0 < shown < 1

@@ -28,7 +28,7 @@ from slicebeam.pipelines.serve.served import ServedOutput, state_folder
 from slicebeam.pipelines.serve.turns import Turns
 from tests.conftest import own_stores
 from tests.pipelines.page.results import hostile_data, search_result
-from tests.pipelines.page.test_rows import column, unpacked
+from tests.pipelines.page.test_report import column, unpacked
 from tests.pipelines.serve.asking import PORT, page, ready, rows, served_page
 from tests.refusals import refuses
 

@@ -11,7 +11,7 @@ from tests.conftest import slow
 from tests.discover_runs import embeddings, written
 from tests.end_to_end import test_discover_end_to_end
 from tests.oracles import discover_oracle as oracle
-from tests.pipelines.discovery.test_discover_degenerate import (
+from tests.pipelines.discovery.test_discover_data import (
     GROUPS,
     ROWS,
     TABLE,

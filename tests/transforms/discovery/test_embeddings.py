@@ -7,12 +7,12 @@ import pytest
 from scipy import stats
 
 from tests.discover_runs import discover, embeddings, examples, written
-from tests.pipelines.discovery import test_discover_wrong_input
-from tests.pipelines.discovery.test_discover_degenerate import LOSSES
-from tests.pipelines.discovery.test_discover_wrong_input import ROWS, TABLE, TEXT, TEXTS
+from tests.pipelines.discovery import test_discover_data
+from tests.pipelines.discovery.test_discover_data import LOSSES, ROWS, TEXT, TEXTS
+from tests.pipelines.discovery.test_discover_data import WITH_TEXT as TABLE
 from tests.refusals import slow_where
 
-refuse = test_discover_wrong_input.refuse
+refuse = test_discover_data.refuse
 DOUBLES = pa.list_(pa.float64())
 
 

@@ -2,13 +2,13 @@ import pandas as pd
 import pytest
 
 from slicebeam.pipelines.cli import run
-from tests.end_to_end.test_silent_input import ROLES, ROWS, examples, saved, warnings, with_zeros
+from tests.end_to_end.test_wrong_input import MANY, ROLES, saved, two_models, warnings, with_zeros
 from tests.running import read, search
 
 
 @pytest.mark.parametrize("metric", [("accuracy",), ("auc", "log_loss"), ("f1_macro",), ("mae",)])
 def test_models_that_agree_everywhere_are_noted(tmp_path, metric):
-    frame = examples().assign(copy=lambda one: one["pred"], score2=lambda one: one["score"])
+    frame = two_models().assign(copy=lambda one: one["pred"], score2=lambda one: one["score"])
     options = ROLES | {"metric": metric, "baseline_prediction": "copy", "chunk_rows": 100}
     options |= {"features": ("place",)}
     if metric[0] == "auc":
@@ -16,8 +16,8 @@ def test_models_that_agree_everywhere_are_noted(tmp_path, metric):
     said = "The two models agree on every example, so nothing can have changed."
     found = search(tmp_path / "out", data=saved(tmp_path, frame), **options)
     assert said in warnings(found)
-    frame.loc[ROWS - 1, "copy"] = 1 - frame.loc[ROWS - 1, "copy"]
-    frame.loc[ROWS - 1, "score2"] = 0.5
+    frame.loc[MANY - 1, "copy"] = 1 - frame.loc[MANY - 1, "copy"]
+    frame.loc[MANY - 1, "score2"] = 0.5
     found = search(tmp_path / "other", data=saved(tmp_path, frame), **options)
     assert said not in warnings(found)
 
