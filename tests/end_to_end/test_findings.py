@@ -162,7 +162,7 @@ def test_findings_equal_a_model_of_the_rows(case, table, tmp_path):
             low, high = one["interval"]
             assert low <= one["difference"] <= high
             assert low < high
-            counts = rows.is_rate and metric != "f1" and "weight" not in options
+            counts = rows.is_rate and metric != "f1" and not {"weight", "group"} & {*options}
             variances = (fitted * (1.0 - fitted))[own_rows]
             null_error = np.sqrt(variances.sum()) / one["n"] if counts else None
             _check_corrected(found.document, one, null_error)

@@ -141,10 +141,15 @@ def p_error(wrong, held):
 
 
 def p_paired(D, held):
-    """Return the two-sided p of Student's t by the law of all changes."""
-    own, n = D[held], int(held.sum())
-    theta = own.sum() / np.sqrt(n * (own**2).sum())
-    return float(2 * stats.norm.sf(abs(student_root(D, 1.0 / D.size, theta, n))))
+    """Return the two-sided p of Student's t by the law of all changes.
+
+    On a lattice, such as changes of -1, 0 and 1, a tail begins .3 of a step nearer to the mean.
+    """
+    own, n, steps = D[held], int(held.sum()), np.diff(np.unique(D))
+    span = steps.min() if np.allclose(steps / steps.min(), np.round(steps / steps.min())) else 0.0
+    side = np.sign(own.sum())
+    theta = (own.sum() - side * 0.3 * span) / np.sqrt(n * (own**2).sum())
+    return float(min(1.0, 2 * stats.norm.sf(side * student_root(D, 1.0 / D.size, theta, n))))
 
 
 def benjamini_hochberg(p, tests, factor=1.0):
