@@ -10,6 +10,7 @@ import resource
 import sys
 import tempfile
 import traceback
+import warnings
 from contextlib import suppress
 from itertools import pairwise
 
@@ -63,8 +64,9 @@ def main() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run a command and return its exit code; errors are a line or two on stderr."""
-    # Beam warns on import of client libraries that only other engines need.
+    # Beam warns on import of client libraries that only other engines need, and these of old Pythons.
     logging.getLogger().setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
     for stream in (sys.stdout, sys.stderr):
         # Signs that the terminal's encoding lacks are shown as question marks.
         if isinstance(stream, io.TextIOWrapper):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import warnings
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -36,7 +37,7 @@ class _LogFile(logging.FileHandler):
 
 @contextmanager
 def importing_beam() -> Iterator[None]:
-    """Drop Beam's warning of clients of BigQuery at its import, and leave the root logger as it was."""
+    """Drop warnings of Beam and Google's clients at their import, and leave the root logger as it was."""
     root = logging.getLogger()
     handlers = root.handlers[:]
 
@@ -45,7 +46,10 @@ def importing_beam() -> Iterator[None]:
 
     root.addFilter(is_shown)
     try:
-        yield
+        with warnings.catch_warnings():
+            # Of Python versions that they will not support for long.
+            warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
+            yield
     finally:
         root.removeFilter(is_shown)
         root.handlers[:] = handlers

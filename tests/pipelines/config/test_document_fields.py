@@ -35,6 +35,7 @@ VALUES = {
     *("baseline_prediction", "baseline_score", "loss", "baseline_loss", "positive_class"),
     *("features", "exclude_features", "parity", "weight", "group", "old_prediction", "difficulty"),
     *("replay_prediction", "budget", "by", "embedding", "text", "score_classes", "model_inputs"),
+    *("query",),
 }
 # Fields of the document besides, by model. Paths that are read with the user's rights.
 OPENED = {("Dataset", "uri")}
