@@ -10,7 +10,6 @@ import resource
 import sys
 import tempfile
 import traceback
-import warnings
 from contextlib import suppress
 from itertools import pairwise
 
@@ -20,6 +19,7 @@ from slicebeam.metrics.errors import EngineError, SlicebeamError, nearest, print
 from slicebeam.pipelines.commands.flags import program
 from slicebeam.pipelines.commands.launch import Invocation
 from slicebeam.pipelines.commands.signals import ending, hold_streams, install_handlers, interrupted
+from slicebeam.runner_configs.job_log import ignore_warnings_of_clients
 from slicebeam.transforms.secrets.plain_http import allow
 from slicebeam.transforms.secrets.variables import forget, redacted
 
@@ -66,7 +66,7 @@ def run(arguments: list[str]) -> int:
     """Run a command and return its exit code; errors are a line or two on stderr."""
     # Beam warns on import of client libraries that only other engines need, and these of old Pythons.
     logging.getLogger().setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
+    ignore_warnings_of_clients()
     for stream in (sys.stdout, sys.stderr):
         # Signs that the terminal's encoding lacks are shown as question marks.
         if isinstance(stream, io.TextIOWrapper):

@@ -35,6 +35,11 @@ class _LogFile(logging.FileHandler):
             super().close()
 
 
+def ignore_warnings_of_clients() -> None:
+    """Show no warning of Google's clients about Python versions that they will not support for long."""
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
+
+
 @contextmanager
 def importing_beam() -> Iterator[None]:
     """Drop warnings of Beam and Google's clients at their import, and leave the root logger as it was."""
@@ -47,8 +52,7 @@ def importing_beam() -> Iterator[None]:
     root.addFilter(is_shown)
     try:
         with warnings.catch_warnings():
-            # Of Python versions that they will not support for long.
-            warnings.filterwarnings("ignore", category=FutureWarning, module=r"google\.")
+            ignore_warnings_of_clients()
             yield
     finally:
         root.removeFilter(is_shown)

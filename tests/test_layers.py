@@ -160,6 +160,19 @@ def test_no_two_classes_have_the_same_name():
     assert twice == {}, "name one of them after what only it is"
 
 
+def test_a_module_gives_each_name_once():
+    """What is defined again further down replaces the first for all that comes before it, too."""
+    twice = []
+    for file in modules(ROOT, FOLDERS).values():
+        tree = ast.parse((ROOT / file).read_text("utf-8"))
+        targets = [
+            one for node in tree.body if isinstance(node, ast.Assign) for one in node.targets
+        ]
+        names = [one.id for one in targets if isinstance(one, ast.Name)]
+        twice += [f"{file}: {name}" for name in set(names) if names.count(name) > 1]
+    assert twice == []
+
+
 def annotated(source):
     """Return the lines of a module that have annotations besides those of classes' fields."""
     nodes = list(ast.walk(ast.parse(source)))

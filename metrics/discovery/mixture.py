@@ -58,6 +58,11 @@ class CategoricalHead:
 
     shares: FloatArray
 
+    @property
+    def components(self) -> int:
+        """K."""
+        return int(self.shares.shape[0])
+
     def zero(self, weights: FloatArray) -> CategoricalSums:
         """Return the sums over no points."""
         return CategoricalSums(np.zeros((weights.size, self.shares.shape[1])))
@@ -105,6 +110,11 @@ class NormalHead:
     means: FloatArray  # m_j
     variances: FloatArray  # s²_j
     floor: float = VARIANCE_FLOOR
+
+    @property
+    def components(self) -> int:
+        """K."""
+        return int(self.means.size)
 
     def zero(self, weights: FloatArray) -> NormalSums:
         """Return the sums over no points, taken about the mean of the mixture."""
@@ -185,6 +195,16 @@ class Mixture:
     # γ ≥ 0, with which the heads' log densities count; at 0 they are fitted but shape nothing.
     loss_weight: float = 0.0
 
+    def __post_init__(self) -> None:
+        # The file of a mixture may come from anywhere.
+        K = self.weights.size
+        if self.means.shape != self.variances.shape or self.means.shape[:1] != (K,):
+            raise ValueError(f"means of shape {self.means.shape} do not fit {K} components")
+        if any(head.components != K for head in self.heads):
+            raise ValueError(f"a head does not have the {K} components of its mixture")
+        if not ((self.weights > 0).all() and (self.variances > 0).all() and self.loss_weight >= 0):
+            raise ValueError("a weight or a variance of the mixture is not above 0")
+
     @property
     def components(self) -> int:
         """K."""
@@ -262,8 +282,7 @@ def log_responsibilities(
     divided by. Without losses, as of points whose losses are then tested, the embeddings alone decide.
     (z − μ)²/v is taken by matrix products: log densities are off by about 1e-16·Σ_d (x² + μ'²)/v.
     """
-    heads = () if losses is None else MixtureSums.zero(mixture).heads
-    checked = _checked_losses(heads, () if losses is None else losses, first_row)
+    checked = _checked(mixture, z, losses, first_row)
     log_r = np.empty((z.shape[0], mixture.components))
     log_likelihood = np.empty(z.shape[0])
     for rows, joint, _ in _joint_blocks(mixture, z, checked):
@@ -292,8 +311,8 @@ def sums(
     mixture: Mixture, z: Embeddings, losses: Sequence[ArrayLike] = (), first_row: int = 0
 ) -> MixtureSums:
     """Return what one chunk adds to the sums of an iteration; errors count from ``first_row``."""
+    checked = _checked(mixture, z, losses, first_row)
     zero = total = MixtureSums.zero(mixture)
-    checked = _checked_losses(zero.heads, losses, first_row)
     for rows, joint, x in _joint_blocks(mixture, z, checked):
         log_likelihood = _log_sum(joint)
         if not np.isfinite(log_likelihood).all():
@@ -306,7 +325,7 @@ def sums_of_labels(
     labels: NDArray[np.integer], z: Embeddings, losses: Sequence[ArrayLike], zero: MixtureSums
 ) -> MixtureSums:
     """Return the sums over points each of which is wholly of one component."""
-    checked = _checked_losses(zero.heads, losses)
+    checked = _checked_losses(zero.heads, losses, z.shape[0])
     numbers, total = np.arange(zero.sizes.size)[:, None], zero
     for rows in blocks(z.shape[0], _BLOCK):
         of_component = (labels[rows] == numbers).astype(np.float64)
@@ -320,6 +339,8 @@ def updated(total: MixtureSums) -> Mixture:
 
     With N = N_j + 10 eps, a component that lost all points is left at the centre.
     """
+    if total.n == 0:
+        raise ValueError("a mixture needs at least one point")
     sizes = total.sizes + 10 * EPS
     mean = total.first / sizes[:, None]
     # Rounding may leave less than 0 of the variance of a constant.
@@ -371,11 +392,28 @@ def _log_sum(joint: FloatArray) -> FloatArray:
         return np.asarray(top + np.log(total))
 
 
-def _checked_losses(
-    heads: Sequence[HeadSums], losses: Sequence[ArrayLike], first_row: int = 0
+def _checked(
+    mixture: Mixture, z: Embeddings, losses: Sequence[ArrayLike] | None, first_row: int
 ) -> list[FloatArray]:
-    pairs = enumerate(zip(heads, losses, strict=True), 1)
-    return [head.checked(loss, f"loss {number}", first_row) for number, (head, loss) in pairs]
+    """Return the losses as the heads take them; none where there are none."""
+    if z.ndim != 2 or z.shape[1] != mixture.dimensions:
+        raise ValueError(
+            f"embeddings of shape {z.shape} in a mixture of {mixture.dimensions} dimensions"
+        )
+    if losses is None:
+        return []
+    return _checked_losses(MixtureSums.zero(mixture).heads, losses, z.shape[0], first_row)
+
+
+def _checked_losses(
+    heads: Sequence[HeadSums], losses: Sequence[ArrayLike], rows: int, first_row: int = 0
+) -> list[FloatArray]:
+    checked = []
+    for number, (head, loss) in enumerate(zip(heads, losses, strict=True), 1):
+        if np.shape(loss) != (rows,):
+            raise ValueError(f"loss {number} has the shape {np.shape(loss)}, not ({rows},)")
+        checked.append(head.checked(loss, f"loss {number}", first_row))
+    return checked
 
 
 def is_converged(mean_log_likelihoods: Sequence[float], tolerance: float = TOLERANCE) -> bool:

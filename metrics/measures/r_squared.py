@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.metrics.counting.statistic_space import Deviations
     from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.metric import Ends
 
@@ -75,21 +74,15 @@ class RSquared(Metric):
         """See `Metric.value`."""
         return 1.0 - self._moments(slices).unexplained
 
-    def _deviations(self, slices: Slices) -> Deviations | None:
-        return slices.space.deviations_of(self.name)
-
     def _variance_of_u(self, slices: Slices) -> float:
         """Return the variance of u over all examples; 0 where u does not vary."""
-        deviations = self._deviations(slices)
+        deviations = slices.space.deviations_of(self.name)
         if deviations is None:
             return 0.0
         points, counts = np.array(deviations.population[:2])
         variance = float(counts @ points**2 / counts.sum())
-        return (
-            variance
-            if variance > _PROPORTIONAL**2 * self._moments(slices.total).of_error[0]
-            else 0.0
-        )
+        of_rounding = _PROPORTIONAL**2 * float(self._moments(slices.total).of_error[0])
+        return variance if variance > of_rounding else 0.0
 
     def untestable(self, slices: Slices) -> NDArray[np.int8]:
         """See `Metric.untestable`."""
@@ -106,7 +99,8 @@ class RSquared(Metric):
 
     def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
         """Test by the law of the sum of u over random subsets; more of it is a lower R²."""
-        p, some, deviations = np.ones(len(slices)), reasons == 0, self._deviations(slices)
+        p, some = np.ones(len(slices)), reasons == 0
+        deviations = slices.space.deviations_of(self.name)
         if deviations is not None and some.any():
             ready = slices.rows(some)
             turned: dict[Tail, Tail] = {"upper": "lower", "lower": "upper", "both": "both"}

@@ -23,6 +23,8 @@ from slicebeam.transforms.storage.file_formats import CHUNK_ROWS, FORMATS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from slicebeam.transforms.encode.file_blocks import CsvLayout
+
 Command = Literal["search", "check", "shift", "discover"]
 
 _UNITS = {
@@ -199,6 +201,13 @@ class DataConfig(Options):
     def memory(self) -> int:
         """Bytes that a worker may use for tables."""
         return memory_bytes(self.memory_budget)
+
+    @property
+    def csv_layout(self) -> CsvLayout:
+        """How CSV files are laid out."""
+        from slicebeam.transforms.encode.file_blocks import CsvLayout
+
+        return CsvLayout(self.column_names, self.skip_rows, self.delimiter)
 
 
 AnyOptions = TypeVar("AnyOptions", bound=Options)

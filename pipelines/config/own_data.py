@@ -110,10 +110,9 @@ def _files(options: Mapping[str, Any]) -> tuple[DataConfig, list[str]]:
 
 
 def _columns(path: str, data: DataConfig) -> list[str]:
-    from slicebeam.transforms.encode.file_blocks import CsvLayout, first_columns
+    from slicebeam.transforms.encode.file_blocks import first_columns
 
-    layout = CsvLayout(data.column_names, data.skip_rows, data.delimiter)
-    return first_columns(path, data.format, layout)
+    return first_columns(path, data.format, data.csv_layout)
 
 
 def _named_columns(

@@ -11,21 +11,20 @@ import pyarrow as pa
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.transforms.encode.domains import FeatureDomain
+from slicebeam.transforms.encode.file_blocks import file_blocks
 from slicebeam.transforms.encode.learn_domains import learn_domain
 from slicebeam.transforms.encode.sources import Source, Split, StoredFile, open_parquet, read_split
 from slicebeam.transforms.encode.value_counts import ColumnCounter, unsupported
 from slicebeam.transforms.formats.column_kinds import block_kinds, parse_column
-from slicebeam.transforms.formats.csv_columns import read_csv_blocks
-from slicebeam.transforms.formats.json_lines import read_json_blocks
 from slicebeam.transforms.formats.raw_text import open_bytes, open_stored
-from slicebeam.transforms.formats.tfrecord import read_tfrecord_blocks
 from slicebeam.transforms.storage.files import file_format
 from slicebeam.transforms.storage.storage import identity, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.transforms.storage.file_formats import Format
 
 _BLOCK_BYTES = 4 << 20
 _SAMPLE_BYTES = 64 << 20
@@ -105,28 +104,14 @@ def _of_parquet(source: Source, columns: Sequence[str]) -> list[pa.ChunkedArray]
     return [pa.chunked_array([one for chunks in piece for one in chunks]) for piece in pieces]
 
 
-def _blocks(config: RunConfig, path: str, kind: str) -> Iterator[pa.Table]:
-    if kind == "csv":
-        return read_csv_blocks(
-            path,
-            column_names=config.column_names or None,
-            skip_rows=config.skip_rows,
-            delimiter=config.delimiter,
-            block_bytes=_BLOCK_BYTES,
-        )
-    if kind == "jsonl":
-        return read_json_blocks(path, block_bytes=_BLOCK_BYTES)
-    return read_tfrecord_blocks(path)
-
-
-def _of_text(config: RunConfig, files: Sequence[str], size: int, kind: str) -> DataSample:
+def _of_text(config: RunConfig, files: Sequence[str], size: int, kind: Format) -> DataSample:
     tables: list[pa.Table] = []
     taken, lines = 0, 0
     for path in files:
         if taken >= _SAMPLE_BYTES:
             break
         # What is not read any further is closed.
-        with closing(_blocks(config, path, kind)) as reading:  # type: ignore[type-var]
+        with closing(file_blocks(path, kind, config.csv_layout, _BLOCK_BYTES)) as reading:  # type: ignore[type-var]
             first = next(reading, None)
         if first is None or not first.num_rows:
             continue

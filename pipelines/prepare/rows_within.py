@@ -24,6 +24,8 @@ from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
@@ -69,7 +71,8 @@ def read_within(
             check_condition(one, kind)
         except InputError as error:
             raise InputError(f"{_OPTION} {within.uri}, '{one}': {error}") from error
-    kept = kept_rows(replace(source, within=membership), "within", work, engine)
+    kept = replace(source, within=membership)
+    kept = _kept(kept, _rows_within(kept, "within", work, engine))
     if not kept.rows:
         raise InputError(
             f"{_OPTION} {within.uri}: none of the {source.rows:,} examples is in one of its "
@@ -83,11 +86,12 @@ def reserved_rows(
 ) -> tuple[Source, Source]:
     """Return the source of the examples to search, and of those that are reserved for measuring."""
     searched, reserved = (
-        kept_rows(
-            replace(source, within=replace(rows, is_reserved=is_reserved)), stage, work, engine
-        )
-        for is_reserved, stage in ((False, "searched-rows"), (True, "reserved-rows"))
+        replace(source, within=replace(rows, is_reserved=is_reserved))
+        for is_reserved in (False, True)
     )
+    kept = _rows_within(searched, "searched-rows", work, engine)
+    others = [split.rows - n for split, n in zip(source.splits, kept, strict=True)]
+    searched, reserved = _kept(searched, kept), _kept(reserved, others)
     if not searched.rows or not reserved.rows:
         raise OptionError(
             f"--confirm {rows.share:g} reserves {reserved.rows:,} of {source.rows:,} examples, and "
@@ -108,20 +112,24 @@ def searched_rows(
     return reserved_rows(source, rows, work, engine)[0]
 
 
-def kept_rows(source: Source, stage: str, work: WorkFolder, engine: Engine) -> Source:
-    """Return a source whose splits know how many rows it is read within."""
+def _rows_within(source: Source, stage: str, work: WorkFolder, engine: Engine) -> list[int]:
+    """Return how many rows of each split a source is read within."""
     columns = source.within.columns if source.within is not None else ()
     transform = WriteParts(partial(_count, source), source.splits, work.folder(stage))
     seconds = source.rows * max(len(columns), 1) * SECONDS_PER_VALUE
     counted = run_parts(work, engine, stage, transform, seconds=seconds)
+    return [part["rows"][0].as_py() for part in counted]
+
+
+def _kept(source: Source, kept: Sequence[int]) -> Source:
+    """Return a source whose splits know how many rows it is read within."""
     splits: list[Split] = []
     start = left_out_before = 0
-    for split, part in zip(source.splits, counted, strict=True):
-        rows = part["rows"][0].as_py()
+    for split, rows in zip(source.splits, kept, strict=True):
         left_out = split.rows - rows
         if rows:
-            kept = replace(split, index=len(splits), start_row=start, rows=rows)
-            splits.append(replace(kept, left_out=left_out, left_out_before=left_out_before))
+            own = replace(split, index=len(splits), start_row=start, rows=rows)
+            splits.append(replace(own, left_out=left_out, left_out_before=left_out_before))
             start += rows
         left_out_before += left_out
     return replace(source, splits=tuple(splits))

@@ -7,19 +7,18 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import apache_beam as beam
-from pyarrow.types import is_decimal, is_floating, is_integer
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.option_fields import flag
 from slicebeam.pipelines.config.slices import RunConfig
 from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.transforms.encode.column import is_number
 from slicebeam.transforms.encode.convert import (
     Conversion,
     convert_file,
     converted_source,
     is_converted,
 )
-from slicebeam.transforms.encode.file_blocks import CsvLayout
 from slicebeam.transforms.encode.queries import QueryRows
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage.files import file_format
@@ -63,8 +62,8 @@ def read_source(
             f"--data mixes formats ({', '.join(sorted(set(kinds)))}); convert them to one format"
         )
     else:
-        layout = CsvLayout(config.column_names, config.skip_rows, config.delimiter)
-        conversion = Conversion(work.folder("parquet"), layout, sparse_keys=kinds[0] != "csv")
+        folder, has_sparse_keys = work.folder("parquet"), kinds[0] != "csv"
+        conversion = Conversion(folder, config.csv_layout, sparse_keys=has_sparse_keys)
         numbered = list(zip(range(len(files)), files, kinds, strict=True))
         size = sum(int(identity[0]) for identity in map(work.identity_of, files) if identity)
         run_stage(
@@ -99,7 +98,7 @@ def with_lists(config: RunConfig, source: Source) -> Source:
             lists[name] = tuple(name.split(","))
             for part in lists[name]:
                 kind = source.column_type(part, option)
-                if not any(test(kind) for test in (is_floating, is_integer, is_decimal)):
+                if not is_number(kind):
                     raise OptionError(
                         f"{option}: column {part!r} is {kind}, but a score is a number; name another one"
                     )

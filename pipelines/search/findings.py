@@ -170,20 +170,16 @@ class _Choice:
 
     def findings(self, tests_per_level: Sequence[int]) -> ChosenSlices | None:
         """Choose the findings; None if the target is the same in all examples."""
-        upward = self.target.upward == (self.direction == "worse")
-        of_all = self._target_sums(self.everything[None])
         layout = self.target.layout
-        mean = float(layout.moment(of_all, 1, 1)[0] / layout.moment(of_all, 1, 0)[0])
         delta = self.measured.delta[self.some]
         is_harm = self.own.higher_is_better != (self.direction == "worse")
         law = None
-        if (layout.kind == "mean" or layout.weighted) and self.some.size:
-            law = self._law(mean, of_all)
+        if self._has_law and self.some.size:
+            law = self._law()
             if law is None:
                 return None
         sums = self._target_sums(self.sums)
-        is_change = self.space.comparison == "baseline"
-        no_change = self._no_change() if is_change else 0.0
+        no_change = self._no_change() if self._is_change else 0.0
         with one_thread():
             return Choice(
                 candidates=Candidates(
@@ -200,15 +196,29 @@ class _Choice:
                 layout=layout,
                 count_inside=self._count_inside,
                 hold=self._held,
-                upward=upward,
+                upward=self._upward,
                 tests_per_level=tests_per_level,
                 law=law,
                 alpha=self.config.used_alpha,
                 count_groups=self._count_groups if self.config.group else None,
                 moments=self._target_sums,
-                changes=self._changes(sums, no_change) if is_change else None,
+                changes=self._changes(sums, no_change) if self._is_change else None,
                 no_change=no_change,
             ).run()
+
+    @property
+    def _upward(self) -> bool:
+        """Whether the direction is that of large targets."""
+        return self.target.upward == (self.direction == "worse")
+
+    @property
+    def _is_change(self) -> bool:
+        return self.space.comparison == "baseline"
+
+    @property
+    def _has_law(self) -> bool:
+        """Whether targets have the law of their deviations, rather than that of counts."""
+        return self.target.layout.kind == "mean" or self.target.layout.weighted
 
     def _target_sums(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
         return self.own.target_sums(Slices(sums, self.space))
@@ -289,15 +299,19 @@ class _Choice:
     @property
     def _are_counts(self) -> bool:
         """Whether targets are changes of −1, 0 and 1, without weights."""
-        is_change = self.space.comparison == "baseline" and not self.own.needs.values
-        return is_change and not self.space.weighted
+        return self._is_change and not self.own.needs.values and not self.space.weighted
 
-    def _law(self, mean: float, of_all: NDArray[np.float64]) -> DeviationLaw | None:
+    def _law(self) -> DeviationLaw | None:
         """Return the law of weight · (target − mean) of all examples; None if all are the same."""
         layout = self.target.layout
         known = self.space.deviations_of(self.measured.name)
-        if known is not None and self.space.comparison == "overall":
+        if known is not None and not self._is_change:
             return DeviationLaw(known.population)
+        of_all = self._target_sums(self.everything[None])
+        weight, total = (float(layout.moment(of_all, 1, power)[0]) for power in (0, 1))
+        if not weight > 0:
+            return None
+        mean = total / weight
         if self._are_counts:
             return self._law_of_changes(mean, of_all)
         n = self._examples(self.everything[None])[0]
@@ -379,25 +393,20 @@ class _Choice:
         masks, raw = found["mask"], found["sums"].reshape(-1, self.space.raw_columns)
         sums = self._target_sums(raw)
         layout = self.target.layout
-        of_all = self._target_sums(self.everything[None])
-        size = float(layout.moment(of_all, 1, 0)[0])
-        law = None
-        if size and (layout.kind == "mean" or layout.weighted):
-            law = self._law(float(layout.moment(of_all, 1, 1)[0]) / size, of_all)
-        is_change = self.space.comparison == "baseline"
+        law = self._law() if self._has_law else None
         held = layout.moment(sums, 1, 0) > 0
         reserved = ReservedSums(
             group=np.unique(found["id"][held], return_inverse=True)[1],
             masks=masks[held],
             sums=sums[held],
             layout=layout,
-            tail="upper" if self.target.upward == (self.direction == "worse") else "lower",
+            tail="upper" if self._upward else "lower",
             law=law,
             is_grouped=is_grouped,
-            no_change=self._no_change() if is_change else None,
+            no_change=self._no_change() if self._is_change else None,
             are_counts=self._are_counts,
         )
-        is_constant = law is None and not (layout.kind == "rate" and not layout.weighted)
+        is_constant = self._has_law and law is None
         terms = FindingTerms(self.measured, self.direction, self.space, self.everything, is_grouped)
         further = self.prepared.totals[self.prepared.space.raw_columns :]
         totals = np.append(self.everything, further)

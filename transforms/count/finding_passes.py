@@ -180,9 +180,8 @@ class CountOverlaps:
         slices, space = self.keys.size, self.scaling.space
         sums = np.zeros((1, space.raw_columns * slices), np.int64)
         both = [OverlapSums.zero(slices) for _ in self.counted]
-        blocks = (block for shard in shards for block in shard.blocks(self.scaling))
         with one_thread():
-            for block in blocks:
+            for block in _blocks(shards, self.scaling):
                 inside = np.zeros((slices, block.rows), np.bool_)
                 summed = SummedRows(block, space, [])
                 for rows, members in lookup.some_pairs(block):

@@ -95,6 +95,12 @@ def _with_times(kind: pa.DataType, changed: Callable[[pa.DataType], pa.DataType]
     return changed(kind) if pa.types.is_temporal(kind) else kind
 
 
+def is_number(kind: pa.DataType) -> bool:
+    """Return whether values of a type are numbers."""
+    types = pa.types
+    return bool(types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind))
+
+
 def missing_mask(values: pa.Array) -> BoolArray | None:
     """Return where a column is null or NaN, None if nothing is."""
     missing = None
@@ -267,7 +273,7 @@ class ChunkColumn:
         array, kind, types = self.array, self.kind, pa.types
         if types.is_boolean(kind) and what != "a score":
             array, kind = array.cast(pa.int8()), pa.int8()
-        if not (types.is_floating(kind) or types.is_integer(kind) or types.is_decimal(kind)):
+        if not is_number(kind):
             raise InputError(
                 f"column {self.name!r} is {kind}, but {what} is a number; name a numeric column"
                 if what.startswith("a ")

@@ -36,6 +36,8 @@ _INFINITE = ("Infinity", "-Infinity")
 _LISTED = ("in", "not_in", "between")
 # Rows whose slices are found together: a million truth values for a hundred slices.
 _ROWS_AT_A_TIME = 1 << 13
+# Rows that are turned to double precision together.
+_DOUBLES_AT_A_TIME = 4096
 
 
 @dataclass(frozen=True)
@@ -209,10 +211,6 @@ def _has_order(kind: pa.DataType) -> bool:
     return any(is_kind(kind) for is_kind in kinds)
 
 
-# Rows that are turned to double precision together.
-_ROWS_AT_A_TIME = 4096
-
-
 @dataclass(frozen=True)
 class ByPredicate:
     """The examples that satisfy conditions; all of them where there are none."""
@@ -375,7 +373,7 @@ def _products(embeddings: Embeddings, weights: FloatArray) -> FloatArray:
 
 
 def _doubles(embeddings: Embeddings) -> Iterator[FloatArray]:
-    for rows in blocks(embeddings.shape[0], _ROWS_AT_A_TIME):
+    for rows in blocks(embeddings.shape[0], _DOUBLES_AT_A_TIME):
         yield embeddings[rows].astype(np.float64)
 
 

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.kinds import OF_CLASS_SCORES, OF_LISTS, OF_RANKINGS, TOP
+from slicebeam.transforms.encode.column import is_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,8 +57,7 @@ def refuse_lengths(seen: Iterable[Mapping[str, tuple[int, str]]]) -> None:
 def _numbers(column: ChunkColumn, lists: pa.Array) -> FloatArray:
     """Return the numbers of all lists, none missing."""
     flat = pc.list_flatten(lists)
-    kinds = (pa.types.is_floating, pa.types.is_integer, pa.types.is_decimal, pa.types.is_boolean)
-    if not any(test(flat.type) for test in kinds):
+    if not is_number(flat.type) and not pa.types.is_boolean(flat.type):
         raise InputError(
             f"column {column.name!r} is {column.kind}, not lists of numbers; name another one"
         )
