@@ -13,7 +13,8 @@ import traceback
 from contextlib import suppress
 from itertools import pairwise
 
-import typer
+import click
+from click.shell_completion import shell_complete
 
 from slicebeam.metrics.errors import EngineError, SlicebeamError, nearest, printable
 from slicebeam.pipelines.commands.flags import program
@@ -27,24 +28,22 @@ INTERRUPTED = 130
 # What the system says where it refuses memory for a thread or a library.
 _REFUSED = re.compile("can't start new thread|failed to map segment|[Cc]annot allocate memory")
 _JSON_LOG = "--log-format=json"
+# What a shell that completes a command sets.
+_COMPLETES = "_SLICEBEAM_COMPLETE"
 # Below this limit of virtual memory the libraries hang, or end the process, while they are loaded.
 _LEAST_MEMORY = 1_500 << 20
 
 
-def _one_line(error: typer.TyperException) -> str:
+def _one_line(error: click.ClickException) -> str:
     """Return a usage error as the rest of the errors are: what, the value, the nearest name."""
     message = error.format_message().rstrip(".")
-    name = getattr(error, "option_name", "")
-    known = getattr(error, "possibilities", None) or []
-    if known:
-        message = f"No such option: {name}; did you mean {nearest(name, known) or known[0]}?"
-    elif message.startswith("Missing option"):
-        path = getattr(getattr(error, "ctx", None), "command_path", "slicebeam")
-        message += f"; see {path} --help"
-    # The value that could not be read is known to the cause only.
-    for one in getattr(error.__cause__, "errors", list)():
-        message = message.replace("Input should be", f"{one['input']!r}: it must be")
-    return message[0].lower() + message[1:] if message else type(error).__name__
+    if isinstance(error, click.NoSuchOption):
+        name, known = error.option_name, error.possibilities or []
+        near = nearest(name, known) or next(iter(known), None)
+        message = f"no such option: {name}" + (f"; did you mean {near}?" if near else "")
+    elif isinstance(error, click.MissingParameter) and error.ctx:
+        message += f"; see {error.ctx.command_path} --help"
+    return message[:1].lower() + message[1:]
 
 
 def main() -> None:
@@ -80,12 +79,7 @@ def run(arguments: list[str]) -> int:
         # Errors of usage are events too.
         invocation.log(RunOptions(log_format="json"))
     try:
-        if not {"-h", "--help", "--help-all", "--version"} & {*(arguments or ["--help"])}:
-            _check_memory()
-        code = program().main(
-            arguments or ["--help"], prog_name="slicebeam", standalone_mode=False, obj=invocation
-        )
-        sys.stdout.flush()
+        code = _executed(arguments, invocation)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except Exception as error:  # noqa: BLE001  (a user sees a line, never a traceback)
@@ -101,7 +95,21 @@ def run(arguments: list[str]) -> int:
         if invocation.command is not None:
             again = f"a {invocation.command} continues with the same options and --resume"
         _say(invocation, f"{how}; {again}", code)
-    return code if isinstance(code, int) else 0
+    return code
+
+
+def _executed(arguments: list[str], invocation: Invocation) -> int:
+    if completes := os.environ.get(_COMPLETES):
+        return shell_complete(program(), {}, "slicebeam", _COMPLETES, completes)
+    if not {"-h", "--help", "--help-all", "--version"} & {*(arguments or ["--help"])}:
+        _check_memory()
+    try:
+        with program().make_context("slicebeam", arguments, obj=invocation) as context:
+            code: int = context.command.invoke(context)
+    except click.exceptions.Exit as ended:
+        code = ended.exit_code
+    sys.stdout.flush()
+    return code
 
 
 def _check_memory() -> None:
@@ -124,7 +132,7 @@ def _say(invocation: Invocation, message: str, code: int) -> None:
 
 def _message_of(error: Exception) -> tuple[str, int]:
     """Return the message for an error, and the exit code."""
-    if isinstance(error, typer.TyperException):
+    if isinstance(error, click.ClickException):
         return _one_line(error), 2
     if isinstance(error, SlicebeamError):
         return str(error), error.exit_code

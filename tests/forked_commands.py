@@ -138,8 +138,7 @@ def _remember():
     from slicebeam.pipelines.commands import flags
     from slicebeam.runner_configs.unrun_pipeline import unrun_pipeline
 
-    for one in flags.make_command("search").params:
-        one.get_runtime_param()
+    flags.make_command("search")
     with unrun_pipeline():
         pass
 

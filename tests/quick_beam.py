@@ -1,4 +1,4 @@
-"""Lets Beam and typer find out once what they would find out again for each run of the tests."""
+"""Lets Beam and click find out once what they would find out again for each run of the tests."""
 
 from argparse import Namespace
 from copy import copy, deepcopy
@@ -25,8 +25,7 @@ def remember_answers(put):
     signatures = _Signatures()
     for module in (decorators, core, ptransform):
         put(module, "get_signature", signatures.of)
-    # Help about all of its options changes a command.
-    put(flags, "make_command", lambda name: copy(_make_command(name)))
+    put(flags, "make_command", _make_command)
 
 
 class _Specs:

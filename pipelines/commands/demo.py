@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+import click
 
 from slicebeam.pipelines.commands.launch import Invocation, run_config
 from slicebeam.pipelines.config.common import validated
@@ -38,7 +38,7 @@ def run_demo(name: str, given: Mapping[str, Any], invocation: Invocation) -> int
     from slicebeam.pipelines.show.terminal import Terminal
 
     for title, config in demo_runs(Path(validated(DemoConfig, given).output)):
-        typer.secho(f"\n{title}", bold=True)
+        click.secho(f"\n{title}", bold=True)
         with start_engine(config.runner_config, config.runner_option) as engine:
             run_config(config, engine, Terminal(), RunOptions())
     return 0

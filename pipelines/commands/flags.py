@@ -1,19 +1,18 @@
-"""The command line of the commands: flags are generated from the fields of their options."""
+"""The command line of the commands: flags are made from the fields of their options."""
 
 from __future__ import annotations
 
-import inspect
-import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
-import typer
-from typer.core import TyperCommand, TyperGroup
-from typer.main import get_command
+import click
+from click.shell_completion import CompletionItem
 
+from slicebeam.metrics.errors import nearest
 from slicebeam.pipelines.commands.table import COMMANDS, SUBCOMMANDS, command_spec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from typing import Any
 
     from slicebeam.pipelines.config.option_fields import OptionField
 
@@ -26,227 +25,211 @@ COMMON = frozenset((
     "baseline_score", "positive_class", "features", "exclude_features", "weight", "group", "metric",
     "alternative", "max_cross_size", "since", "fail_on", "page", "as_json",
 ))  # fmt: skip
+_SHOWS_ALL = "slicebeam.help_all"
 
 
-class PanelCommand(TyperCommand):
+class PanelCommand(click.Command):
     """A command whose help shows its options in groups, and ends with an example."""
 
-    panels: dict[str, list[str]]
-    rare: frozenset[str]
-    example: str
+    def __init__(self, name: str) -> None:
+        from slicebeam.pipelines.config.option_fields import by_panel
 
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words of the usage line; typer puts required arguments in braces."""
-        return [one.replace("{", "").replace("}", "") for one in super().collect_usage_pieces(ctx)]
+        self.words, self.spec = name, command_spec(name)
+        fields = self.spec.fields()
+        self.panels = by_panel(fields)
+        self.rare = {field.name for field in fields if self.spec.configure and _is_rare(field)}
+        parameters = list(map(_parameter, fields))
+        if self.rare:
+            parameters.append(_help_all(len(fields)))
+        super().__init__(
+            name.rsplit(maxsplit=1)[-1], SETTINGS, params=parameters, help=self.spec.help
+        )
 
-    def format_options(self, ctx: Any, formatter: Any) -> None:
+    def invoke(self, ctx: click.Context) -> int:
+        """Run the command with the flags that were given, and return the exit code."""
+        given = click.core.ParameterSource.COMMANDLINE
+        options = {
+            name: value
+            for name, value in ctx.params.items()
+            if ctx.get_parameter_source(name) is given
+        }
+        return self.spec.execute(self.words, options, ctx.obj)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, a group after the other."""
-        records = {one.name: one.get_help_record(ctx) for one in self.get_params(ctx)}
-        for title, names in self.panels.items():
-            rows = [(name, records.pop(name)) for name in names]
-            if shown := [row for name, row in rows if name not in self.rare]:
-                with formatter.section(title):
-                    formatter.write_dl(shown)
-        with formatter.section("Options" if not self.panels else "Help"):
-            formatter.write_dl([one for one in records.values() if one is not None])
+        rows = {
+            parameter.name: parameter.get_help_record(ctx)
+            for parameter in self.get_params(ctx)
+            if isinstance(parameter, click.Option)
+        }
+        for title, fields in self.panels.items():
+            panel = [
+                (field.option.metavar or "", field.help)
+                if field.option.is_argument
+                else rows.pop(field.name)
+                for field in fields
+            ]
+            hidden = set() if ctx.meta.get(_SHOWS_ALL) else self.rare
+            _write_rows(
+                formatter,
+                title,
+                (row for field, row in zip(fields, panel, strict=True) if field.name not in hidden),
+            )
+        _write_rows(formatter, "Help" if self.panels else "Options", rows.values())
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  (typer's)
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  (click's)
         """Write the example."""
-        _write_example(self.example, formatter)
+        _write_example(self.spec.example, formatter)
 
 
-class CommandGroup(TyperGroup):
+class CommandGroup(click.Group):
     """Commands that are made when they are invoked, or when their help is shown.
 
     ``within``: the command that they belong to; empty for the program's own.
     """
 
     def __init__(self, within: str = "", **attributes: Any) -> None:
-        super().__init__(rich_markup_mode=None, context_settings=SETTINGS, **attributes)
-        self.within = within
-        self.specs = SUBCOMMANDS[within] if within else COMMANDS
-        if not within:
-            self.params.append(_version_option())
-        # Names that a wrong one is compared with.
-        self.commands = dict.fromkeys(self.specs)  # type: ignore[assignment]
+        self.within, self.specs = within, SUBCOMMANDS[within] if within else COMMANDS
+        super().__init__(within or "slicebeam", context_settings=SETTINGS, **attributes)
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the arguments; ``slicebeam edit`` alone is no error."""
-        return super().parse_args(ctx, args or (["--help"] if self.within == "edit" else []))
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; a group without a command shows its help."""
+        return super().parse_args(ctx, args or ["--help"])
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  (typer's)
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  (click's)
+        """Return the names of the commands."""
+        return list(self.specs)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  (click's)
         """Return a command; None if there is none."""
         if cmd_name not in self.specs:
             return None
         if not self.within and cmd_name in SUBCOMMANDS:
-            return _group(cmd_name)
+            return CommandGroup(cmd_name, help=COMMANDS[cmd_name].help)
         return make_command(f"{self.within} {cmd_name}".strip())
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the first argument names, and the others."""
+        name = args[0]
+        if not ctx.resilient_parsing and name not in self.specs:
+            near = nearest(name, self.specs)
+            meant = f"; did you mean {near}?" if near else f"; see {ctx.command_path} --help"
+            raise click.UsageError(f"No such command: {name}{meant}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  (click's)
         """Write the commands, a group after the other."""
         width = max(map(len, self.specs))
-        for group in dict.fromkeys(one.group for one in self.specs.values()):
-            with formatter.section(group):
-                formatter.write_dl(
-                    [
-                        (f"{name:<{width}}", one.summary)
-                        for name, one in self.specs.items()
-                        if one.group == group
-                    ]
-                )
+        for group in dict.fromkeys(spec.group for spec in self.specs.values()):
+            rows = (
+                (f"{name:<{width}}", spec.summary)
+                for name, spec in self.specs.items()
+                if spec.group == group
+            )
+            _write_rows(formatter, group, rows)
 
-    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  (click's)
         """Write the example."""
-        if self.within:
-            _write_example(COMMANDS[self.within].example, formatter)
-        else:
-            _write_example("slicebeam demo\nslicebeam search --help", formatter)
+        program_example = "slicebeam demo\nslicebeam search --help"
+        _write_example(COMMANDS[self.within].example if self.within else program_example, formatter)
 
 
 def program() -> CommandGroup:
     """Return the command ``slicebeam``."""
-    return CommandGroup(
-        name="slicebeam",
-        help="Find the slices of evaluation data where a model is worse, or where an update changed "
-        "it.",
-        no_args_is_help=True,
+    about = (
+        "Find the slices of evaluation data where a model is worse, or where an update changed it."
     )
-
-
-def _version_option() -> Any:
-    """Return the flag ``--version``, as typer makes it of a signature."""
-    single = typer.Typer(add_completion=False)
-
-    @single.command()
-    def _(
-        *,
-        _version: Annotated[
-            bool,
-            typer.Option(
-                "--version",
-                help="Print the version and exit.",
-                callback=_print_version,
-                is_eager=True,
-                expose_value=False,
-            ),
-        ] = False,
-    ) -> None: ...
-
-    return get_command(single).params[0]
-
-
-def _print_version(*, is_given: bool) -> None:
-    if is_given:
-        from importlib.metadata import version
-
-        sys.stdout.write(f"slicebeam {version('slicebeam')}\n")
-        raise typer.Exit
-
-
-def make_command(name: str) -> typer.core.TyperCommand:
-    """Return a command with its flags.
-
-    ``name``: its words, such as ``search`` or ``edit rename``.
-    """
-    from slicebeam.pipelines.config.option_fields import by_panel
-
-    spec = command_spec(name)
-    fields = spec.fields()
-
-    def callback(context: typer.Context, **_: Any) -> None:
-        given = {key: value for key, value in context.params.items() if _was_given(context, key)}
-        code = spec.execute(name, given, context.obj)
-        if code:
-            raise typer.Exit(code)
-
-    rare = frozenset(one.name for one in fields if _is_rare(one)) if spec.configure else frozenset()
-    parameters = list(map(_parameter, fields))
-    if rare:
-        parameters.append(_help_all(len(fields)))
-    # typer reads the flags from the signature.
-    callback.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context),
-            *parameters,
-        ]
+    version = click.version_option(
+        package_name="slicebeam", message="%(prog)s %(version)s", help="Print the version and exit."
     )
-    callback.__annotations__ = {}
-    single = typer.Typer(
-        add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False
-    )
-    single.command(name.rsplit(maxsplit=1)[-1], cls=PanelCommand, help=spec.help)(callback)
-    command = get_command(single)
-    if not isinstance(command, PanelCommand):
-        raise TypeError(f"typer made a {type(command).__name__}")
-    command.panels = {
-        panel: [one.name for one in chosen] for panel, chosen in by_panel(fields).items()
-    }
-    command.example, command.rare = spec.example, rare
-    return command
+    return version(CommandGroup(help=about))
+
+
+def make_command(name: str) -> PanelCommand:
+    """Return a command with its flags, by its words, such as ``search`` or ``edit rename``."""
+    return PanelCommand(name)
 
 
 def _is_rare(field: OptionField) -> bool:
     return not field.is_required and field.name not in COMMON and field.option.panel in _SHARED
 
 
-def _help_all(number: int) -> inspect.Parameter:
-    flag = typer.Option(
-        "--help-all",
-        help=f"Show all {number} options and exit.",
-        callback=_print_all,
+def _help_all(number: int) -> click.Option:
+    return click.Option(
+        ["--help-all"],
+        is_flag=True,
         is_eager=True,
         expose_value=False,
+        callback=_print_all,
+        help=f"Show all {number} options and exit.",
     )
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter("help_all", kind, default=False, annotation=Annotated[bool, flag])
 
 
-def _print_all(context: typer.Context, *, is_given: bool) -> None:
-    if is_given and isinstance(context.command, PanelCommand):
-        context.command.rare = frozenset()
-        sys.stdout.write(f"{context.get_help()}\n")
-        raise typer.Exit
+def _print_all(ctx: click.Context, parameter: click.Parameter, is_given: bool) -> None:  # noqa: ARG001  (click's)
+    if is_given and not ctx.resilient_parsing:
+        ctx.meta[_SHOWS_ALL] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
 
 
-def _group(name: str) -> CommandGroup:
-    return CommandGroup(name, name=name, help=COMMANDS[name].help, no_args_is_help=True)
-
-
-def _was_given(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def _parameter(field: OptionField) -> inspect.Parameter:
-    """Return the parameter of a function from which typer makes the flag."""
-    kind = _flag_type(field)
-    words = f"  [default: {field.option.default}]" if field.option.default else ""
-    about: Any = {"help": field.help + words, "metavar": field.option.metavar}
-    if field.option.is_argument:
-        info: Any = typer.Argument(**about)
-    else:
-        info = typer.Option(*field.flags, **about)
-    default: Any = inspect.Parameter.empty
-    if not field.is_required:
-        # What is shown as a default is one that is a constant.
-        default = None if field.is_list or field.default == "" else field.default
-        kind = kind | None if default is None else kind
-    return inspect.Parameter(
-        field.name,
-        inspect.Parameter.KEYWORD_ONLY,
+def _parameter(field: OptionField) -> click.Parameter:
+    """Return the flag of an option; what its value has to be is checked with the other options."""
+    kind: Any = field.kind if field.kind in (int, float, bool) else str
+    option = field.option
+    if option.is_argument:
+        return click.Argument(
+            [field.name],
+            type=kind,
+            required=field.is_required,
+            nargs=-1 if field.is_list else 1,
+            metavar=(f"{option.metavar}" if field.is_required else f"[{option.metavar}]")
+            + ("..." if field.is_list else ""),
+            shell_complete=_completions(field),
+        )
+    words = f"  [default: {option.default}]" if option.default else ""
+    if field.is_required:
+        words = "  [required]"
+    default = None if field.is_list or field.default == "" else field.default
+    is_flag = field.kind is bool
+    return click.Option(
+        [*field.flags, field.name],
+        type=None if is_flag else kind,
+        is_flag=is_flag,
+        multiple=field.is_list,
+        metavar=None if is_flag else option.metavar or f"<{kind.__name__}>",
         default=default,
-        annotation=Annotated[kind, info],
+        show_default=default is not None,
+        help=field.help + words,
+        shell_complete=_completions(field),
     )
 
 
-def _flag_type(field: OptionField) -> Any:
-    if field.is_list:
-        # Numbers that commas separate are split later.
-        return list[str]
-    return field.kind if field.kind in (int, float, bool) else str
+def _completions(field: OptionField) -> Any:
+    """Return what a shell completes the value of an option by."""
+    from slicebeam.pipelines.config.option_fields import FILE, FOLDER, PATH
+
+    # The shell itself lists files and folders.
+    kinds = {FILE: "file", PATH: "file", FOLDER: "dir"}
+
+    def complete(_context: Any, _parameter: Any, start: str) -> list[CompletionItem]:
+        if field.option.metavar in kinds:
+            return [CompletionItem(start, type=kinds[field.option.metavar])]
+        return [CompletionItem(word) for word in field.choices if word.startswith(start)]
+
+    return complete
 
 
-def _write_example(example: str, formatter: Any) -> None:
+def _write_rows(
+    formatter: click.HelpFormatter, title: str, rows: Iterable[tuple[str, str] | None]
+) -> None:
+    if shown := [row for row in rows if row is not None]:
+        with formatter.section(title):
+            formatter.write_dl(shown)
+
+
+def _write_example(example: str, formatter: click.HelpFormatter) -> None:
     indent = " " * formatter.current_indent
     with formatter.section("Example"):
         for line in example.splitlines():
@@ -257,9 +240,9 @@ def _wrapped(command: str, indent: str) -> Iterator[str]:
     """Break a command line before flags, which stay with their values."""
     words, *flags = command.split(" --")
     line = indent + words
-    for one in flags:
-        if len(line) + len(one) > _EXAMPLE_WIDTH:
+    for flag in flags:
+        if len(line) + len(flag) > _EXAMPLE_WIDTH:
             yield line
             line = f"{indent} "
-        line += f" --{one}"
+        line += f" --{flag}"
     yield line

@@ -142,9 +142,11 @@ def test_a_search_loads_what_it_uses(data, tmp_path):
 
 
 @pytest.mark.parametrize(("given", "message"), [
-    (["serch"], "no such command 'serch'. Did you mean 'search', 'serve'?"),
+    (["serch"], "no such command: serch; did you mean search?"),
+    (["adapt", "x"], "no such command: x; see slicebeam adapt --help"),
+    (["report"], "missing argument '<folder>'; see slicebeam report --help"),
     (["search"], "no data; write slicebeam search data.parquet, and see its --help"),
-    (["search", "--bins", "x"], "invalid value for '--bins': 'x': it must be a valid integer"),
+    (["search", "--bins", "x"], "invalid value for '--bins': 'x' is not a valid integer"),
     (["search", "--alpha"], "option '--alpha' requires an argument"),
     (["search", "more"], "--data more: no such file"),
 ])  # fmt: skip
@@ -153,6 +155,29 @@ def test_wrong_usage(given, message, capsys):
     printed = capsys.readouterr()
     assert printed.err.startswith(f"slicebeam: {message}")
     assert (printed.err.count("\n"), printed.out) == (1, "")
+
+
+@pytest.mark.parametrize(("words", "completions"), [
+    ("slicebeam sea", ["plain,search"]),
+    ("slicebeam edit ren", ["plain,rename"]),
+    ("slicebeam search --baseline-p", ["plain,--baseline-prediction"]),
+    ("slicebeam search --strategy p", ["plain,priority"]),
+    ("slicebeam search --data da", ["file,da"]),
+    ("slicebeam search da", ["file,da"]),
+    ("slicebeam search --output o", ["dir,o"]),
+])  # fmt: skip
+def test_a_shell_completes_commands_options_and_values(words, completions, monkeypatch, capsys):
+    monkeypatch.setenv("_SLICEBEAM_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    assert run([]) == 0
+    assert capsys.readouterr().out.split() == completions
+
+
+@pytest.mark.parametrize("name", ["adapt", "attribute", "edit", "export"])
+def test_a_group_alone_shows_its_help(name, capsys):
+    assert run([name]) == 0
+    assert capsys.readouterr().out.startswith(f"Usage: slicebeam {name} ")
 
 
 def test_what_goes_where(data, capsys):
