@@ -36,7 +36,7 @@ _LEAST_MEMORY = 1_500 << 20
 
 def _one_line(error: click.ClickException) -> str:
     """Return a usage error as the rest of the errors are: what, the value, the nearest name."""
-    message = error.format_message().rstrip(".")
+    message = error.format_message().rstrip(".").replace("a valid float", "a valid number")
     if isinstance(error, click.NoSuchOption):
         name, known = error.option_name, error.possibilities or []
         near = nearest(name, known) or next(iter(known), None)

@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from slicebeam.pipelines.changelist.changes import Change
 from slicebeam.pipelines.changelist.parts import Part, Sha256
 
 
@@ -30,6 +31,26 @@ class Tolerated(Part):
     significant: bool = Field(description="whether it is over all examples")
 
 
+class Noticeable(Part):
+    """A fall of a metric that the run notices: that its test then calls with a certain probability."""
+
+    n: int | None = Field(
+        None, description="examples of the slice that the metric counts; absent for all examples"
+    )
+    fall: float = Field(
+        description="smallest one in the unit of the metric; of two models from the old to the new one"
+    )
+    power: float = Field(description="the probability")
+
+
+class NearMiss(Part):
+    """A slice that is worse, but not significantly."""
+
+    slice_id: str
+    name: str
+    change: Change
+
+
 class MetricTests(Part):
     """How many slices could be tested by one metric, and the results."""
 
@@ -46,6 +67,16 @@ class MetricTests(Part):
     degraded: int = Field(description="significant slices on which the metric is worse")
     reported: int = Field(description="slices that are reported for this metric")
     tolerated: Tolerated | None = Field(None, description="present with --tolerance")
+    nearest: tuple[NearMiss, ...] = Field(
+        (),
+        description="after a search in which no slice is significantly worse: the worse slices with the "
+        "smallest p-values, none a part of another",
+    )
+    noticeable: tuple[Noticeable, ...] = Field(
+        (),
+        description="where no slice is significantly worse: the falls that the run would have noticed; none "
+        "with weights or groups, for a bootstrap and AUC",
+    )
 
 
 class Testing(Part):

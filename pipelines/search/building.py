@@ -28,10 +28,11 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Estimate, Predicate
 from slicebeam.pipelines.changelist.provenance import Provenance
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
-from slicebeam.pipelines.changelist.testing import Check, Iteration, Search
+from slicebeam.pipelines.changelist.testing import Check, Iteration, NearMiss, Search, Testing
 from slicebeam.pipelines.search.movements import movements
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import CONFIDENCE, estimate, finite, stretched_interval
+from slicebeam.pipelines.search.sensitivity import nearest_misses, noticeable
 from slicebeam.pipelines.search.since_overall import adjusted_overall
 from slicebeam.pipelines.search.summary import summary
 from slicebeam.pipelines.search.testing_section import testing
@@ -77,6 +78,7 @@ def build(
         options["top_values"] = prepared.top_values
     identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
     tests = testing(config, prepared, searched, results, order)
+    tests = _with_sensitivity(tests, config, prepared, searched, results, names)
     changes = _overall(config, prepared)
     return SearchChangeList(
         changelist_id=hashlib.sha256(identity).hexdigest()[:16],
@@ -131,6 +133,44 @@ def build(
             seed=config.seed,
             config=options,
         ),
+    )
+
+
+def _with_sensitivity(
+    tests: Testing,
+    config: RunConfig,
+    prepared: EncodedDataset,
+    searched: SearchResult,
+    results: Results,
+    names: SliceNames,
+) -> Testing:
+    """Return the tests, those of metrics that are significantly worse nowhere with what would have been noticed."""
+    told = []
+    for tested, measured in zip(tests.metrics, results.metrics, strict=True):
+        if tested.blind is None and not tested.degraded and config.alternative != "better":
+            falls = tuple(noticeable(config, prepared, searched, tested.metric))
+            misses = _near_misses(prepared, results, measured, names)
+            told.append(tested.model_copy(update={"nearest": misses, "noticeable": falls}))
+        else:
+            told.append(tested)
+    return tests.model_copy(update={"metrics": tuple(told)})
+
+
+def _near_misses(
+    prepared: EncodedDataset, results: Results, measured: MetricResult, names: SliceNames
+) -> tuple[NearMiss, ...]:
+    if prepared.given is not None:
+        # All of them are reported.
+        return ()
+    order = nearest_misses(results, measured, prepared.lattice)
+    if not order.size:
+        return ()
+    keys = results.keys[order]
+    changes = _changes(prepared, results, measured, order, order[:0])
+    ids, texts = names.ids(keys).to_pylist(), names.texts(keys).to_pylist()
+    return tuple(
+        NearMiss(slice_id=slice_id, name=text, change=change)
+        for slice_id, text, change in zip(ids, texts, changes, strict=True)
     )
 
 

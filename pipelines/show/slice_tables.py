@@ -23,6 +23,7 @@ from slicebeam.pipelines.show.finding_tables import (
     table,
 )
 from slicebeam.pipelines.show.result_notes import found_line, notes, since_lines, tested_line
+from slicebeam.pipelines.show.sensitivity import sensitivity_lines
 from slicebeam.pipelines.show.terminal_text import FILES, guarded, table_of
 from slicebeam.pipelines.show.worst_slices import (
     MetricRows,
@@ -105,6 +106,7 @@ def show_slices(
     reasons = (make(one) for one in lists for make in (reason_line, left_out_line))
     blocks = [
         list(dict.fromkeys(filter(None, [*coverage_lines(document, lists), *reasons]))),
+        list(sensitivity_lines(document)),
         *_blocks_of_options(document, places),
         since_lines(document, places),
         notes(document, places, is_short=bool(told)),

@@ -42,6 +42,8 @@ def summary_json(published: Published) -> dict[str, Any]:
                 "degraded": one.degraded,
                 "reported": one.reported,
                 "blind": one.blind,
+                "nearest": [miss.model_dump(mode="json") for miss in one.nearest],
+                "noticeable": [fall.model_dump(mode="json") for fall in one.noticeable],
             }
             for one in document.testing.metrics
         ],

@@ -86,6 +86,7 @@ SHOWN = {
     "OverallSince": ("metric", "reason"),
     "MetricSince": ("metric",),
     "SinceSlice": ("slice_id", "name", "metric", "missing"),
+    "NearMiss": ("slice_id", "name"),
     "Slice": ("slice_id", "name", "description", "notes", "same_examples_as"),
     "Origin": ("derived_from",),
     "MembershipDefinition": ("ids",),

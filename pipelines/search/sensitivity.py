@@ -1,0 +1,80 @@
+"""What a run that finds nothing worse says of itself: its nearest misses, and the falls that it would notice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics.registry import metric
+from slicebeam.metrics.testing.multiplicity import adjusted
+from slicebeam.metrics.testing.power import POWER, smallest_fall
+from slicebeam.pipelines.changelist.testing import Noticeable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.counting.lattice import Lattice
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.search.iteration_records import SearchResult
+    from slicebeam.pipelines.search.results import MetricResult, Results
+
+SLICE_SIZES = (100, 1_000, 10_000)
+_MOST_MISSES = 3
+# So many slices are looked at for misses of which none is a part of another.
+_CANDIDATES = 200
+_TINY = 1e-30
+
+
+def noticeable(
+    config: RunConfig, prepared: EncodedDataset, searched: SearchResult, name: str
+) -> Iterator[Noticeable]:
+    """Yield the smallest fall of a metric that is noticed with probability `POWER`, over all examples and on slices.
+
+    Slices by the strictest threshold of any level, at which a single slice is significant.
+    """
+    if config.group or config.resamples_examples:
+        return
+    own, everything = metric(name), prepared.slices()
+    if everything.is_paired:
+        alpha = config.used_alpha / len(config.metric)
+        fall = smallest_fall(own, everything, None, alpha, "both")
+        if fall is not None:
+            yield Noticeable(n=None, fall=fall, power=POWER)
+    alpha = config.used_alpha / _strictness(config, searched)
+    for n in SLICE_SIZES:
+        fall = smallest_fall(own, everything, n, alpha, config.alternative)
+        if fall is not None and n < prepared.rows:
+            yield Noticeable(n=n, fall=fall, power=POWER)
+
+
+def _strictness(config: RunConfig, searched: SearchResult) -> float:
+    """Return by how much the correction raises the p-value of a slice that alone is significant, at most."""
+    family = searched.tests_per_level
+    levels = np.flatnonzero(family) + 1
+    q = [
+        adjusted([_TINY], [level], family, config.used_correction, len(family))[0]
+        for level in levels
+    ]
+    return max(q, default=_TINY) / _TINY
+
+
+def nearest_misses(results: Results, measured: MetricResult, lattice: Lattice) -> NDArray[np.int64]:
+    """Return the positions of the worse slices with the smallest p-values, none a part of another; the nearest first."""
+    worse = (measured.delta > 0) != metric(measured.name).higher_is_better
+    possible = np.flatnonzero(worse & (measured.delta != 0) & (measured.p < 1))
+    nearest = possible[np.argsort(measured.p[possible], kind="stable")[:_CANDIDATES]]
+    conditions = [
+        set(digits[digits > 0].tolist()) for digits in lattice.digits(results.keys[nearest])
+    ]
+    chosen: list[int] = []
+    for at, mine in enumerate(conditions):
+        others = (conditions[other] for other in chosen)
+        if len(chosen) < _MOST_MISSES and not any(
+            mine <= other or other <= mine for other in others
+        ):
+            chosen.append(at)
+    return nearest[chosen]
