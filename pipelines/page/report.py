@@ -10,6 +10,7 @@ from slicebeam.pipelines.changelist.reading import CHANGELIST, read_changelist
 from slicebeam.pipelines.changelist.revisions import later_revision
 from slicebeam.pipelines.page.content import page_of_file
 from slicebeam.pipelines.page.examples import examples_of
+from slicebeam.pipelines.run.published_run import PAGE
 from slicebeam.pipelines.show.terminal_text import harmless, json_line
 from slicebeam.transforms.storage.storage import storage_path, written_whole
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import ChangeList
     from slicebeam.pipelines.config.report import ReportConfig
 
-REPORT = "report.html"
 _NAMED = "slicebeam report"
 # Bytes.
 _LARGE = 5_000_000
@@ -43,7 +43,7 @@ def write_report(config: ReportConfig, note: Callable[[str], None]) -> str:
         note(
             f"the page has {len(page) / 1e6:.1f} MB, too much for some mail; give fewer --examples"
         )
-    target = folder / REPORT
+    target = folder / PAGE
     with written_whole(target) as stream:
         stream.write(page)
     return str(target)

@@ -9,6 +9,8 @@ import json
 from importlib.resources import files
 from typing import Any
 
+from slicebeam.pipelines.run.published_run import PAGE_MARK
+
 _FORBIDS = "default-src 'none'; base-uri 'none'; form-action 'none'"
 
 
@@ -25,6 +27,7 @@ def single_file(overview: dict[str, Any], tables: str) -> str:
 <html lang="en">
 <head>
 <meta charset="utf-8">
+{PAGE_MARK}
 <meta http-equiv="Content-Security-Policy" content="{policy}">
 <meta name="referrer" content="no-referrer">
 <meta name="viewport" content="width=device-width, initial-scale=1">

@@ -16,6 +16,7 @@ from slicebeam.pipelines.run.published_run import (
     Document,
     hash_of_document,
     published_before,
+    remove_page,
     with_run,
 )
 from slicebeam.pipelines.run.work_folder import WorkFolder, described
@@ -76,6 +77,7 @@ class RunContext(Generic[Document]):
         self.work.check(at_once=True)
         for line in files.publish(document.to_json().encode("utf-8")):
             self.observer.note(line)
+        _try_to(lambda: remove_page(self.output), self.observer)
         self.published = document
         return document
 
@@ -125,7 +127,7 @@ def open_run(
         )
         with run.work, _saying_how_to_continue(run.work):
             yield run
-            _try_to_remove(run.work.remove, observer)
+            _try_to(run.work.remove, observer)
 
 
 def _continue_published(
@@ -138,7 +140,7 @@ def _continue_published(
     if run.published is None:
         return
     run.observer.note(f"already published: {document}; nothing to compute")
-    _try_to_remove(run.work.remove_rest, run.observer)
+    _try_to(run.work.remove_rest, run.observer)
     if isinstance(document, Path):
         with storage_errors(document, "write"):
             remove_abandoned_lock(document)
@@ -185,12 +187,14 @@ def _removing_new_folders(config: DataConfig) -> Iterator[None]:
         raise
 
 
-def _try_to_remove(remove: Callable[[], None], observer: Observer) -> None:
-    """Remove a work folder; if that fails the user gets a note, but the result is published."""
+def _try_to(remove: Callable[[], str | None], observer: Observer) -> None:
+    """Remove a folder or file that nobody needs; if that fails the user gets a note, but the result is published."""
     try:
-        remove()
+        line = remove()
     except EngineError as error:
-        observer.note(f"{error}; the result is published, and the folder may be deleted")
+        line = f"{error}; the result is published, and what could not be removed may be deleted"
+    if line is not None:
+        observer.note(line)
 
 
 @contextmanager

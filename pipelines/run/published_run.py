@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 Document = TypeVar("Document", bound=ChangeList)
 
+# The page that people open beside a document, and what its first bytes say of who wrote it.
+PAGE = "report.html"
+PAGE_MARK = '<meta name="generator" content="slicebeam">'
+_MARKED_WITHIN = 4096
 _ANEW = "leave --resume out to replace it"
 
 
@@ -112,6 +116,22 @@ def _check_file(file: StoragePath, digest: str) -> None:
             found = f"sha256:{sha256_of(stream)}"
     if found != digest:
         raise OptionError(f"--resume: {file} has changed since it was published; {_ANEW}")
+
+
+def remove_page(folder: StoragePath) -> str | None:
+    """Remove the page of a document that is replaced, and return a line that says so; None if there is none.
+
+    Another file of this name stays.
+    """
+    page = folder / PAGE
+    with storage_errors(page, "remove"):
+        if not page.is_file():
+            return None
+        with page.open("rb") as stream:
+            if PAGE_MARK.encode() not in stream.read(_MARKED_WITHIN):
+                return None
+        page.unlink(missing_ok=True)
+    return f"{page} showed the result that is replaced now, and is removed; slicebeam report {folder} writes it anew"
 
 
 def _text(path: StoragePath) -> bytes | None:

@@ -52,6 +52,22 @@ def test_the_page_of_a_folder_and_of_a_document(tmp_path, capsys):
     assert [one.name for one in result.iterdir() if one.name.startswith(".")] == []
 
 
+def test_a_page_goes_with_the_result_that_it_shows(tmp_path, capsys):
+    page = tmp_path / "overall" / "report.html"
+    for mine in (False, True):
+        result = results.search_result(tmp_path)
+        # Another file of this name stays.
+        page.write_text("<title>mine</title>")
+        if not mine:
+            assert run(["report", str(result), "--quiet"]) == 0
+        capsys.readouterr()
+        again = ["--label=income", "--prediction=prediction", "--features=sex", "--output", str(result)]
+        assert run(["search", str(ADULT), *again]) == 0
+        assert page.exists() == mine
+        removed = f"{page} showed the result that is replaced now, and is removed; slicebeam report "
+        assert (removed in capsys.readouterr().err) != mine
+
+
 def test_the_last_revision_of_a_folder_is_shown(tmp_path):
     result = results.search_result(tmp_path)
     first = json.loads((result / "changelist.json").read_text())["findings"][0]["slice_id"]

@@ -113,7 +113,7 @@ def test_what_was_not_begun_begins_and_what_is_published_is_not_computed_again(
 
 @every_command
 def test_a_run_killed_after_it_published_is_finished(given, tmp_path, monkeypatch, request):
-    monkeypatch.setattr("slicebeam.pipelines.run.open_run._try_to_remove", Mock(side_effect=Killed))
+    monkeypatch.setattr("slicebeam.pipelines.run.open_run._try_to", Mock(side_effect=Killed))
     refuses(Killed, "", run, given)
     before = contents(tmp_path / "out")
     assert "run.json" in before
