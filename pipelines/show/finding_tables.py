@@ -27,6 +27,8 @@ _WIDE_ENOUGH = 38
 _NARROWEST = 12
 _BETWEEN_COLUMNS = 2
 _AND = " & "
+# The lines that hold this part of the excess are printed: of n · |value − expected|, summed.
+_EXCESS = 0.9
 
 
 class FindingTables(NamedTuple):
@@ -66,6 +68,20 @@ def all_findings(document: SearchChangeList) -> list[FindingTables]:
         )
         for model in document.finding_models
     ]
+
+
+def lines_of(findings: Sequence[Finding], most: int) -> tuple[int, float]:
+    """Return how many findings are printed, and what part of the excess of all of them these hold.
+
+    As many as hold `_EXCESS` of it, at least `LEAST_LINES` and at most ``most``.
+    """
+    excess = [one.n * abs(one.difference) for one in findings]
+    total, held = sum(excess), 0.0
+    for number, part in enumerate(excess, start=1):
+        held += part
+        if number == most or (number >= LEAST_LINES and held >= _EXCESS * total):
+            return number, held / total if total else 1.0
+    return len(excess), 1.0
 
 
 def heading(document: SearchChangeList, shown: FindingTables) -> str:

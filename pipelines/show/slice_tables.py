@@ -19,6 +19,7 @@ from slicebeam.pipelines.show.finding_tables import (
     hidden_line,
     left_out_line,
     legend,
+    lines_of,
     reason_line,
     table,
 )
@@ -151,9 +152,11 @@ def _print_findings(
     for one in shown:
         console.print()
         console.print(heading(document, one), markup=False)
-        _print_whole(console, table(document, one, width, most, hidden))
-        if len(one.findings) > most:
-            console.print(f"and {counted(len(one.findings) - most, 'more finding')}", markup=False)
+        lines, held = lines_of(one.findings, most)
+        _print_whole(console, table(document, one, width, lines, hidden))
+        if rest := len(one.findings) - lines:
+            text = f"and {counted(rest, 'more finding')} with {1 - held:.0%} of the excess, n · |value - expected|"
+            console.print(text, markup=False)
     if not shown:
         return
     console.print()

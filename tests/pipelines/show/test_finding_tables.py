@@ -5,6 +5,7 @@ import hashlib
 import json
 import re
 import shutil
+from types import SimpleNamespace
 from unittest.mock import Mock
 
 import numpy as np
@@ -19,6 +20,7 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.show.finding_numbers import Numbers
+from slicebeam.pipelines.show.finding_tables import lines_of
 from slicebeam.pipelines.show.result_notes import found_line
 from slicebeam.pipelines.show.slice_tables import show
 from tests.conftest import slow
@@ -75,13 +77,13 @@ def test_nothing_of_a_finding_is_cut(width, found, capsys, monkeypatch):
     findings = document["findings"]
     names = {one["slice_id"]: one["name"] for one in document["slices"]}
     rows = rows_of(printed)
-    assert len(rows) == len(findings) > 5
+    assert len(findings) > len(rows) > 5
     header = next(line for line in printed.splitlines() if re.search(r"^ *n +value ", line))
     headers = ["rank", *re.split(r" {2,}", header.strip())]
     assert headers[1:3] + headers[-1:] == ["n", "value", "slice"]
     assert "corrected [95%]" in headers
     assert ("outside" in headers) == (width is None or width >= 120)
-    for (cells, text), one in zip(rows, findings, strict=True):
+    for (cells, text), one in zip(rows, findings, strict=False):
         assert text == names[one["slice_id"]]
         texts = dict(zip(headers, cells, strict=False))
         assert (number(texts["rank"]), number(texts["n"])) == (one["rank"], one["n"])
@@ -215,7 +217,23 @@ def test_more_findings_than_lines(found, capsys, monkeypatch):
     printed, findings = capsys.readouterr().out, read(found).document["findings"]
     assert len(rows_of(printed)) == 6
     more = len(findings) - 6
-    assert f"and {more} more finding{'' if more == 1 else 's'}\n" in printed
+    excess = np.array([one["n"] * abs(one["difference"]) for one in findings])
+    rest = f"{excess[6:].sum() / excess.sum():.0%}"
+    assert (
+        f"and {more} more finding{'' if more == 1 else 's'} with {rest} of the excess, " in printed
+    )
+
+
+def test_findings_end_where_nearly_all_of_the_excess_is_held():
+    def lines(*excess, most=20):
+        findings = [SimpleNamespace(n=10, difference=one / 10) for one in excess]
+        return lines_of(findings, most)
+
+    assert lines(60, -20, 4, 4, 4, 4, 4) == (5, pytest.approx(0.92))
+    assert lines(*[10] * 20) == (18, pytest.approx(0.9))
+    assert lines(*[1] * 30) == (20, pytest.approx(2 / 3))
+    assert lines(90, 10) == (2, 1.0)
+    assert lines(0, 0) == (2, 1.0)
 
 
 def test_metrics_without_findings_say_why(adult_path, tmp_path, capsys):
