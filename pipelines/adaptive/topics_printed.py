@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.pipelines.adaptive.topics import displayed
 from slicebeam.pipelines.changelist.adaptive import never_given_text
 from slicebeam.pipelines.show.slice_tables import WIDE, console_of_stdout
-from slicebeam.pipelines.show.summary_json import gate_json
 from slicebeam.pipelines.show.terminal_text import harmless, json_line, table_of
 
 if TYPE_CHECKING:
@@ -28,31 +27,6 @@ _MOST_TOPICS = 20
 _RANK = {"broken": 0, "fixed": 1, "failing": 2, "passing": 3}
 
 
-def summary_json(published: Published) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
-    document = published.changelist
-    adaptive = _adaptive(document)
-    changes = _changes(document)
-    return {
-        "summary": document.summary,
-        "gate": gate_json(document.gate),
-        "changelist": str(published.changelist_path),
-        "tests": adaptive.tests,
-        "unscored": adaptive.unscored,
-        "untested": adaptive.untested,
-        "never_given": adaptive.never_given,
-        "topics": [
-            {
-                **one.model_dump(mode="json", exclude_none=True),
-                "p_value": changes[one.slice_id].p_value,
-                "q_value": changes[one.slice_id].p_adjusted,
-            }
-            for one in ordered(adaptive.topics)
-        ],
-        "paid": [one.model_dump(mode="json", exclude_none=True) for one in adaptive.paid],
-    }
-
-
 def ordered(topics: Sequence[TopicOutcome]) -> list[TopicOutcome]:
     """Return topics in the order in which they matter: broken, fixed, failing, the others."""
     return sorted(
@@ -64,11 +38,6 @@ def ordered(topics: Sequence[TopicOutcome]) -> list[TopicOutcome]:
             one.topic,
         ),
     )
-
-
-def print_json(published: Published) -> None:
-    """Write a JSON line to stdout."""
-    sys.stdout.write(json_line(summary_json(published)) + "\n")
 
 
 def show(published: Published) -> None:

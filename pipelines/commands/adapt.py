@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 def run_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
     """Score a tree, print its topics, and return the exit code that ``fail_on`` wants."""
-    from slicebeam.pipelines.adaptive.topics_printed import print_json, show
+    from slicebeam.pipelines.adaptive.topics_printed import show
     from slicebeam.pipelines.config.coercion import split_lists
     from slicebeam.pipelines.config.common import validated
+    from slicebeam.pipelines.show.printed_json import print_json, printed_json
     from slicebeam.pipelines.show.terminal import Terminal
 
     config = validated(AdaptRunConfig, split_lists(AdaptRunConfig, given))
@@ -30,7 +31,7 @@ def run_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
     finally:
         terminal.stop()
     if config.as_json:
-        print_json(published)
+        print_json(printed_json(published))
     elif not config.quiet:
         show(published)
     return terminal.judged(published.changelist.gate)

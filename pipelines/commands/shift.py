@@ -55,14 +55,15 @@ def _assess(
     config: ShiftConfig, engine: Engine, terminal: Terminal, run_options: RunOptions
 ) -> int:
     from slicebeam.pipelines.shift.run import run_shift
-    from slicebeam.pipelines.show.shift import print_json, show, summary_json
+    from slicebeam.pipelines.show.printed_json import print_json, printed_json
+    from slicebeam.pipelines.show.shift import show
 
     published = run_shift(
         config, engine, terminal, resume=run_options.resume, fail_on=run_options.fail_on
     )
     terminal.stop()
     if run_options.as_json:
-        print_json(summary_json(published))
+        print_json(printed_json(published))
     elif not run_options.quiet:
         show(published)
     if run_options.page:
@@ -79,7 +80,8 @@ def _simulate(
 ) -> None:
     from slicebeam.pipelines.shift.run import priced
     from slicebeam.pipelines.shift.simulated import better_methods, measure, plan
-    from slicebeam.pipelines.show.shift import print_json, show_measured, show_plan
+    from slicebeam.pipelines.show.printed_json import print_json
+    from slicebeam.pipelines.show.shift import show_measured, show_plan
 
     if not config.plan:
         found = measure(config, engine, terminal, resume=run_options.resume)

@@ -69,14 +69,3 @@ def movement_text(change: Change, counted: str | None) -> str | None:
         return f"The change of an example has a standard deviation of {change.inconsistency:.3g} (inconsistency)."
     improved, degraded = change.improved.share.value or 0.0, change.degraded.share.value or 0.0
     return f"{improved:.1%} of {counted or 'the examples'} improved, {degraded:.1%} degraded ({spread})."
-
-
-def movement_facts(change: Change) -> dict[str, float | int | None]:
-    """Return what ``--json`` says of how the examples changed between two models; nothing for a single model."""
-    if change.before is None:
-        return {}
-    return {
-        "inconsistency": change.inconsistency,
-        "improved": None if change.improved is None else change.improved.n,
-        "degraded": None if change.degraded is None else change.degraded.n,
-    }

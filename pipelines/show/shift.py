@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.shift.result import money
 from slicebeam.pipelines.show.slice_tables import WIDE, console_of_stdout
-from slicebeam.pipelines.show.summary_json import gate_json
-from slicebeam.pipelines.show.terminal_text import json_line, table_of
+from slicebeam.pipelines.show.terminal_text import table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,67 +25,6 @@ _MOST_CLASSES = 12
 _MOST_CELLS = 12
 _MOST_SLICES = 12
 _NO_RESULT = "no result"
-
-
-def summary_json(published: PublishedShift) -> dict[str, Any]:
-    """Return what ``--json`` prints."""
-    document = published.changelist
-    change, shift = document.global_[0], document.shift
-    delta = change.delta
-    return {
-        "summary": document.summary,
-        "gate": gate_json(document.gate),
-        "changelist": str(published.changelist_path),
-        "examples": document.dataset.n,
-        "method": shift.method,
-        "calls": shift.cost.calls,
-        "replayed": shift.cost.replayed,
-        "no_result": shift.cost.no_result,
-        "unaccounted": shift.cost.unaccounted,
-        "spent": shift.cost.spent,
-        "currency": shift.cost.currency,
-        "stopped": shift.stopped,
-        "frobenius_bound": shift.frobenius_bound,
-        "accuracy": change.after.value,
-        "accuracy_was": None if change.before is None else change.before.value,
-        "accuracy_shift": None if delta is None else [delta.value, delta.lo, delta.hi],
-        "significant": change.significant,
-        "focus": None
-        if shift.focus is None
-        else shift.focus.model_dump(mode="json", exclude={"weights"}),
-        "labels": list(shift.labels),
-        "predictions": list(shift.predictions),
-        "shift": [list(row) for row in shift.shift],
-        "changed": [
-            {
-                "label": cell.label,
-                "prediction": cell.prediction,
-                "shift": cell.shift.value,
-                "lo": cell.shift.lo,
-                "hi": cell.shift.hi,
-                "q_value": cell.p_adjusted,
-            }
-            for cell in shift.changed
-        ],
-        "slices": [
-            {
-                "slice_id": one.slice_id,
-                "slice": one.name,
-                "n": one.size.n,
-                "accuracy": one.changes[0].after.value,
-                "shift": None if one.changes[0].delta is None else one.changes[0].delta.value,
-                "q_value": one.changes[0].p_adjusted,
-                "significant": one.changes[0].significant,
-            }
-            for one in document.slices[:_MOST_SLICES]
-        ],
-        "warnings": list(shift.warnings),
-    }
-
-
-def print_json(content: Any) -> None:
-    """Write a JSON line to stdout."""
-    sys.stdout.write(json_line(content) + "\n")
 
 
 def show(published: PublishedShift) -> None:

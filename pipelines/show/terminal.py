@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.pipelines.show.terminal_text import guarded, json_line
+from slicebeam.pipelines.show.terminal_text import guarded
 from slicebeam.transforms.secrets.variables import redacted
 
 if TYPE_CHECKING:
@@ -129,9 +129,9 @@ class Terminal:
         """Print what was found."""
         self.stop()
         if self.as_json:
-            from slicebeam.pipelines.show.summary_json import summary_json
+            from slicebeam.pipelines.show.printed_json import print_json, printed_json
 
-            sys.stdout.write(json_line(summary_json(published)) + "\n")
+            print_json(printed_json(published))
         elif not self.quiet:
             from slicebeam.pipelines.show.slice_tables import show
 

@@ -452,7 +452,7 @@ def test_the_night_with_findings(placed, days, capsys):
     assert run(arguments) == 1
     shown, ended = statuses(capsys)
     assert ended == ["failed", "passed", "passed", "failed"]
-    assert (shown["exit_code"], shown["steps"][1]["result"]["examples"]) == (1, 280)
+    assert (shown["exit_code"], shown["steps"][1]["result"]["dataset"]["n"]) == (1, 280)
     document = read(placed / DAYS[1] / "discover").document
     frame = pd.read_parquet(days / f"date={DAYS[1]}" / "eval.parquet")
     husbands = (frame["occupation"] == "Sales") & (frame["relationship"] == "Husband")

@@ -280,7 +280,7 @@ def test_a_class_that_was_never_given_is_shown_and_no_gate_passes(tmp_path, caps
         assert line in capsys.readouterr().err
     declared = ("--classes", "neutral=neutral", "--fail-on", "failing", "--json")
     assert run(["adapt", "run", str(tree), "--output", str(out), *model, *declared]) == 0
-    assert json.loads(capsys.readouterr().out)["never_given"] == {}
+    assert json.loads(capsys.readouterr().out)["adaptive"]["never_given"] == {}
 
 
 def test_free_texts_are_not_classes(tmp_path):

@@ -249,7 +249,8 @@ def test_fail_on_worse(slices, tmp_path, adult_path, capsys):
     explained = ["--json", "--explain", "capital-gain >= 10000"]
     assert run([*arguments, f"--slices={slices}", *explained]) == 0
     summary = json.loads(capsys.readouterr().out)
-    assert (summary["tested"], summary["significant"], summary["strategy"]) == (5, 2, "given")
+    assert sum(summary["testing"]["tested_per_level"]) == 5
+    assert (summary["testing"]["significant"], summary["search"]["strategy"]) == (2, "given")
     assert summary["explanation"][0] == "capital-gain >= 10000 (n = 364, level 1)"
     assert "5 slices of level 1 could be tested" in summary["explanation"][-1]
     assert [one["significant"] for one in summary["worst"]] == [True, True, *[False] * 5]

@@ -62,7 +62,7 @@ def test_flags_on_the_command_line_go_before_those_of_the_file(tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     file = written(tmp_path, {**GOOD, "json": False})
     assert run(["run", file, "--json", "--output", "other"]) == 0
-    assert json.loads(capsys.readouterr().out)["examples"] == 16281
+    assert json.loads(capsys.readouterr().out)["dataset"]["n"] == 16281
     assert not (tmp_path / "out").exists()
     assert (tmp_path / "other" / "changelist.json").exists()
 

@@ -523,7 +523,8 @@ def test_json_and_the_log_have_them(tmp_path, capsys):
     pq.write_table(examples(), tmp_path / "data.parquet")
     command = ["search", f"--data={tmp_path}/data.parquet", f"--output={tmp_path}/out", *FLAGS]
     assert run([*command, "--json"]) == 0
-    assert set(json.loads(capsys.readouterr().out)["hints"]) == set(NOTED)
+    hints = json.loads(capsys.readouterr().out)["dataset"]["hints"]
+    assert {hint["name"] for hint in hints} == set(NOTED)
     assert run([*command, "--log-format=json"]) == 0
     events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     (line,) = [one["text"] for one in events if one["event"] == "warning"]

@@ -221,10 +221,11 @@ def test_the_summary_and_the_log(recalls, tmp_path, capsys):
     printed = capsys.readouterr()
     summary = json.loads(printed.out)
     row = found.table.query("metric == 'recall' and slice == 'f = a'").iloc[0]
-    (worst,) = summary["worst"]
-    assert (worst["metric"], worst["slice"], worst["label"]) == ("recall", "f = a", "new")
-    assert (worst["value"], worst["q_value"]) == (row["value"], row["q_value"])
-    degraded = {one["metric"]: one["degraded"] for one in summary["metrics"]}
+    (worst,) = summary["slices"]
+    _, change = worst["changes"]
+    assert (change["metric"], worst["name"], change["label"]) == ("recall", "f = a", "new")
+    assert (change["after"]["value"], change["p_adjusted"]) == (row["value"], row["q_value"])
+    degraded = {one["metric"]: one["degraded"] for one in summary["testing"]["metrics"]}
     assert degraded == {"accuracy": 0, "recall": 1}
     event = json.loads(printed.err.splitlines()[-1])
     assert (event["event"], event["exit_code"], event["degraded"]) == ("published", 1, 1)

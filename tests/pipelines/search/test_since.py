@@ -388,10 +388,12 @@ def test_the_value_fell_everywhere(tmp_path, capsys):
     assert "FAIL: Accuracy over all examples 95." in printed.err
     summary = json.loads(printed.out)["since"]
     (overall,) = summary["overall"]
-    assert (overall["significant"], overall["direction"]) == (True, "degraded")
+    change = overall["value_change"]
+    assert (change["significant"], change["direction"]) == (True, "degraded")
     assert (summary["worse"], summary["metrics"][0]["value_worse"]) == (0, 15)
     slices = summary["slices"]
-    assert all(one["value_significant"] and one["value"] < one["value_then"] for one in slices)
+    assert all(one["value_change"]["significant"] for one in slices)
+    assert all(one["now"]["value"] < one["then"]["value"] for one in slices)
     assert read(tmp_path / "out1").document["testing"]["degraded"] == 0
     capsys.readouterr()
     assert run(command(1, since)) == 1

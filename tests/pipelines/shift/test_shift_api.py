@@ -391,7 +391,8 @@ def test_a_file_that_describes_the_run(bench, capsys):
     path.write_text(yaml.safe_dump(told))
     assert run(["run", str(path), "--date=2026-11-20", "--json"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert (printed["calls"], printed["spent"]) == (60, 0.06)
+    cost = printed["shift"]["cost"]
+    assert (cost["calls"], cost["spent"]) == (60, 0.06)
     document = found.document("out-2026-11-20")
     # The document of a run repeats it, at no cost.
     again = found.folder / "again"

@@ -175,7 +175,7 @@ def test_what_is_shown_of_a_focus(pool, tmp_path, capsys):
     assert said.count("--focus 1:2: 0.") == 1
     assert "Frobenius, weighted by --focus 1:2" in said
     assert run([*flags, "--output", str(tmp_path), "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)["focus"]
+    told = json.loads(capsys.readouterr().out)["shift"]["focus"]
     assert told["of"] == "1:2"
     assert told["after"]["lo"] < told["after"]["value"] < told["after"]["hi"]
 

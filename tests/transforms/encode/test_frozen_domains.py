@@ -135,7 +135,10 @@ def test_new_and_missing_values_are_found(option, nights, tmp_path, capsys):
     for line in found.document["dataset"]["drift"]:
         assert line in printed
     assert run([*flags, given, f"--output={tmp_path}", "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["drift"] == found.document["dataset"]["drift"]
+    assert (
+        json.loads(capsys.readouterr().out)["dataset"]["drift"]
+        == found.document["dataset"]["drift"]
+    )
     assert run([*flags, given, f"--output={tmp_path}", "--log-format=json"]) == 1
     events = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
     warnings = [one["text"] for one in events if one["event"] == "warning"]

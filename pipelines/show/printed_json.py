@@ -1,0 +1,58 @@
+"""What ``--json`` prints: a part of the document, in its own words, and where the files are."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.show.terminal_text import json_line
+from slicebeam.pipelines.show.worst_slices import MOST_ROWS, worst_slices
+
+if TYPE_CHECKING:
+    from slicebeam.pipelines.changelist.document import ChangeList
+    from slicebeam.pipelines.run.published import Published
+    from slicebeam.pipelines.shift.run import PublishedShift
+
+# What a document has besides: who made it of what, its history, and the domains of its features.
+_NOT_PRINTED: dict[str, Any] = {
+    **dict.fromkeys(("schema_version", "revision", "parent", "created_at", "provenance"), True),
+    **dict.fromkeys(("files", "replaced_files", "edits", "finding_models"), True),
+    "dataset": {"domains", "fingerprint"},
+    "shift": {"focus": {"weights"}},
+}
+
+
+def printed_json(published: Published | PublishedShift) -> dict[str, Any]:
+    """Return the part of a published document that is printed, with ``document`` and ``table``, the paths.
+
+    Of the slices those of the findings, and the worst of each metric; of a shift the first, of scored tests all.
+    """
+    document = published.changelist
+    content = document.model_dump(
+        mode="json", by_alias=True, exclude_none=True, exclude=_NOT_PRINTED
+    )
+    shown = _slices(document)
+    content["slices"] = [one for one in content["slices"] if one["slice_id"] in shown]
+    if "since" in content:
+        content["since"]["slices"] = content["since"]["slices"][:MOST_ROWS]
+    files = {"document": str(published.changelist_path)}
+    if isinstance(document, SearchChangeList):
+        files["table"] = str(getattr(published, "slices_path", ""))
+        content["explanation"] = list(getattr(published, "explanation", ()))
+    return files | content
+
+
+def _slices(document: ChangeList) -> set[str]:
+    """Return the ids of the slices that are printed."""
+    if document.adaptive is not None:
+        return {one.slice_id for one in document.slices}
+    if not isinstance(document, SearchChangeList):
+        return {one.slice_id for one in document.slices[:MOST_ROWS]}
+    worst = {one.slice_id for table in worst_slices(document) for one, _ in table.rows}
+    return worst | {one.slice_id for one in document.findings}
+
+
+def print_json(content: Any) -> None:
+    """Write a JSON line to stdout."""
+    sys.stdout.write(json_line(content) + "\n")
