@@ -253,7 +253,8 @@ def test_fail_on_worse(slices, tmp_path, adult_path, capsys):
     assert (summary["testing"]["significant"], summary["search"]["strategy"]) == (2, "given")
     assert summary["explanation"][0] == "capital-gain >= 10000 (n = 364, level 1)"
     assert "5 slices of level 1 could be tested" in summary["explanation"][-1]
-    assert [one["significant"] for one in summary["worst"]] == [True, True, *[False] * 5]
+    called = [one["changes"][0]["significant"] for one in summary["slices"]]
+    assert called == [True, True, *[False] * 5]
 
 
 def test_resume(slices, tmp_path, adult_path, monkeypatch):
