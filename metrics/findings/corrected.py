@@ -5,8 +5,13 @@ too large on average, the more the closer it passed. The true difference δ has 
 likelihood φ((d − δ)/σ)/σ / P(abs(D) > c | δ): Zöllner and Pritchard (2007), Am. J. Hum. Genet. 80:605;
 Zhong and Prentice (2008), Biostatistics 9:621. The estimate is the mean of that likelihood, the second
 of those of Ghosh, Zou and Wright (2008), Am. J. Hum. Genet. 82:1064, but no more than was observed; its
-maximum shrinks more than other examples show (`benchmarks/selected_sizes.py`). The interval is the
-equal-tailed one.
+maximum shrinks more than other examples show (`benchmarks/selected_sizes.py`).
+
+The interval's end towards 0 solves P(D > d | δ, abs(D) > c) = .025. The other end is that of the
+observed difference. Selection takes away small D only, so that it still is below δ too rarely:
+P(D < δ − 1.96σ | D > c) = (.025 − P(D ≤ c))/P(D > c) ≤ .025 for each δ, 0 where that is negative. So
+the interval holds δ with a probability of .95 to .975, whatever δ is. The equal-tailed end is smaller,
+but the .025 that it gives away lie just above the threshold: there it is too small for most findings.
 
 The error σ depends on δ, as the spread of a loss or a rate does with its mean: at 0 it is that under
 the hypothesis of the test, at d and beyond the interval's near end that of this end, and at the far end
@@ -19,7 +24,7 @@ chosen among the slices that pass is not taken into account.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import log_ndtr, ndtri
@@ -35,14 +40,7 @@ if TYPE_CHECKING:
 # The likelihood is summed at so many points, from so many errors below 0 to as many above z.
 _POINTS, _BEYOND = 512, 8.0
 _OFF = float(normal_quantile(0.95))
-
-
-class Corrected(NamedTuple):
-    """An estimate with its interval."""
-
-    estimate: FloatArray
-    low: FloatArray
-    high: FloatArray
+_MISSED = 0.025  # on each side
 
 
 def selected_above(p: float, bound: float, gain: float, cost: float) -> float:
@@ -60,18 +58,18 @@ def selected_above(p: float, bound: float, gain: float, cost: float) -> float:
 
 def standardised(
     z: ArrayLike, c: ArrayLike, null: ArrayLike = 1.0, far: ArrayLike = 1.0
-) -> Corrected:
-    """Return the estimate of θ and its 95 % interval, of z that were selected above c.
+) -> tuple[FloatArray, FloatArray]:
+    """Return the estimate of θ and its interval's end towards 0, of z that were selected above c.
 
     ``null`` is the error where θ is 0, ``far`` that at the upper end, z + 1.96·far, both in units of
-    that at z. The interval solves P(Z > z | θ, abs(Z) > c) = .025 and .975.
+    that at z.
 
     A difference that just passed may be next to nothing; one that is far above is as it was seen:
 
-    >>> [round(float(end), 2) for end in standardised(4.4, 4.2)]
-    [2.19, -0.3, 5.86]
-    >>> [round(float(end), 2) for end in standardised(9.0, 4.2)]
-    [9.0, 7.04, 10.96]
+    >>> [round(float(number), 2) for number in standardised(4.4, 4.2)]
+    [2.19, -0.3]
+    >>> [round(float(number), 2) for number in standardised(9.0, 4.2)]
+    [9.0, 7.04]
     """
     seen, above, at_null, at_far = floats(z, c, null, far)
     above = np.minimum(above, seen)
@@ -93,17 +91,12 @@ def standardised(
     mean = (likelihood * theta).sum(axis=0) / likelihood.sum(axis=0)
     estimate = np.minimum(mean, seen)
 
-    chances = np.log(np.reshape([0.025, 0.975], (2,) + (1,) * seen.ndim))
-
     def exceeds_less(theta: FloatArray) -> BoolArray:
         errors = error(theta)
         exceeded = log_ndtr((theta - seen) / errors) - log_selected(theta, errors)
-        return np.asarray(exceeded < chances)
+        return np.asarray(exceeded < np.log(_MISSED))
 
-    lowest, highest = -above - _OFF * at_null, seen + _OFF * at_far + 1e-9
-    low, high = bisect(exceeds_less, lowest, highest)
-    # At the threshold itself the interval is beside what is likely.
-    return Corrected(estimate, np.minimum(low, estimate), np.maximum(high, estimate))
+    return estimate, bisect(exceeds_less, -above - _OFF * at_null, seen)
 
 
 def difference(
@@ -111,7 +104,8 @@ def difference(
 ) -> tuple[float, float, float]:
     """Return a difference and its 95 % interval as they are without selection.
 
-    ``ends``: those of the observed difference's interval. Where z is far above c nothing changes.
+    ``ends``: those of the observed difference's interval, of which the far one stays. Where z is far
+    above c nothing changes.
     """
     sign = 1.0 if observed >= 0 else -1.0
     size = abs(observed)
@@ -121,6 +115,6 @@ def difference(
         return observed, *ends
     stretch = beyond / unit if 0 < beyond < np.inf else 1.0
     found = standardised(size / unit, size / unit * c / z, null_error / unit, stretch)
-    middle, *interval = (sign * unit * np.array(found)).tolist()
-    low, high = sorted(interval)
+    middle, towards = (sign * unit * np.array(found)).tolist()
+    low, high = sorted((towards, sign * far))
     return middle, low, high

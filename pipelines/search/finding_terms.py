@@ -100,7 +100,10 @@ class FindingTerms:
     def _corrected(
         self, one: ChosenSlice, difference: float, ends: tuple[float, float], expected: float
     ) -> document.CorrectedDifference:
-        """Return the difference without what the selection adds, within the metric's range."""
+        """Return the difference without what the selection adds, within the metric's range.
+
+        The expectation has an error too, so that an end that was observed may be beyond that range.
+        """
         z, c = -float(ndtri(one.p_value)), one.selected_above
         # In the unit of the metric.
         unit = abs(difference / (one.value - one.expected))
@@ -108,7 +111,8 @@ class FindingTerms:
         low, high = self._own.range
         if self.space.comparison == "baseline":
             low, high = low - high, high - low
-        middle, *interval = np.clip(found, low - expected, high - expected).tolist()
+        limits = min(low - expected, ends[0]), max(high - expected, ends[1])
+        middle, *interval = np.clip(found, *limits).tolist()
         return document.CorrectedDifference(
             difference=middle, low=finite(interval[0]), high=finite(interval[1])
         )

@@ -64,6 +64,8 @@ export interface Finding {
   expected: number;
   // Without what selecting the slice adds.
   corrected: { difference: number; low: number | null; high: number | null };
+  // Of reserved examples, the difference only where there are enough.
+  confirmed?: { examples: number; difference: number | null; low: number | null; high: number | null };
   difference: number;
   interval: [number | null, number | null];
   held_share?: number;

@@ -112,7 +112,16 @@ export function valueInterval(overview: Overview, one: Finding): string {
 export function gap(metric: Metric, one: Finding): string {
   const { difference, low, high } = one.corrected;
   const interval = format.differences(metric, low, high);
-  return `difference ${format.difference(metric, difference)} (${interval}), observed ${format.difference(metric, one.difference)}`;
+  return `difference ${format.difference(metric, difference)} (${interval}), observed ${format.difference(metric, one.difference)}${confirmed(metric, one)}`;
+}
+
+/** The same on the reserved examples, or how many these are; nothing where none were reserved. */
+function confirmed(metric: Metric, { confirmed }: Finding): string {
+  if (!confirmed) return "";
+  const { examples, difference, low, high } = confirmed;
+  const reserved = format.plural(examples, "reserved example");
+  if (difference == null) return `, not measured on ${reserved}`;
+  return `, on ${reserved} ${format.difference(metric, difference)} (${format.differences(metric, low, high)})`;
 }
 
 /** The examples of a finding, which of some metrics are not all of the slice. */

@@ -26,8 +26,8 @@ def error_at(theta, z, null, far):
     *[(3.1, 3.0, 1, 1), (4.5, 4.2, 1, 1), (5.5, 4.2, 1, 1), (9.0, 4.2, 1, 1), (1.0, 0.2, 1, 1)],
     *[(4.5, 4.2, 0.5, 1), (5.5, 4.2, 1.3, 1), (4.5, 4.2, 1, 2), (5.0, 4.0, 0.6, 1.5)],
 ])  # fmt: skip
-def test_mean_and_ends_by_integration(z, c, null, far):
-    estimate, low, high = corrected.standardised(z, c, null, far)
+def test_mean_and_end_by_integration(z, c, null, far):
+    estimate, low = corrected.standardised(z, c, null, far)
 
     def passes(theta):
         error = error_at(theta, z, null, far)
@@ -37,8 +37,8 @@ def test_mean_and_ends_by_integration(z, c, null, far):
         error = error_at(theta, z, null, far)
         return theta**power * NORMAL.pdf((z - theta) / error) / error / passes(theta)
 
-    def excess(theta, chance):
-        return NORMAL.sf((z - theta) / error_at(theta, z, null, far)) / passes(theta) - chance
+    def excess(theta):
+        return NORMAL.sf((z - theta) / error_at(theta, z, null, far)) / passes(theta) - 0.025
 
     edges = [-8 * null, 0, max(z - OFF, z / 2), z, z + OFF * far, z + 8 * far]
     first, whole = (
@@ -46,9 +46,7 @@ def test_mean_and_ends_by_integration(z, c, null, far):
         for power in (1, 0)
     )
     assert estimate == pytest.approx(min(first / whole, z), abs=1e-6 if null == far else 1e-4)
-    for end, chance in ((low, 0.025), (high, 0.975)):
-        wanted = optimize.brentq(excess, -c - 2 * null, z + 3 * far, chance)
-        assert end == pytest.approx(wanted, abs=1e-8)
+    assert low == pytest.approx(optimize.brentq(excess, -c - 2 * null, z), abs=1e-8)
 
 
 def test_errors_that_grow_with_the_difference():
@@ -61,8 +59,9 @@ def test_errors_that_grow_with_the_difference():
     middle = d + OFF**2 / 2
     reach = np.sqrt(middle**2 - d**2 + OFF**2)
     near, far = (d - (middle - reach)) / OFF, (middle + reach - d) / OFF
-    estimate, low, high = near * corrected.standardised(d / near, c / near, 1 / near, far / near)
-    assert 0.935 < ((low <= delta) & (delta <= high)).mean() < 0.965
+    estimate, low = near * corrected.standardised(d / near, c / near, 1 / near, far / near)
+    held = (low <= delta) & (delta <= d + OFF * far)
+    assert held.mean() == pytest.approx(coverage(delta / error, c / error).mean(), abs=0.01)
     # θ by the error at 0, and then taken to the ends of the interval.
     theta, lower = corrected.standardised(d, c)[0], d - OFF * near
     inner = lower + (theta - (d - OFF)) * near
@@ -84,9 +83,11 @@ def drawn(theta, c, rng):
     return theta + np.where(u < below, NORMAL.ppf(lower), NORMAL.isf(upper))
 
 
-def check_coverage(held, theta, c):
-    """Up to c the estimate near the threshold, which the interval holds, makes it wider."""
-    assert 0.935 < held < (0.965 if theta >= c else 0.985), theta
+def coverage(theta, c):
+    """Share of intervals that hold θ: 2.5 % are above it, and below it those that still pass."""
+    passes, wrong = selected(theta, c), NORMAL.cdf(-c - theta)
+    below = np.maximum(0.025 - NORMAL.cdf(c - theta), 0.0)
+    return 0.975 - (np.minimum(0.025 * passes, wrong) + below) / passes
 
 
 def test_coverage_and_bias_of_what_was_selected():
@@ -94,11 +95,12 @@ def test_coverage_and_bias_of_what_was_selected():
     theta = rng.uniform(-12.0, 12.0, 6_000)
     z = drawn(theta, c, rng)
     sign = np.sign(z)
-    estimate, low, high = corrected.standardised(np.abs(z), c)
-    held = (low <= theta * sign) & (theta * sign <= high)
+    estimate, low = corrected.standardised(np.abs(z), c)
+    held = (low <= theta * sign) & (theta * sign <= np.abs(z) + OFF)
     for least in range(0, 12, 3):
-        of = (np.abs(theta) > least) & (np.abs(theta) <= least + 3)
-        check_coverage(held[of].mean(), least, c)
+        size = np.abs(theta)
+        of = (size > least) & (size <= least + 3)
+        assert held[of].mean() == pytest.approx(coverage(size[of], c).mean(), abs=0.01), least
     theta, z = theta * sign, np.abs(z)
     for begin, end in pairwise([3.0, 3.2, 3.5, 4.0, 5.0, 7.0, 10.0]):
         of = (z >= begin) & (z < end)
@@ -112,13 +114,17 @@ def test_a_search_for_one_direction():
     rng, c = np.random.default_rng(6), 4.0
     for theta in (1.0, 3.0, 5.0, 8.0):
         u = rng.random(3_000) * NORMAL.sf(c - theta)
-        _, low, high = corrected.standardised(theta + NORMAL.isf(u), c)
-        check_coverage(((low <= theta) & (theta <= high)).mean(), theta, c)
+        z = theta + NORMAL.isf(u)
+        _, low = corrected.standardised(z, c)
+        held = (low <= theta) & (theta <= z + OFF)
+        assert held.mean() == pytest.approx(coverage(theta, c), abs=0.01), theta
 
 
 def test_the_threshold_itself():
-    estimate, low, high = corrected.standardised(4.0, 4.0)
-    assert low < 0 < estimate <= high
+    """What just passed may be nothing, and as much as was observed."""
+    middle, low, high = corrected.difference(0.4, (0.2, 0.7), 4.0, 4.0, 0.1)
+    assert low < 0 < middle < 0.4
+    assert high == 0.7
 
 
 @pytest.mark.parametrize("ends", [(-0.25, -0.17), (-0.24, -0.18)])
@@ -129,13 +135,13 @@ def test_differences_far_above_the_threshold_are_as_observed(ends):
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_a_difference_near_the_threshold(sign):
-    """In units of the nearer end's error, with the threshold in proportion."""
+    """In units of the nearer end's error, with the threshold in proportion; the other end stays."""
     ends = sorted((sign * 0.1, sign * 0.6))
     middle, low, high = corrected.difference(sign * 0.3, tuple(ends), 5.0, 4.5, 0.08)
     unit = 0.2 / OFF
     wanted = unit * np.array(corrected.standardised(0.3 / unit, 0.27 / unit, 0.08 / unit, 1.5))
     assert sign * middle == pytest.approx(wanted[0])
-    assert sorted((sign * low, sign * high)) == pytest.approx(wanted[1:])
+    assert sorted((sign * low, sign * high)) == pytest.approx([wanted[1], 0.6])
     assert low < middle < high
     assert abs(middle) < 0.3
 

@@ -16,7 +16,9 @@ def results(tmp_path_factory, days):
         "hostile": made.search_result(folder / "hostile"),
         "hostile data": made.hostile_data(folder),
         "discovery": made.discovery_result(folder),
-        "precision": made.search_result(folder / "precision", metric="precision"),
+        "precision": made.search_result(
+            folder / "precision", "--confirm", "0.3", metric="precision"
+        ),
         "shift": made.shift_result(folder),
         "nothing": made.nothing_found(folder),
     }

@@ -29,12 +29,12 @@ def search(data, output, *flags):
     return output
 
 
-def search_result(folder, *, baseline=False, metric="accuracy"):
+def search_result(folder, *more, baseline=False, metric="accuracy"):
     excluded = _NO_FEATURES.removesuffix(",prediction_old") if baseline else _NO_FEATURES
     old = ("--baseline-prediction", "prediction_old", "--alternative", "both") if baseline else ()
     flags = ("--label", "income", "--metric", metric, "--exclude-features", excluded, *old)
     output = folder / ("baseline" if baseline else "overall")
-    return search(ADULT, output, *flags, "--max-cross-size", "2")
+    return search(ADULT, output, *flags, "--max-cross-size", "2", *more)
 
 
 def next_night(folder, days):

@@ -50,6 +50,9 @@ def test_examples_of_a_finding_are_those_that_the_metric_counts(browser, results
     with opened(browser, results["precision"]) as page:
         text = page.locator(".worst").inner_text()
         assert f"{document['findings'][0]['n']:,} examples predicted positive" in text
+        again = document["findings"][0]["confirmed"]
+        size = f"{100 * abs(again['difference']):.1f}"
+        assert re.search(rf"on {again['examples']:,} reserved examples .?{size} points \(", text)
 
 
 def test_every_finding_has_a_bar_with_its_interval(browser, results):
