@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import IntFlag
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,8 +16,6 @@ from slicebeam.metrics.errors import InputError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import numpy.typing as npt
 
 _SHOWN = 80
 
@@ -37,8 +36,16 @@ _EVERY_KIND = _Kind(127)
 # Lists: the first Arrow array that a process makes of one imports pandas.
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A"]
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
-_BLANKS = b" \t\n\r\v\f"
-_DIGITS = b"0123456789"
+# How values begin, by their first three bytes.
+_BLANK, _MISSING_BEGINS = re.compile(rb"[ \t\n\r\v\f]"), re.compile(rb"\Z|[Nn#]")
+_BEGINS = {
+    _Kind.BOOL: re.compile(rb"[tTfF]"),
+    # A code such as 007 is no number.
+    _Kind.INTEGER: re.compile(rb"-?(0\Z|[1-9])"),
+    _Kind.NUMBER: re.compile(rb"-?(0(\Z|[.eE])|[1-9.iI])"),
+    _Kind.DATE: re.compile(rb"[0-9]{3}"),
+}
+_ANY_BEGINS = re.compile(rb"\Z|[ \t\n\r\v\fNn#tTfF0-9.iI-]")
 _PROBE = 64
 _CAST_ROWS = 16384
 _TYPES = {
@@ -79,47 +86,41 @@ class ColumnKinds:
         return next((t for kind, t in _TYPES.items() if kind & self.kinds), pa.string())
 
 
-class _Tokens:
-    """Text values without nulls, and views of their bytes for tests without a regex."""
+class _Present(NamedTuple):
+    """The values of a column that are not missing, without blanks around them, and how they begin."""
 
-    def __init__(self, values: pa.Array) -> None:
-        self.values = values
-        offsets, data = values.buffers()[1:]
-        ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
-        self.data = np.frombuffer(data if data is not None else b"", np.uint8)
-        if not self.data.size:
-            self.data = np.zeros(1, np.uint8)
-        self.starts = ends[:-1]
-        self.lengths = np.diff(ends)
-        self.firsts = self.byte(0)
-        self._begins = set(np.flatnonzero(np.bincount(self.firsts, minlength=256)).tolist())
+    values: pa.Array
+    begins: set[bytes]
 
-    def byte(self, place: int | npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-        """Return the byte at ``place`` of each value; 0 where the value is shorter."""
-        found = self.data.take(self.starts + place, mode="clip")
-        return np.where(self.lengths > place, found, np.uint8(0))
-
-    def begin_only_with(self, allowed: bytes) -> bool:
-        return self._begins <= set(allowed)
-
-    def begin_with(self, some: bytes) -> bool:
-        return not self._begins.isdisjoint(some)
+    def all_begin(self, kind: _Kind) -> bool:
+        return all(map(_BEGINS[kind].match, self.begins))
 
 
-def _present(values: pa.Array) -> tuple[_Tokens, pa.Array | None]:
-    """Return the values that are not missing, blanks trimmed, and the mask that selects them."""
+def _distinct(values: pa.Array, start: int, stop: int | None) -> set[bytes]:
+    """Return the different bytes that values have at a place."""
+    return set(pc.binary_slice(values.cast(pa.binary()), start, stop).unique().to_pylist())
+
+
+def _begins(values: pa.Array) -> set[bytes]:
+    return _distinct(values, 0, 3)
+
+
+def _present(values: pa.Array) -> tuple[_Present, pa.Array | None]:
+    """Return the values that are not missing, and the mask that selects them."""
     mask = values.is_valid() if values.null_count else None
-    tokens = _Tokens(values.drop_null())
-    lasts = tokens.byte(tokens.lengths - 1)
-    if tokens.begin_with(_BLANKS) or np.isin(lasts, np.frombuffer(_BLANKS, np.uint8)).any():
-        tokens = _Tokens(pc.ascii_trim_whitespace(tokens.values))
-    if tokens.begin_with(b"\0Nn#"):
-        missing = pc.is_in(tokens.values, pa.array(_MISSING))
+    values = values.drop_null()
+    begins = _begins(values)
+    if any(map(_BLANK.match, begins | _distinct(values, -1, None))):
+        values = pc.ascii_trim_whitespace(values)
+        begins = _begins(values)
+    if any(map(_MISSING_BEGINS.match, begins)):
+        missing = pc.is_in(values, pa.array(_MISSING))
         if missing.true_count:
             present = pc.invert(missing)
-            tokens = _Tokens(tokens.values.filter(present))
+            values = values.filter(present)
+            begins = _begins(values)
             mask = present if mask is None else pc.replace_with_mask(mask, mask, present)
-    return tokens, mask
+    return _Present(values, begins), mask
 
 
 def _try_cast(values: pa.Array, data_type: pa.DataType) -> pa.Array | None:
@@ -134,70 +135,45 @@ def _try_cast(values: pa.Array, data_type: pa.DataType) -> pa.Array | None:
     return pa.concat_arrays(parts)
 
 
-def _bools(tokens: _Tokens) -> pa.Array | None:
-    if not tokens.begin_only_with(b"tTfF"):
+def _bools(present: _Present) -> pa.Array | None:
+    if not present.all_begin(_Kind.BOOL):
         return None
-    true = pc.is_in(tokens.values, pa.array(_TRUE))
-    false = pc.is_in(tokens.values, pa.array(_FALSE))
+    true = pc.is_in(present.values, pa.array(_TRUE))
+    false = pc.is_in(present.values, pa.array(_FALSE))
     return true if true.true_count + false.true_count == len(true) else None
 
 
-def _may_be_numbers(tokens: _Tokens) -> bool:
-    """Whether no value is a code such as 007, or starts like no number."""
-    if not tokens.begin_only_with(_DIGITS + b"-.iI"):
-        return False
-    signs = (tokens.firsts == ord("-")).astype(np.int32)
-    zero = tokens.byte(signs) == ord("0")
-    after = tokens.byte(signs + 1)[zero]
-    return bool(np.isin(after, np.frombuffer(b"\0.eE", np.uint8)).all())
+def _integers(present: _Present) -> pa.Array | None:
+    return _try_cast(present.values, pa.int64()) if present.all_begin(_Kind.INTEGER) else None
 
 
-def _integers(tokens: _Tokens) -> pa.Array | None:
-    if tokens.begin_with(b".iI") or not _may_be_numbers(tokens):
-        return None
-    return _try_cast(tokens.values, pa.int64())
-
-
-def _numbers(tokens: _Tokens) -> pa.Array | None:
-    if not _may_be_numbers(tokens):
-        return None
-    numbers = _try_cast(tokens.values, pa.float64())
+def _numbers(present: _Present) -> pa.Array | None:
+    values = present.values
+    numbers = _try_cast(values, pa.float64()) if present.all_begin(_Kind.NUMBER) else None
     if numbers is None:
         return None
     odd = ~np.isfinite(numbers.to_numpy(zero_copy_only=False))
     if odd.any():
         # Arrow also reads NAN(1), and 1e999 as infinite.
-        spelled = pc.match_substring_regex(tokens.values.filter(odd), "^-?(?i:inf|infinity)$")
+        spelled = pc.match_substring_regex(values.filter(odd), "^-?(?i:inf|infinity)$")
         if spelled.true_count < len(spelled):
             return None
-    long = tokens.lengths >= 19
-    if long.any():
-        # As a number an integer beyond int64, an id most often, would lose its last digits.
-        whole = tokens.values.filter(long)
-        whole = whole.filter(pc.match_substring_regex(whole, "^-?[0-9]+$"))
-        if _try_cast(whole, pa.int64()) is None:
-            return None
-    return numbers
+    # As a number an integer beyond int64, an id most often, would lose its last digits.
+    long = values.filter(pc.greater_equal(pc.binary_length(values), 19))
+    whole = long.filter(pc.match_substring_regex(long, "^-?[0-9]+$"))
+    return None if _try_cast(whole, pa.int64()) is None else numbers
 
 
-def _may_be_dates(tokens: _Tokens) -> bool:
-    return (
-        tokens.begin_only_with(_DIGITS)
-        and bool((tokens.lengths >= 10).all())
-        and bool((tokens.byte(4) == ord("-")).all())
-    )
+def _moments(data_type: pa.DataType, present: _Present) -> pa.Array | None:
+    return _try_cast(present.values, data_type) if present.all_begin(_Kind.DATE) else None
 
 
-def _moments(data_type: pa.DataType, tokens: _Tokens) -> pa.Array | None:
-    return _try_cast(tokens.values, data_type) if _may_be_dates(tokens) else None
-
-
-def _nothing(tokens: _Tokens) -> pa.Array | None:
-    return None if len(tokens.values) else pa.array([], pa.null())
+def _nothing(present: _Present) -> pa.Array | None:
+    return None if len(present.values) else pa.array([], pa.null())
 
 
 _MOMENTS = (_Kind.DATE, _Kind.TIME, _Kind.ZONED_TIME)
-_PARSERS: dict[_Kind, Callable[[_Tokens], pa.Array | None]] = {
+_PARSERS: dict[_Kind, Callable[[_Present], pa.Array | None]] = {
     _Kind.NULL: _nothing,
     _Kind.BOOL: _bools,
     _Kind.INTEGER: _integers,
@@ -205,21 +181,20 @@ _PARSERS: dict[_Kind, Callable[[_Tokens], pa.Array | None]] = {
     **{kind: partial(_moments, _TYPES[kind]) for kind in _MOMENTS},
 }
 _IMPLIED = {_Kind.INTEGER: _Kind.NUMBER, _Kind.DATE: _Kind.TIME}
-_FIRST_BYTES = _BLANKS + _DIGITS + b"\0-.iINn#tTfF"
 
 
 def _array_kinds(values: pa.Array) -> _Kind:
     sample = values.slice(0, 2048)
+    if not all(map(_ANY_BEGINS.match, _begins(sample.drop_null()))):
+        return _Kind(0)
     if len(values) > len(sample) and len(sample.unique()) * 4 <= len(sample):
         values = values.unique()
-    if not _Tokens(values.drop_null()).begin_only_with(_FIRST_BYTES):
-        return _Kind(0)
-    tokens, _ = _present(values)
-    if not len(tokens.values):
+    present, _ = _present(values)
+    if not len(present.values):
         return _EVERY_KIND
     kinds = _Kind(0)
     for kind, parse in _PARSERS.items():
-        if not kind & kinds and parse(tokens) is not None:
+        if not kind & kinds and parse(present) is not None:
             kinds |= kind | _IMPLIED.get(kind, _Kind(0))
     return kinds
 
@@ -289,11 +264,11 @@ def parse_column(values: Any, data_type: pa.DataType, *, column: str = "") -> An
 
 
 def _parse(values: pa.Array, kind: _Kind, column: str) -> pa.Array:
-    tokens, mask = _present(values)
+    present, mask = _present(values)
     parse = _PARSERS[kind]
-    parsed = parse(tokens) if len(tokens.values) else pa.array([], _TYPES[kind])
+    parsed = parse(present) if len(present.values) else pa.array([], _TYPES[kind])
     if parsed is None:
-        bad = _first_refused(tokens.values, parse)
+        bad = _first_refused(present.values, parse)
         what = f"column {column!r}" if column else "a column"
         raise InputError(
             f"{what}: {bad[:_SHOWN]!r} is not {_TYPES[kind]}, as the column's other values are; "
@@ -306,10 +281,10 @@ def _parse(values: pa.Array, kind: _Kind, column: str) -> pa.Array:
     return pc.replace_with_mask(pa.nulls(len(values), _TYPES[kind]), mask, parsed)
 
 
-def _first_refused(values: pa.Array, parse: Callable[[_Tokens], pa.Array | None]) -> str:
+def _first_refused(values: pa.Array, parse: Callable[[_Present], pa.Array | None]) -> str:
     """Return the first value that is not of the kind, by halving: a kind holds value by value."""
     while len(values) > 1:
         half = values.slice(0, len(values) // 2)
-        refused = parse(_Tokens(half)) is None
+        refused = parse(_Present(half, _begins(half))) is None
         values = half if refused else values.slice(len(half))
     return str(values[0].as_py())

@@ -310,7 +310,7 @@ class GoogleStore(ObjectStore):
             # A refusal that no repetition changes comes first, and ends them.
             left[:] = sorted(failed, key=lambda key: failed[key].status_code in _BUSY)
             if left:
-                raise from_http_response(failed[left[0]])
+                raise from_http_response(failed[left[0]])  # type: ignore[no-untyped-call]
 
         try:
             # The library repeats neither batches nor their members.
