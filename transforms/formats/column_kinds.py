@@ -268,7 +268,9 @@ def _parse(values: pa.Array, kind: _Kind, column: str) -> pa.Array:
     parse = _PARSERS[kind]
     parsed = parse(present) if len(present.values) else pa.array([], _TYPES[kind])
     if parsed is None:
-        bad = _first_refused(present.values, parse)
+        bad = first_refused(
+            present.values, lambda part: parse(_Present(part, _begins(part))) is not None
+        )
         what = f"column {column!r}" if column else "a column"
         raise InputError(
             f"{what}: {bad[:_SHOWN]!r} is not {_TYPES[kind]}, as the column's other values are; "
@@ -281,10 +283,9 @@ def _parse(values: pa.Array, kind: _Kind, column: str) -> pa.Array:
     return pc.replace_with_mask(pa.nulls(len(values), _TYPES[kind]), mask, parsed)
 
 
-def _first_refused(values: pa.Array, parse: Callable[[_Present], pa.Array | None]) -> str:
-    """Return the first value that is not of the kind, by halving: a kind holds value by value."""
+def first_refused(values: pa.Array, accepts: Callable[[pa.Array], bool]) -> str:
+    """Return the first value that is refused, by halving: a type holds value by value."""
     while len(values) > 1:
         half = values.slice(0, len(values) // 2)
-        refused = parse(_Present(half, _begins(half))) is None
-        values = half if refused else values.slice(len(half))
+        values = values.slice(len(half)) if accepts(half) else half
     return str(values[0].as_py())

@@ -14,6 +14,7 @@ import pyarrow as pa
 from slicebeam.metrics.errors import FileError, InputError, delimiter_hint
 from slicebeam.transforms.formats.raw_text import (
     LARGEST_BLOCK,
+    beginning,
     open_bytes,
     open_stored,
     require_text,
@@ -148,7 +149,7 @@ def _require_closed(header: str, path: str, delimiter: str) -> None:
     *_, last = csv.reader(io.StringIO(f"{header}\nend", newline=""), delimiter=delimiter)
     if last != ["end"]:
         raise InputError(
-            f"{path}: a quote in the header is never closed: {_beginning(header)!r}; close it or "
+            f"{path}: a quote in the header is never closed: {beginning(header)!r}; close it or "
             "double it"
         )
 
@@ -214,7 +215,7 @@ def read_csv_blocks(
                         line = body.lines - last.count("\n") + 1
                         raise InputError(
                             f"{path}, line {line}: a quote opened here is never closed: "
-                            f"{_beginning(last)!r}; close it or double it"
+                            f"{beginning(last)!r}; close it or double it"
                         )
                     finished += held.num_rows
                     yield held
@@ -295,7 +296,7 @@ def _length_error(
         remedy = f"put a value that contains {what} in quotes, or correct the row"
     return InputError(
         f"{where}: {found} field{'s' * (found != 1)} where {source} has {expected}: "
-        f"{_beginning(text)!r}; {remedy}"
+        f"{beginning(text)!r}; {remedy}"
     )
 
 
@@ -314,7 +315,3 @@ def _line_of(reading: _CsvReading, expected: int) -> int | None:
                 before = rows.line_num
         text.detach()
     return None
-
-
-def _beginning(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.errors import ColumnError, FileError, InputError
 from slicebeam.transforms.formats.raw_text import (
     LARGEST_BLOCK,
+    beginning,
     open_bytes,
     open_stored,
     require_text,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import IntArray
 
 _EXACT = 2**53
-_SHOWN = 80
 # Arrow recurses into a nested value without end, and so do those who read what it made of it.
 _DEEPEST = 64
 # No number of 64 bits has so many digits, and Python refuses to read a few thousand.
@@ -150,7 +150,7 @@ def _require_shallow(data: bytes, path: str, first_line: int) -> None:
         if _depth(line) > _DEEPEST:
             raise InputError(
                 f"{path}, line {first_line + place}: values are nested deeper than {_DEEPEST} "
-                f"levels: {_short(line.decode('utf-8', 'replace').strip())!r}; flatten them"
+                f"levels: {beginning(line.decode('utf-8', 'replace').strip())!r}; flatten them"
             )
 
 
@@ -251,7 +251,7 @@ def _require_exact(data: bytes, table: pa.Table, path: str, first_line: int) -> 
             continue
         for name, value in _rounded("", row, whole):
             raise InputError(
-                f"{path}, line {number}: column {name!r} holds {_short(str(value))}, which "
+                f"{path}, line {number}: column {name!r} holds {beginning(str(value))}, which "
                 "a column of 64-bit numbers cannot hold exactly; write the column as strings"
             )
 
@@ -294,7 +294,7 @@ def _explain(
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-        shown = _short(line.decode("utf-8", "replace").strip())
+        shown = beginning(line.decode("utf-8", "replace").strip())
         try:
             row = _loads(line, object_pairs_hook=_ObjectPairs)
         except (json.JSONDecodeError, RecursionError) as error:
@@ -314,7 +314,7 @@ def _explain(
             before, line_before = seen.setdefault(column, (kind, f"in line {number}"))
             if kind != before:
                 raise ColumnError(
-                    f"{where}: column {column!r} holds the {kind} {_short(json.dumps(value))}, "
+                    f"{where}: column {column!r} holds the {kind} {beginning(json.dumps(value))}, "
                     f"but a {before} {line_before}; write one type in all lines"
                 )
     raise InputError(f"{path}, from line {first_line} on: {reason.splitlines()[0]}")
@@ -351,7 +351,3 @@ def _kind_of(value: Any) -> str:
     if isinstance(value, str):
         return "string"
     return "object" if isinstance(value, _ObjectPairs) else "array"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"

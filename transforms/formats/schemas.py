@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from slicebeam.metrics.errors import ColumnError, InputError
+from slicebeam.transforms.formats.column_kinds import first_refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -215,7 +216,7 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
         raise ColumnError(
             f"column {name!r}: {_offending(column, target)} cannot be represented exactly as "
             f"{target}, the type of the column in all files; give it one type "
-            f"({_first_line(error)})"
+            f"({str(error).splitlines()[0]})"
         ) from error
 
 
@@ -230,23 +231,16 @@ def _singletons(values: pa.Array) -> pa.ListArray:
 
 
 def _offending(column: pa.ChunkedArray, target: pa.DataType) -> str:
-    """Return the first value that the cast refuses, by halving: a cast goes value by value."""
+    """Return the first value that the cast refuses."""
     values = column.combine_chunks()
     while types.is_list(target):
         values, target = values.flatten(), target.value_type
-    while len(values) > 1:
-        half = values.slice(0, len(values) // 2)
-        values = values.slice(len(half)) if _casts(half, target) else half
-    return str(values[0].as_py())
 
+    def accepts(part: pa.Array) -> bool:
+        try:
+            part.cast(target)
+        except pa.ArrowInvalid:
+            return False
+        return True
 
-def _casts(values: pa.Array, target: pa.DataType) -> bool:
-    try:
-        values.cast(target)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
+    return first_refused(values, accepts)

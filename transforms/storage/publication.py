@@ -26,14 +26,14 @@ from slicebeam.transforms.storage.publish import (
     SHA256,
     DocumentFile,
     Version,
+    conflict,
+    digest_of,
     files_in,
     is_own_name,
-    local_conflict,
     metadata_of,
     own_name,
     publish,
     sha256_of,
-    stored_conflict,
     version_of,
 )
 from slicebeam.transforms.storage.storage import (
@@ -112,10 +112,6 @@ class FileSet(ABC):
     def publish(self, content: bytes) -> list[str]:
         """Publish the document, and with it the files; return what could not be tidied up, and why."""
 
-    @abstractmethod
-    def _digest(self, path: StoragePath) -> str | None:
-        """Return the hash of a file's content, None if there is no such file."""
-
     def _documents(self) -> Iterator[StoragePath]:
         """Yield the document and its revisions, as they are now."""
         yield self.document
@@ -149,7 +145,7 @@ class FileSet(ABC):
             for one in self.replaced
             if one.well_known not in self.files
         }
-        return [path for path, sha256 in paths.items() if self._digest(path) == sha256]
+        return [path for path, sha256 in paths.items() if digest_of(path) == sha256]
 
     def _unpublished(self, named: set[str]) -> Iterator[StoragePath]:
         """Yield the versions written over the replaced document, here or by others."""
@@ -157,7 +153,7 @@ class FileSet(ABC):
         kept = named.union(one.name for one in self.files.values())
         for path in self.folder.iterdir():
             if is_own_name(path.name) and path.name not in kept:
-                digest = self._digest(path)
+                digest = digest_of(path)
                 stem, _, kind = path.name.split(".")
                 if digest and own_name(f"{stem}.{kind}", digest, self._before) == path.name:
                     yield path
@@ -201,7 +197,7 @@ class _LocalFileSet(FileSet):
             with _publication_lock(self.document) as is_alone:
                 found = version_of(self.document)
                 if found not in (self.before, Version(hashlib.sha256(content).hexdigest())):
-                    raise local_conflict(self.document)
+                    raise conflict(self.document)
                 self._commit(temporary)
                 for name, file in self.files.items():
                     self._bring_up_to_date(name, file)
@@ -249,15 +245,6 @@ class _LocalFileSet(FileSet):
                 link.replace(path)
             finally:
                 link.unlink(missing_ok=True)
-
-    def _digest(self, path: StoragePath) -> str | None:
-        if not path.is_file():
-            return None
-        try:
-            with path.open("rb") as stream:
-                return sha256_of(stream)
-        except FileNotFoundError:
-            return None
 
 
 @contextmanager
@@ -338,7 +325,7 @@ class _StoredFileSet(FileSet):
         if (found.version if found else None) == (self.before.token if self.before else None):
             return
         if found is None or found.metadata.get(SHA256) != hashlib.sha256(content).hexdigest():
-            raise stored_conflict(self.document, found)
+            raise conflict(self.document, found)
 
     def _write(self, name: str, file: DocumentFile, stream: IO[bytes]) -> None:
         path = self.document.parent / name
@@ -363,14 +350,14 @@ class _StoredFileSet(FileSet):
             seen = now
             named, replaced = files_in(now)
             for file in named:
-                if self._digest(self.document.parent / file.well_known) != file.sha256:
+                if digest_of(self.document.parent / file.well_known) != file.sha256:
                     self._copy(file)
             kept = {file.well_known for file in named}
             left = _removed(
                 path
                 for file in replaced
                 if file.well_known not in kept
-                and self._digest(path := self.document.parent / file.well_known) == file.sha256
+                and digest_of(path := self.document.parent / file.well_known) == file.sha256
             )
         return left
 
@@ -389,12 +376,6 @@ class _StoredFileSet(FileSet):
     def _outdated_names(self) -> list[StoragePath]:
         # They are brought up to date with the others, as they may be another's by now.
         return []
-
-    def _digest(self, path: StoragePath) -> str | None:
-        if not isinstance(path, ObjectPath):
-            raise TypeError(f"{path} is not an object")
-        found = path.store.facts(path.bucket, path.key)
-        return None if found is None else found.metadata.get(SHA256, "")
 
 
 @contextmanager

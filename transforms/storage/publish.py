@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 from urllib.parse import quote, unquote
 
 from slicebeam.metrics.errors import ConflictError
@@ -17,10 +18,6 @@ from slicebeam.transforms.storage.object_stores import (
     VersionConflictError,
 )
 from slicebeam.transforms.storage.storage import ObjectPath, StoragePath, storage_errors
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 # A document comes from anywhere; a name in it never leads out of its folder.
 NAME_PATTERN = r"^[a-z]+\.[0-9a-f]{12}\.[a-z]+$"
@@ -74,10 +71,9 @@ def is_own_name(name: str) -> bool:
 def files_in(document: bytes) -> tuple[tuple[DocumentFile, ...], tuple[DocumentFile, ...]]:
     """Return the files that a document names, and those that it says it replaces."""
     # What is not a document of this kind, or one of an earlier version, names none.
-    try:
+    content = None
+    with suppress(ValueError):
         content = json.loads(document)
-    except ValueError:
-        content = None
     content = content if isinstance(content, dict) else {}
     named, replaced = content.get("files"), content.get("replaced_files")
     return (
@@ -122,6 +118,15 @@ def version_of(path: StoragePath) -> Version | None:
             return None
 
 
+def digest_of(path: StoragePath) -> str | None:
+    """Return the hash of a file's content, of an object as its writer stated it; None if there is none."""
+    if isinstance(path, ObjectPath):
+        facts = path.store.facts(path.bucket, path.key)
+        return None if facts is None else facts.metadata.get(SHA256, "")
+    version = version_of(path) if path.is_file() else None
+    return version.token if version else None
+
+
 def sha256_of(stream: IO[bytes]) -> str:
     """Return the hash of all that a stream holds, as hexadecimal digits."""
     digest = hashlib.sha256()
@@ -156,29 +161,22 @@ def publish(path: ObjectPath, stream: IO[bytes], expected: Version | None, write
         found = path.store.facts(path.bucket, path.key)
         if found is not None and found.metadata.get(SHA256) == digest:
             return
-        raise stored_conflict(path, found) from error
+        raise conflict(path, found) from error
 
 
-def stored_conflict(path: ObjectPath, found: ObjectFacts | None) -> ConflictError:
-    """Return the error of an object that someone else has written in the meantime, or deleted (None)."""
-    if found is None:
-        return _conflict(path, None, "")
-    return _conflict(path, found.modified, unquote(found.metadata.get(_WRITER, "")))
-
-
-def local_conflict(path: Path) -> ConflictError:
-    """Return the error of a file that someone else has written in the meantime, or deleted."""
+def conflict(path: StoragePath, found: ObjectFacts | None = None) -> ConflictError:
+    """Return the error of a file, or an object with what is now `found`, that someone else has changed."""
     try:
-        modified = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
+        if isinstance(path, ObjectPath):
+            modified = found.modified if found else None
+        else:
+            modified = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
     except OSError:
-        return _conflict(path, None, "")
-    return _conflict(path, modified, "")
-
-
-def _conflict(path: StoragePath, modified: datetime | None, who: str) -> ConflictError:
+        modified = None
     if modified is None:
         return ConflictError(f"{path} was deleted by another process during this run")
-    when = modified.strftime("%Y-%m-%d %H:%M:%S UTC")
+    who = unquote(found.metadata.get(_WRITER, "")) if found else ""
     return ConflictError(
-        f"{path} was published by {who or 'somebody else'} at {when}, during this run; nothing was replaced"
+        f"{path} was published by {who or 'somebody else'} at {modified:%Y-%m-%d %H:%M:%S UTC}, "
+        "during this run; nothing was replaced"
     )
