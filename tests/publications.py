@@ -164,7 +164,7 @@ class MemoryStore:
     def read(self, bucket, key, begin=0, end=None):
         self.struck(f"read {key}")
         if key not in self.objects:
-            raise stores.NoObjectError(key)
+            raise stores.no_object(key)
         return self.objects[key].content[begin:end]
 
     def listed(self, bucket, prefix, *, deep):

@@ -8,6 +8,7 @@ and errors. Endpoints and credentials come from the environment, as the librarie
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from abc import ABC, abstractmethod
@@ -43,10 +44,6 @@ class VersionConflictError(Exception):
     """An object is not the version that a write should replace."""
 
 
-class NoObjectError(Exception):
-    """There is no object of this name."""
-
-
 @dataclass(frozen=True)
 class ObjectFacts:
     """The metadata of an object.
@@ -71,11 +68,11 @@ class ObjectStore(ABC):
         """Return the metadata of an object, None if it does not exist."""
         try:
             return self._facts(bucket, key)
-        except NoObjectError:
+        except FileNotFoundError:
             return None
 
     def read(self, bucket: str, key: str, begin: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes ``begin`` to ``end`` of an object; NoObjectError where it is missing."""
+        """Return the bytes ``begin`` to ``end`` of an object; FileNotFoundError where it is missing."""
         if end is not None and end <= begin:
             return b""
         is_whole = begin == 0 and end is None
@@ -139,6 +136,11 @@ def storage_timeout() -> float:
     return seconds
 
 
+def no_object(uri: str) -> FileNotFoundError:
+    """Return the error of an object that is not there."""
+    return FileNotFoundError(errno.ENOENT, "no such file", uri)
+
+
 def _failure(uri: str, what: str, reason: str, remedy: str = "") -> EngineError:
     reason = " ".join(reason.split()).rstrip(".")
     return StorageError(f"cannot {what} {uri}: {reason}{remedy}")
@@ -152,7 +154,7 @@ _ACCESS = "; check the credentials in the environment and their permissions"
 _DOWN = f"; try again later (a longer time limit: {_TIMEOUT}=SECONDS)"
 
 
-def _folder_facts(name: str) -> ObjectFacts:
+def folder_facts(name: str) -> ObjectFacts:
     """Return the facts of a name that ends in ``/`` and stands for the objects below it."""
     return ObjectFacts(name, 0, "", datetime.fromtimestamp(0, timezone.utc))
 
@@ -215,7 +217,7 @@ class GoogleStore(ObjectStore):
         except exceptions.NotFound as error:
             if not tells_bucket:
                 self._check_bucket(what, bucket, key)
-                raise NoObjectError(uri) from error
+                raise no_object(uri) from error
             raise _no_bucket(uri, what, bucket) from error
         except (exceptions.GoogleAPIError, requests.RequestException) as error:
             raise _failure(uri, what, _google_reason(error), _DOWN) from error
@@ -264,7 +266,7 @@ class GoogleStore(ObjectStore):
             for blob in found:
                 yield _google_facts(blob)
             for folder in sorted(found.prefixes):
-                yield _folder_facts(folder)
+                yield folder_facts(folder)
 
     def _write(
         self, bucket: str, key: str, stream: IO[bytes], headers: Any, before: str | None
@@ -289,7 +291,7 @@ class GoogleStore(ObjectStore):
         from google.api_core.exceptions import NotFound, from_http_response
 
         if len(keys) == 1:
-            with suppress(NoObjectError), self._errors("delete", bucket, keys[0]):
+            with suppress(FileNotFoundError), self._errors("delete", bucket, keys[0]):
                 self._client.bucket(bucket).blob(keys[0]).delete(**self._options)
             return
         left = list(keys)
@@ -397,7 +399,7 @@ class S3Store(ObjectStore):
             if code == "InvalidRange" or status == 416:
                 reason, remedy = "it became shorter while it was read", ""
             elif status == 404:
-                raise NoObjectError(uri) from error
+                raise no_object(uri) from error
             elif status in (401, 403):
                 reason, remedy = f"{details.get('Message') or 'access denied'} ({code})", _ACCESS
             else:
@@ -419,7 +421,7 @@ class S3Store(ObjectStore):
         try:
             with self._errors("look up", bucket, key):
                 head = self._answer_to(lambda: self._client.head_object(Bucket=bucket, Key=key))
-        except NoObjectError:
+        except FileNotFoundError:
             # The answer to HEAD does not distinguish a missing bucket from a missing object.
             with self._errors("look up", bucket, key):
                 self._answer_to(lambda: self._client.list_objects_v2(**place))
@@ -453,7 +455,7 @@ class S3Store(ObjectStore):
                 for one in page.get("Contents", ()):
                     yield ObjectFacts(one["Key"], one["Size"], one["ETag"], one["LastModified"])
                 for folder in page.get("CommonPrefixes", ()):
-                    yield _folder_facts(folder["Prefix"])
+                    yield folder_facts(folder["Prefix"])
                 if not page.get("IsTruncated"):
                     return
                 wanted["ContinuationToken"] = page["NextContinuationToken"]
@@ -479,7 +481,7 @@ class S3Store(ObjectStore):
         try:
             with self._errors("write", bucket, key):
                 self._answer_to(put)
-        except NoObjectError as error:
+        except FileNotFoundError as error:
             # What it was to replace is gone.
             raise VersionConflictError(str(error)) from error
 

@@ -70,7 +70,6 @@ class FileSet(ABC):
     streams: Mapping[str, IO[bytes]]
     before: Version | None
     writer: str
-    _replaced: tuple[DocumentFile, ...] | None = field(default=None, init=False)
 
     @property
     def folder(self) -> StoragePath:
@@ -95,35 +94,29 @@ class FileSet(ABC):
             found[name] = DocumentFile(own_name(name, digest, self._before), digest, size)
         return found
 
-    @property
+    @cached_property
     def replaced(self) -> tuple[DocumentFile, ...]:
         """The files that nobody needs when this set is published; the document has to name them.
 
         Should the process die before it has removed them, the next publication does.
         """
-        if self._replaced is None:
-            # Once for all: when this set is published, its own document is there instead.
-            named, older = files_in(_content(self.document)) if self.before else ((), ())
-            left = [one for one in older if (self.folder / one.name).is_file()]
-            self._replaced = tuple(dict.fromkeys((*named, *left)))
-        return self._replaced
+        # Once for all: when this set is published, its own document is there instead.
+        named, older = files_in(_content(self.document)) if self.before else ((), ())
+        left = [file for file in older if (self.folder / file.name).is_file()]
+        return tuple(dict.fromkeys((*named, *left)))
 
     @abstractmethod
     def publish(self, content: bytes) -> list[str]:
         """Publish the document, and with it the files; return what could not be tidied up, and why."""
 
-    def _documents(self) -> Iterator[StoragePath]:
-        """Yield the document and its revisions, as they are now."""
-        yield self.document
-        stem, _, kind = self.document.name.partition(".")
-        for path in self.folder.glob(f"{stem}.r*.{kind}"):
-            # A pipe would never open.
-            if not isinstance(path, Path) or path.is_file():
-                yield path
-
     def _named_now(self) -> set[str]:
-        """Return the names of files that any document in the folder names."""
-        return {one.name for path in self._documents() for one in files_in(_content(path))[0]}
+        """Return the names of files that the document or a revision of it names."""
+        stem, _, kind = self.document.name.partition(".")
+        revisions = self.folder.glob(f"{stem}.r*.{kind}")
+        # A pipe would never open.
+        regular = (path for path in revisions if isinstance(path, ObjectPath) or path.is_file())
+        documents = [self.document, *regular]
+        return {file.name for path in documents for file in files_in(_content(path))[0]}
 
     def _tidy_up(self, *, is_alone: bool = True) -> list[str]:
         """Remove files that no document names any more, unless others may publish them; return the failures."""

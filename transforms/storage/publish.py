@@ -12,11 +12,7 @@ from typing import IO, Any
 from urllib.parse import quote, unquote
 
 from slicebeam.metrics.errors import ConflictError
-from slicebeam.transforms.storage.object_stores import (
-    NoObjectError,
-    ObjectFacts,
-    VersionConflictError,
-)
+from slicebeam.transforms.storage.object_stores import ObjectFacts, VersionConflictError
 from slicebeam.transforms.storage.storage import ObjectPath, StoragePath, storage_errors
 
 # A document comes from anywhere; a name in it never leads out of its folder.
@@ -157,7 +153,7 @@ def publish(path: ObjectPath, stream: IO[bytes], expected: Version | None, write
             expected=expected.token if expected else None,
             is_new=expected is None,
         )
-    except (NoObjectError, VersionConflictError) as error:
+    except (FileNotFoundError, VersionConflictError) as error:
         found = path.store.facts(path.bucket, path.key)
         if found is not None and found.metadata.get(SHA256) == digest:
             return

@@ -26,10 +26,10 @@ from slicebeam.metrics.errors import InputError, StorageError, unknown_name
 from slicebeam.transforms.storage.object_stores import (
     SCHEMES,
     GoogleStore,
-    NoObjectError,
     ObjectFacts,
     ObjectStore,
     S3Store,
+    no_object,
     storage_timeout,
 )
 
@@ -148,15 +148,12 @@ class ObjectPath:
         """Return the metadata of the object, which must be there."""
         facts = self.store.facts(self.bucket, self.key)
         if facts is None:
-            raise _missing(self)
+            raise no_object(self.uri)
         return facts
 
     def read_bytes(self, begin: int = 0, end: int | None = None) -> bytes:
         """Return the content, or a part of it."""
-        try:
-            return self.store.read(self.bucket, self.key, begin, end)
-        except NoObjectError as error:
-            raise _missing(self) from error
+        return self.store.read(self.bucket, self.key, begin, end)
 
     def read_text(self, encoding: str = "utf-8") -> str:
         """Return the content as text."""
@@ -164,8 +161,8 @@ class ObjectPath:
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Delete the object."""
-        if not missing_ok and not self.is_file():
-            raise _missing(self)
+        if not missing_ok:
+            self.facts()
         self.store.delete(self.bucket, [self.key])
 
     def open(self, mode: str = "rb") -> BinaryIO:
@@ -176,10 +173,6 @@ class ObjectPath:
 
 
 StoragePath = Path | ObjectPath
-
-
-def _missing(path: StoragePath) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, "no such file", str(path))
 
 
 def _glob_expression(pattern: str) -> re.Pattern[str]:
