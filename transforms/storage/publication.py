@@ -70,6 +70,7 @@ class FileSet(ABC):
     streams: Mapping[str, IO[bytes]]
     before: Version | None
     writer: str
+    _replaced: tuple[DocumentFile, ...] | None = field(default=None, init=False)
 
     @property
     def folder(self) -> StoragePath:
@@ -94,16 +95,19 @@ class FileSet(ABC):
             found[name] = DocumentFile(own_name(name, digest, self._before), digest, size)
         return found
 
-    @cached_property
+    @property
     def replaced(self) -> tuple[DocumentFile, ...]:
         """The files that nobody needs when this set is published; the document has to name them.
 
         Should the process die before it has removed them, the next publication does.
         """
-        # Once for all: when this set is published, its own document is there instead.
-        named, older = files_in(_content(self.document)) if self.before else ((), ())
-        left = [file for file in older if (self.folder / file.name).is_file()]
-        return tuple(dict.fromkeys((*named, *left)))
+        # A cached property would let one set wait for another in Python before 3.12.
+        if self._replaced is None:
+            # Once for all: when this set is published, its own document is there instead.
+            named, older = files_in(_content(self.document)) if self.before else ((), ())
+            left = [file for file in older if (self.folder / file.name).is_file()]
+            self._replaced = tuple(dict.fromkeys((*named, *left)))
+        return self._replaced
 
     @abstractmethod
     def publish(self, content: bytes) -> list[str]:
