@@ -210,17 +210,16 @@ class GoogleStore(ObjectStore):
             raise _failure(uri, what, "it was damaged in transfer", _DOWN) from error
         except exceptions.RequestRangeNotSatisfiable as error:
             raise _failure(uri, what, "it became shorter while it was read") from error
-        except TransportError as error:
-            raise _failure(uri, what, _google_reason(error), _DOWN) from error
-        except (exceptions.Forbidden, exceptions.Unauthorized, GoogleAuthError) as error:
-            raise _failure(uri, what, _google_reason(error), _ACCESS) from error
         except exceptions.NotFound as error:
             if not tells_bucket:
                 self._check_bucket(what, bucket, key)
                 raise no_object(uri) from error
             raise _no_bucket(uri, what, bucket) from error
-        except (exceptions.GoogleAPIError, requests.RequestException) as error:
-            raise _failure(uri, what, _google_reason(error), _DOWN) from error
+        except (exceptions.GoogleAPIError, GoogleAuthError, requests.RequestException) as error:
+            refused = (exceptions.Forbidden, exceptions.Unauthorized, GoogleAuthError)
+            is_refused = isinstance(error, refused) and not isinstance(error, TransportError)
+            remedy = _ACCESS if is_refused else _DOWN
+            raise _failure(uri, what, _google_reason(error), remedy) from error
 
     def _check_bucket(self, what: str, bucket: str, key: str) -> None:
         """Raise the error of a missing bucket: a missing object has the same status."""

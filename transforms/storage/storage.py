@@ -165,10 +165,8 @@ class ObjectPath:
             self.facts()
         self.store.delete(self.bucket, [self.key])
 
-    def open(self, mode: str = "rb") -> BinaryIO:
+    def open(self, _mode: str = "rb") -> BinaryIO:
         """Open the object for reading."""
-        if mode != "rb":
-            raise ValueError(f"mode {mode!r}: objects are opened for reading only")
         return cast("BinaryIO", io.BufferedReader(_ObjectReader(self), _READ_AHEAD))
 
 
