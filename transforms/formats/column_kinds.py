@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import IntFlag
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,8 +19,11 @@ if TYPE_CHECKING:
 _SHOWN = 80
 
 
-class _Kind(IntFlag):
-    """The possible types of a column, most specific first; a missing value fits all."""
+class ColumnKinds(IntFlag):
+    """The types that every value of a column can have, most specific first; a missing value fits all.
+
+    Blocks and files may be judged in any order: what two of them can have is ``one & other``.
+    """
 
     NULL = 1
     BOOL = 2
@@ -31,59 +33,40 @@ class _Kind(IntFlag):
     TIME = 32
     ZONED_TIME = 64
 
+    def resolve(self) -> pa.DataType:
+        """Return the first type that fits: null, bool, int64, float64, date32, timestamp, string.
 
-_EVERY_KIND = _Kind(127)
+        The column is null when all of its values are missing.
+        """
+        return next((t for kind, t in _TYPES.items() if kind & self), pa.string())
+
+
+_EVERY_KIND = ColumnKinds(127)
+_MOMENTS = (ColumnKinds.DATE, ColumnKinds.TIME, ColumnKinds.ZONED_TIME)
 # Lists: the first Arrow array that a process makes of one imports pandas.
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A"]
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 # How values begin, by their first three bytes.
 _BLANK, _MISSING_BEGINS = re.compile(rb"[ \t\n\r\v\f]"), re.compile(rb"\Z|[Nn#]")
 _BEGINS = {
-    _Kind.BOOL: re.compile(rb"[tTfF]"),
+    ColumnKinds.BOOL: re.compile(rb"[tTfF]"),
     # A code such as 007 is no number.
-    _Kind.INTEGER: re.compile(rb"-?(0\Z|[1-9])"),
-    _Kind.NUMBER: re.compile(rb"-?(0(\Z|[.eE])|[1-9.iI])"),
-    _Kind.DATE: re.compile(rb"[0-9]{3}"),
+    ColumnKinds.INTEGER: re.compile(rb"-?(0\Z|[1-9])"),
+    ColumnKinds.NUMBER: re.compile(rb"-?(0(\Z|[.eE])|[1-9.iI])"),
+    ColumnKinds.DATE: re.compile(rb"[0-9]{3}"),
 }
 _ANY_BEGINS = re.compile(rb"\Z|[ \t\n\r\v\fNn#tTfF0-9.iI-]")
 _PROBE = 64
 _CAST_ROWS = 16384
 _TYPES = {
-    _Kind.NULL: pa.null(),
-    _Kind.BOOL: pa.bool_(),
-    _Kind.INTEGER: pa.int64(),
-    _Kind.NUMBER: pa.float64(),
-    _Kind.DATE: pa.date32(),
-    _Kind.TIME: pa.timestamp("us"),
-    _Kind.ZONED_TIME: pa.timestamp("us", "UTC"),
+    ColumnKinds.NULL: pa.null(),
+    ColumnKinds.BOOL: pa.bool_(),
+    ColumnKinds.INTEGER: pa.int64(),
+    ColumnKinds.NUMBER: pa.float64(),
+    ColumnKinds.DATE: pa.date32(),
+    ColumnKinds.TIME: pa.timestamp("us"),
+    ColumnKinds.ZONED_TIME: pa.timestamp("us", "UTC"),
 }
-
-
-@dataclass(frozen=True)
-class ColumnKinds:
-    """Which types every value of a column seen so far can have.
-
-    ``merge`` is associative and commutative and ``ColumnKinds()`` (nothing seen yet) is its
-    neutral element, so blocks and files may be judged in any order.
-    """
-
-    kinds: _Kind = _EVERY_KIND
-
-    @classmethod
-    def from_bits(cls, bits: int) -> ColumnKinds:
-        """Return the kinds of ``int(column_kinds.kinds)``, their form in JSON."""
-        return cls(_Kind(bits))
-
-    def merge(self, other: ColumnKinds) -> ColumnKinds:
-        """Return the kinds of the values of both."""
-        return ColumnKinds(self.kinds & other.kinds)
-
-    def resolve(self) -> pa.DataType:
-        """Return the first type that fits: null, bool, int64, float64, date32, timestamp, string.
-
-        The column is null when all of its values are missing.
-        """
-        return next((t for kind, t in _TYPES.items() if kind & self.kinds), pa.string())
 
 
 class _Present(NamedTuple):
@@ -92,7 +75,7 @@ class _Present(NamedTuple):
     values: pa.Array
     begins: set[bytes]
 
-    def all_begin(self, kind: _Kind) -> bool:
+    def all_begin(self, kind: ColumnKinds) -> bool:
         return all(map(_BEGINS[kind].match, self.begins))
 
 
@@ -136,7 +119,7 @@ def _try_cast(values: pa.Array, data_type: pa.DataType) -> pa.Array | None:
 
 
 def _bools(present: _Present) -> pa.Array | None:
-    if not present.all_begin(_Kind.BOOL):
+    if not present.all_begin(ColumnKinds.BOOL):
         return None
     true = pc.is_in(present.values, pa.array(_TRUE))
     false = pc.is_in(present.values, pa.array(_FALSE))
@@ -144,12 +127,12 @@ def _bools(present: _Present) -> pa.Array | None:
 
 
 def _integers(present: _Present) -> pa.Array | None:
-    return _try_cast(present.values, pa.int64()) if present.all_begin(_Kind.INTEGER) else None
+    return _try_cast(present.values, pa.int64()) if present.all_begin(ColumnKinds.INTEGER) else None
 
 
 def _numbers(present: _Present) -> pa.Array | None:
     values = present.values
-    numbers = _try_cast(values, pa.float64()) if present.all_begin(_Kind.NUMBER) else None
+    numbers = _try_cast(values, pa.float64()) if present.all_begin(ColumnKinds.NUMBER) else None
     if numbers is None:
         return None
     odd = ~np.isfinite(numbers.to_numpy(zero_copy_only=False))
@@ -165,37 +148,36 @@ def _numbers(present: _Present) -> pa.Array | None:
 
 
 def _moments(data_type: pa.DataType, present: _Present) -> pa.Array | None:
-    return _try_cast(present.values, data_type) if present.all_begin(_Kind.DATE) else None
+    return _try_cast(present.values, data_type) if present.all_begin(ColumnKinds.DATE) else None
 
 
 def _nothing(present: _Present) -> pa.Array | None:
     return None if len(present.values) else pa.array([], pa.null())
 
 
-_MOMENTS = (_Kind.DATE, _Kind.TIME, _Kind.ZONED_TIME)
-_PARSERS: dict[_Kind, Callable[[_Present], pa.Array | None]] = {
-    _Kind.NULL: _nothing,
-    _Kind.BOOL: _bools,
-    _Kind.INTEGER: _integers,
-    _Kind.NUMBER: _numbers,
+_PARSERS: dict[ColumnKinds, Callable[[_Present], pa.Array | None]] = {
+    ColumnKinds.NULL: _nothing,
+    ColumnKinds.BOOL: _bools,
+    ColumnKinds.INTEGER: _integers,
+    ColumnKinds.NUMBER: _numbers,
     **{kind: partial(_moments, _TYPES[kind]) for kind in _MOMENTS},
 }
-_IMPLIED = {_Kind.INTEGER: _Kind.NUMBER, _Kind.DATE: _Kind.TIME}
+_IMPLIED = {ColumnKinds.INTEGER: ColumnKinds.NUMBER, ColumnKinds.DATE: ColumnKinds.TIME}
 
 
-def _array_kinds(values: pa.Array) -> _Kind:
+def _array_kinds(values: pa.Array) -> ColumnKinds:
     sample = values.slice(0, 2048)
     if not all(map(_ANY_BEGINS.match, _begins(sample.drop_null()))):
-        return _Kind(0)
+        return ColumnKinds(0)
     if len(values) > len(sample) and len(sample.unique()) * 4 <= len(sample):
         values = values.unique()
     present, _ = _present(values)
     if not len(present.values):
         return _EVERY_KIND
-    kinds = _Kind(0)
+    kinds = ColumnKinds(0)
     for kind, parse in _PARSERS.items():
         if not kind & kinds and parse(present) is not None:
-            kinds |= kind | _IMPLIED.get(kind, _Kind(0))
+            kinds |= kind | _IMPLIED.get(kind, ColumnKinds(0))
     return kinds
 
 
@@ -216,7 +198,7 @@ def block_kinds(table: pa.Table) -> dict[str, ColumnKinds]:
         for chunk in column.chunks:
             if kinds:
                 kinds &= _array_kinds(_plain_text(chunk))
-        found[name] = ColumnKinds(kinds)
+        found[name] = kinds
     return found
 
 
@@ -230,11 +212,11 @@ def date_kinds(table: pa.Table) -> dict[str, ColumnKinds]:
     for name, kinds in block_kinds(table.select(text)).items():
         column = table[name]
         if column.null_count == len(column):
-            found[name] = ColumnKinds()
+            found[name] = _EVERY_KIND
         elif pc.any(pc.is_in(column, pa.array(_MISSING))).as_py():
-            found[name] = ColumnKinds(_Kind(0))
+            found[name] = ColumnKinds(0)
         else:
-            found[name] = ColumnKinds(kinds.kinds & (_Kind.DATE | _Kind.TIME | _Kind.ZONED_TIME))
+            found[name] = kinds & sum(_MOMENTS)
     return found
 
 
@@ -263,7 +245,7 @@ def parse_column(values: Any, data_type: pa.DataType, *, column: str = "") -> An
         return parsed.take(pc.index_in(values.indices, used))
 
 
-def _parse(values: pa.Array, kind: _Kind, column: str) -> pa.Array:
+def _parse(values: pa.Array, kind: ColumnKinds, column: str) -> pa.Array:
     present, mask = _present(values)
     parse = _PARSERS[kind]
     parsed = parse(present) if len(present.values) else pa.array([], _TYPES[kind])
