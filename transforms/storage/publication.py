@@ -25,7 +25,6 @@ from slicebeam.metrics.errors import ConflictError, EngineError, StorageError
 from slicebeam.transforms.storage.publish import (
     SHA256,
     DocumentFile,
-    Version,
     conflict,
     digest_of,
     files_in,
@@ -68,7 +67,7 @@ class FileSet(ABC):
 
     document: StoragePath
     streams: Mapping[str, IO[bytes]]
-    before: Version | None
+    before: str | None
     writer: str
     _replaced: tuple[DocumentFile, ...] | None = field(default=None, init=False)
 
@@ -76,10 +75,6 @@ class FileSet(ABC):
     def folder(self) -> StoragePath:
         """Where the files are."""
         return self.document.parent
-
-    @property
-    def _before(self) -> str:
-        return self.before.token if self.before else ""
 
     def sha256(self, name: str) -> str:
         """Return the hash of a file that is written, by its well-known name."""
@@ -92,7 +87,7 @@ class FileSet(ABC):
         found = {}
         for name, stream in self.streams.items():
             digest, size = self.sha256(name), stream.tell()
-            found[name] = DocumentFile(own_name(name, digest, self._before), digest, size)
+            found[name] = DocumentFile(own_name(name, digest, self.before or ""), digest, size)
         return found
 
     @property
@@ -152,7 +147,7 @@ class FileSet(ABC):
             if is_own_name(path.name) and path.name not in kept:
                 digest = digest_of(path)
                 stem, _, kind = path.name.split(".")
-                if digest and own_name(f"{stem}.{kind}", digest, self._before) == path.name:
+                if digest and own_name(f"{stem}.{kind}", digest, self.before or "") == path.name:
                     yield path
 
 
@@ -193,7 +188,7 @@ class _LocalFileSet(FileSet):
                 settle(stream, temporary)
             with _publication_lock(self.document) as is_alone:
                 found = version_of(self.document)
-                if found not in (self.before, Version(hashlib.sha256(content).hexdigest())):
+                if found not in (self.before, hashlib.sha256(content).hexdigest()):
                     raise conflict(self.document)
                 self._commit(temporary)
                 for name, file in self.files.items():
@@ -319,7 +314,7 @@ class _StoredFileSet(FileSet):
 
     def _check_unchanged(self, content: bytes) -> None:
         found = self.document.store.facts(self.document.bucket, self.document.key)
-        if (found.version if found else None) == (self.before.token if self.before else None):
+        if (found.version if found else None) == self.before:
             return
         if found is None or found.metadata.get(SHA256) != hashlib.sha256(content).hexdigest():
             raise conflict(self.document, found)
@@ -377,7 +372,7 @@ class _StoredFileSet(FileSet):
 
 @contextmanager
 def files_to_publish(
-    document: StoragePath, names: Sequence[str], before: Version | None, writer: str
+    document: StoragePath, names: Sequence[str], before: str | None, writer: str
 ) -> Iterator[FileSet]:
     """Open the files of a set, by well-known name, none of which appears before `FileSet.publish`."""
     shown = " and ".join(str(document.parent / name) for name in (*names, document.name))

@@ -94,22 +94,15 @@ SHA256 = "sha256"
 _WRITER = "writer"
 
 
-@dataclass(frozen=True)
-class Version:
-    """The version of a file: a generation or an ETag; of a file on a disk, the hash of its content."""
-
-    token: str
-
-
-def version_of(path: StoragePath) -> Version | None:
-    """Return the version of a file; None if there is none."""
+def version_of(path: StoragePath) -> str | None:
+    """Return a generation or an ETag, of a file on a disk the hash of its content; None if it is missing."""
     if isinstance(path, ObjectPath):
         facts = path.store.facts(path.bucket, path.key)
-        return Version(facts.version) if facts else None
+        return facts.version if facts else None
     with storage_errors(path, "read"):
         try:
             with path.open("rb") as stream:
-                return Version(sha256_of(stream))
+                return sha256_of(stream)
         except (FileNotFoundError, IsADirectoryError):
             return None
 
@@ -119,8 +112,7 @@ def digest_of(path: StoragePath) -> str | None:
     if isinstance(path, ObjectPath):
         facts = path.store.facts(path.bucket, path.key)
         return None if facts is None else facts.metadata.get(SHA256, "")
-    version = version_of(path) if path.is_file() else None
-    return version.token if version else None
+    return version_of(path) if path.is_file() else None
 
 
 def sha256_of(stream: IO[bytes]) -> str:
@@ -138,7 +130,7 @@ def metadata_of(sha256: str, writer: str) -> dict[str, str]:
     return {SHA256: sha256, _WRITER: quote(writer.strip(), safe=" ")}
 
 
-def publish(path: ObjectPath, stream: IO[bytes], expected: Version | None, writer: str) -> None:
+def publish(path: ObjectPath, stream: IO[bytes], expected: str | None, writer: str) -> None:
     """Write an object if nobody else has written it since its version was read, else a ConflictError.
 
     If the response to a write is lost, the retry finds its own object; equal hashes count as success.
@@ -150,7 +142,7 @@ def publish(path: ObjectPath, stream: IO[bytes], expected: Version | None, write
             path.key,
             stream,
             metadata_of(digest, writer),
-            expected=expected.token if expected else None,
+            expected=expected,
             is_new=expected is None,
         )
     except (FileNotFoundError, VersionConflictError) as error:
