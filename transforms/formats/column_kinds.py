@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from enum import IntFlag
-from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -48,12 +47,14 @@ _MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A"]
 _TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
 # How values begin, by their first three bytes.
 _BLANK, _MISSING_BEGINS = re.compile(rb"[ \t\n\r\v\f]"), re.compile(rb"\Z|[Nn#]")
+_MOMENT = re.compile(rb"[0-9]{3}")
 _BEGINS = {
+    ColumnKinds.NULL: re.compile(rb"(?!)"),
     ColumnKinds.BOOL: re.compile(rb"[tTfF]"),
     # A code such as 007 is no number.
     ColumnKinds.INTEGER: re.compile(rb"-?(0\Z|[1-9])"),
     ColumnKinds.NUMBER: re.compile(rb"-?(0(\Z|[.eE])|[1-9.iI])"),
-    ColumnKinds.DATE: re.compile(rb"[0-9]{3}"),
+    **dict.fromkeys(_MOMENTS, _MOMENT),
 }
 _ANY_BEGINS = re.compile(rb"\Z|[ \t\n\r\v\fNn#tTfF0-9.iI-]")
 _PROBE = 64
@@ -69,16 +70,6 @@ _TYPES = {
 }
 
 
-class _Present(NamedTuple):
-    """The values of a column that are not missing, without blanks around them, and how they begin."""
-
-    values: pa.Array
-    begins: set[bytes]
-
-    def all_begin(self, kind: ColumnKinds) -> bool:
-        return all(map(_BEGINS[kind].match, self.begins))
-
-
 def _distinct(values: pa.Array, start: int, stop: int | None) -> set[bytes]:
     """Return the different bytes that values have at a place."""
     return set(pc.binary_slice(values.cast(pa.binary()), start, stop).unique().to_pylist())
@@ -88,8 +79,8 @@ def _begins(values: pa.Array) -> set[bytes]:
     return _distinct(values, 0, 3)
 
 
-def _present(values: pa.Array) -> tuple[_Present, pa.Array | None]:
-    """Return the values that are not missing, and the mask that selects them."""
+def _present(values: pa.Array) -> tuple[pa.Array, set[bytes], pa.Array | None]:
+    """Return the values that are not missing, without blanks, how they begin, and the mask of them."""
     mask = values.is_valid() if values.null_count else None
     values = values.drop_null()
     begins = _begins(values)
@@ -103,7 +94,7 @@ def _present(values: pa.Array) -> tuple[_Present, pa.Array | None]:
             values = values.filter(present)
             begins = _begins(values)
             mask = present if mask is None else pc.replace_with_mask(mask, mask, present)
-    return _Present(values, begins), mask
+    return values, begins, mask
 
 
 def _try_cast(values: pa.Array, data_type: pa.DataType) -> pa.Array | None:
@@ -118,50 +109,34 @@ def _try_cast(values: pa.Array, data_type: pa.DataType) -> pa.Array | None:
     return pa.concat_arrays(parts)
 
 
-def _bools(present: _Present) -> pa.Array | None:
-    if not present.all_begin(ColumnKinds.BOOL):
+def _parsed(values: pa.Array, begins: set[bytes], kind: ColumnKinds) -> pa.Array | None:
+    """Return values in a type, None if it does not fit all of them."""
+    if not len(values):
+        return pa.array([], _TYPES[kind])
+    if not all(map(_BEGINS[kind].match, begins)):
         return None
-    true = pc.is_in(present.values, pa.array(_TRUE))
-    false = pc.is_in(present.values, pa.array(_FALSE))
-    return true if true.true_count + false.true_count == len(true) else None
+    if kind is ColumnKinds.BOOL:
+        true, false = (pc.is_in(values, pa.array(words)) for words in (_TRUE, _FALSE))
+        return true if true.true_count + false.true_count == len(true) else None
+    parsed = _try_cast(values, _TYPES[kind])
+    is_inexact = parsed is not None and kind is ColumnKinds.NUMBER and not _is_kept(values, parsed)
+    return None if is_inexact else parsed
 
 
-def _integers(present: _Present) -> pa.Array | None:
-    return _try_cast(present.values, pa.int64()) if present.all_begin(ColumnKinds.INTEGER) else None
-
-
-def _numbers(present: _Present) -> pa.Array | None:
-    values = present.values
-    numbers = _try_cast(values, pa.float64()) if present.all_begin(ColumnKinds.NUMBER) else None
-    if numbers is None:
-        return None
+def _is_kept(values: pa.Array, numbers: pa.Array) -> bool:
+    """Whether values are the numbers that Arrow takes them for."""
     odd = ~np.isfinite(numbers.to_numpy(zero_copy_only=False))
     if odd.any():
         # Arrow also reads NAN(1), and 1e999 as infinite.
         spelled = pc.match_substring_regex(values.filter(odd), "^-?(?i:inf|infinity)$")
         if spelled.true_count < len(spelled):
-            return None
+            return False
     # As a number an integer beyond int64, an id most often, would lose its last digits.
     long = values.filter(pc.greater_equal(pc.binary_length(values), 19))
     whole = long.filter(pc.match_substring_regex(long, "^-?[0-9]+$"))
-    return None if _try_cast(whole, pa.int64()) is None else numbers
+    return _try_cast(whole, pa.int64()) is not None
 
 
-def _moments(data_type: pa.DataType, present: _Present) -> pa.Array | None:
-    return _try_cast(present.values, data_type) if present.all_begin(ColumnKinds.DATE) else None
-
-
-def _nothing(present: _Present) -> pa.Array | None:
-    return None if len(present.values) else pa.array([], pa.null())
-
-
-_PARSERS: dict[ColumnKinds, Callable[[_Present], pa.Array | None]] = {
-    ColumnKinds.NULL: _nothing,
-    ColumnKinds.BOOL: _bools,
-    ColumnKinds.INTEGER: _integers,
-    ColumnKinds.NUMBER: _numbers,
-    **{kind: partial(_moments, _TYPES[kind]) for kind in _MOMENTS},
-}
 _IMPLIED = {ColumnKinds.INTEGER: ColumnKinds.NUMBER, ColumnKinds.DATE: ColumnKinds.TIME}
 
 
@@ -171,12 +146,10 @@ def _array_kinds(values: pa.Array) -> ColumnKinds:
         return ColumnKinds(0)
     if len(values) > len(sample) and len(sample.unique()) * 4 <= len(sample):
         values = values.unique()
-    present, _ = _present(values)
-    if not len(present.values):
-        return _EVERY_KIND
+    present, begins, _ = _present(values)
     kinds = ColumnKinds(0)
-    for kind, parse in _PARSERS.items():
-        if not kind & kinds and parse(present) is not None:
+    for kind in _TYPES:
+        if not kind & kinds and _parsed(present, begins, kind) is not None:
             kinds |= kind | _IMPLIED.get(kind, ColumnKinds(0))
     return kinds
 
@@ -230,8 +203,6 @@ def parse_column(values: Any, data_type: pa.DataType, *, column: str = "") -> An
         chunks = [parse_column(chunk, data_type, column=column) for chunk in values.chunks]
         return pa.chunked_array(chunks, data_type)
     kind = next((k for k, t in _TYPES.items() if t == data_type), None)
-    if kind is None and data_type != pa.string():
-        raise TypeError(f"text is not parsed as {data_type}")
     if kind is None:
         return _plain_text(values)
     if not isinstance(values, pa.DictionaryArray):
@@ -246,13 +217,10 @@ def parse_column(values: Any, data_type: pa.DataType, *, column: str = "") -> An
 
 
 def _parse(values: pa.Array, kind: ColumnKinds, column: str) -> pa.Array:
-    present, mask = _present(values)
-    parse = _PARSERS[kind]
-    parsed = parse(present) if len(present.values) else pa.array([], _TYPES[kind])
+    present, begins, mask = _present(values)
+    parsed = _parsed(present, begins, kind)
     if parsed is None:
-        bad = first_refused(
-            present.values, lambda part: parse(_Present(part, _begins(part))) is not None
-        )
+        bad = first_refused(present, lambda part: _parsed(part, _begins(part), kind) is not None)
         what = f"column {column!r}" if column else "a column"
         raise InputError(
             f"{what}: {bad[:_SHOWN]!r} is not {_TYPES[kind]}, as the column's other values are; "
