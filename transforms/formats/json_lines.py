@@ -192,15 +192,11 @@ def _count_objects(data: bytes) -> int | None:
 
 def _kind_of_type(data_type: pa.DataType) -> str:
     """Return what JSON calls the values of a type that Arrow gave to a column."""
-    if pa.types.is_null(data_type):
-        return "null"
-    if pa.types.is_boolean(data_type):
-        return "boolean"
-    if pa.types.is_string(data_type):
-        return "string"
-    if pa.types.is_struct(data_type):
-        return "object"
-    return "array" if pa.types.is_list(data_type) else "number"
+    if pa.types.is_nested(data_type):
+        return "array" if pa.types.is_list(data_type) else "object"
+    return {pa.null(): "null", pa.bool_(): "boolean", pa.string(): "string"}.get(
+        data_type, "number"
+    )
 
 
 def _arrow_table(data: bytes, text_types: dict[str, pa.DataType]) -> pa.Table:
@@ -342,12 +338,5 @@ def _leaves(prefix: str, value: Any, where: str) -> Iterator[tuple[str, Any]]:
 
 
 def _kind_of(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "object" if isinstance(value, _ObjectPairs) else "array"
+    kinds = {bool: "boolean", int: "number", float: "number", str: "string", list: "array"}
+    return "null" if value is None else kinds.get(type(value), "object")

@@ -19,6 +19,14 @@ if TYPE_CHECKING:
 
 _EXACT = 2**53
 _MOST_NAMES = 12
+_PLAIN = {
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    # Arrow neither counts nor sorts 16-bit floats; wider ones hold them exactly.
+    pa.float16(): pa.float32(),
+}
 # The only field of a placeholder begins with this, and goes on with the type that it stands for.
 _CANNOT_STORE = "Parquet cannot store "
 
@@ -69,14 +77,9 @@ def _plain(data_type: pa.DataType) -> pa.DataType:
     """Return the type of the values, without how they are encoded."""
     if types.is_dictionary(data_type) or types.is_run_end_encoded(data_type):
         return _plain(data_type.value_type)
-    if types.is_large_string(data_type) or types.is_string_view(data_type):
-        return pa.string()
-    if types.is_large_binary(data_type) or types.is_binary_view(data_type):
-        return pa.binary()
     if types.is_list(data_type) or types.is_large_list(data_type):
         return pa.list_(_plain(data_type.value_type))
-    # Arrow neither counts nor sorts 16-bit floats; wider ones hold them exactly.
-    return pa.float32() if types.is_float16(data_type) else data_type
+    return _PLAIN.get(data_type, data_type)
 
 
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:

@@ -143,22 +143,22 @@ def _parse(records: list[bytes], path: str, before: int) -> dict[str, _Feature]:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
 
+    def refused(row: int, what: str) -> InputError:
+        return InputError(f"{path}, record {before + row + 1}: {what}")
+
     parse = example_class().FromString
     found: dict[str, _Feature] = {}
     for row, record in enumerate(records):
         try:
             example = parse(record)
         except DecodeError as error:
-            where = f"{path}, record {before + row + 1}"
-            raise InputError(f"{where}: not a tf.Example ({error}); {_FORMAT}") from error
+            raise refused(row, f"not a tf.Example ({error}); {_FORMAT}") from error
         if example.feature_lists or (record and not example.HasField("features")):
             what = "a SequenceExample" if example.feature_lists else "not a tf.Example"
-            raise InputError(f"{path}, record {before + row + 1}: {what}; {_FORMAT}")
+            raise refused(row, f"{what}; {_FORMAT}")
         # Protobuf puts an entry that holds something else besides among what it does not know.
         if any(unknown.field_number == 1 for unknown in UnknownFieldSet(example.features)):
-            raise InputError(
-                f"{path}, record {before + row + 1}: a feature without a name, or damaged; {_FORMAT}"
-            )
+            raise refused(row, f"a feature without a name, or damaged; {_FORMAT}")
         for name, value in example.features.feature.items():
             kind = value.WhichOneof("kind")
             if kind is None:
@@ -167,10 +167,8 @@ def _parse(records: list[bytes], path: str, before: int) -> dict[str, _Feature]:
             if feature is None:
                 feature = found[name] = _Feature(kind)
             elif feature.kind != kind:
-                raise InputError(
-                    f"{path}, record {before + row + 1}: feature {name!r} is a {kind}, but a "
-                    f"{feature.kind} in record {before + feature.rows[0] + 1}; use one kind"
-                )
+                first = f"a {feature.kind} in record {before + feature.rows[0] + 1}"
+                raise refused(row, f"feature {name!r} is a {kind}, but {first}; use one kind")
             values = getattr(value, kind).value
             feature.rows.append(row)
             feature.lengths.append(len(values))
