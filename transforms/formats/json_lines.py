@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -15,13 +15,12 @@ from slicebeam.transforms.formats.raw_text import (
     LARGEST_BLOCK,
     beginning,
     open_bytes,
-    open_stored,
     require_text,
     require_whole_gzip,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -38,9 +37,7 @@ _AFTER_AN_OBJECT = re.compile(rb"\}[ \t\r]*n")
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 
 
-def read_json_blocks(
-    path: str, *, block_bytes: int = 16 << 20, open_file: Callable[[str], BinaryIO] = open_stored
-) -> Iterator[pa.Table]:
+def read_json_blocks(path: str, *, block_bytes: int = 16 << 20) -> Iterator[pa.Table]:
     """Yield a JSON Lines file (gzip if it ends in ``.gz``) as tables, in file order.
 
     A table has a column for each key of its block, in order of first appearance in the file, with a type
@@ -51,14 +48,14 @@ def read_json_blocks(
     kinds: dict[str, str] = {}
     order: dict[str, None] = {}
     rows = 0
-    for data, first_line in _line_blocks(path, block_bytes, open_file):
+    for data, first_line in _line_blocks(path, block_bytes):
         if not data.strip():
             continue
         try:
             require_text(data, path, first_line)
             table = _parse(data, text_types, kinds, path, first_line)
         except InputError:
-            require_whole_gzip(path, open_file)
+            require_whole_gzip(path)
             raise
         rows += table.num_rows
         order.update(dict.fromkeys(table.column_names))
@@ -69,12 +66,10 @@ def read_json_blocks(
         raise InputError(f"{path}: no object has a key; JSON Lines has one example per line")
 
 
-def _line_blocks(
-    path: str, block_bytes: int, open_file: Callable[[str], BinaryIO]
-) -> Iterator[tuple[bytes, int]]:
+def _line_blocks(path: str, block_bytes: int) -> Iterator[tuple[bytes, int]]:
     """Yield whole lines, about ``block_bytes`` together, and the number of their first line."""
     line = 1
-    with open_bytes(path, open_file) as stream:
+    with open_bytes(path) as stream:
         parts: list[bytes] = []
         data = stream.read(block_bytes).removeprefix(b"\xef\xbb\xbf")
         while data:

@@ -77,7 +77,7 @@ def require_text_file(path: str, open_file: Callable[[str], BinaryIO]) -> None:
     require_text(rest, path, line)
 
 
-def require_whole_gzip(path: str, open_file: Callable[[str], BinaryIO]) -> None:
+def require_whole_gzip(path: str, open_file: Callable[[str], BinaryIO] = open_stored) -> None:
     """Raise an InputError if a gzip is corrupt: damage shows as odd text before its checksum."""
     if path.endswith(".gz"):
         with open_bytes(path, open_file) as stream:

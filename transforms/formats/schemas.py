@@ -17,7 +17,6 @@ from slicebeam.transforms.formats.column_kinds import first_refused
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_EXACT = 2**53
 _MOST_NAMES = 12
 _PLAIN = {
     pa.large_string(): pa.string(),

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import FileError, InputError
-from slicebeam.transforms.formats.raw_text import open_bytes, open_stored
+from slicebeam.transforms.formats.raw_text import open_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -196,9 +196,7 @@ def _column(feature: _Feature, count: int) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, values, mask=pa.array(missing))
 
 
-def read_tfrecord_blocks(
-    path: str, *, block_rows: int = 16384, open_file: Callable[[str], BinaryIO] = open_stored
-) -> Iterator[pa.Table]:
+def read_tfrecord_blocks(path: str, *, block_rows: int = 16384) -> Iterator[pa.Table]:
     """Yield a TFRecord file of tf.Example messages (gzip if it ends in ``.gz``) as tables, in file order.
 
     A feature with at most one value in each record of a block is a scalar column, null where it is
@@ -206,7 +204,7 @@ def read_tfrecord_blocks(
     bytes that are not all UTF-8 in the block are binary. A block ends at 64 MB of records.
     """
     rows = 0
-    with open_bytes(path, open_file) as stream:
+    with open_bytes(path) as stream:
         for records, before in _record_blocks(stream, path, block_rows):
             features = _parse(records, path, before)
             rows += len(records)

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache, total_ordering
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -57,8 +57,7 @@ def _store(scheme: str, process: int, timeout: float) -> ObjectStore:  # noqa: A
     return GoogleStore(timeout) if scheme == "gs" else S3Store(timeout)
 
 
-@total_ordering
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class ObjectPath:
     """The place of an object, ``gs://bucket/name`` or ``s3://bucket/name``, as a `pathlib.Path`."""
 
@@ -72,9 +71,6 @@ class ObjectPath:
 
     def __str__(self) -> str:
         return self.uri
-
-    def __lt__(self, other: ObjectPath) -> bool:
-        return self.uri < other.uri
 
     def __truediv__(self, name: str) -> ObjectPath:
         return ObjectPath(f"{self.uri}/{name}")
@@ -196,19 +192,13 @@ class _ObjectReader(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self.position
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         begin = {io.SEEK_SET: 0, io.SEEK_CUR: self.position, io.SEEK_END: self.size}[whence]
         self.position = max(0, begin + offset)
         return self.position
 
     def readinto(self, buffer: Any) -> int:
-        end = min(self.size, self.position + len(buffer))
-        if end <= self.position:
-            return 0
-        data = self.path.read_bytes(self.position, end)
+        data = self.path.read_bytes(self.position, min(self.size, self.position + len(buffer)))
         buffer[: len(data)] = data
         self.position += len(data)
         return len(data)
