@@ -34,6 +34,7 @@ from slicebeam.transforms.storage.publish import (
     publish,
     sha256_of,
     version_of,
+    well_known,
 )
 from slicebeam.transforms.storage.storage import (
     ObjectPath,
@@ -146,8 +147,8 @@ class FileSet(ABC):
         for path in self.folder.iterdir():
             if is_own_name(path.name) and path.name not in kept:
                 digest = digest_of(path)
-                stem, _, kind = path.name.split(".")
-                if digest and own_name(f"{stem}.{kind}", digest, self.before or "") == path.name:
+                name = digest and own_name(well_known(path.name), digest, self.before or "")
+                if name == path.name:
                     yield path
 
 

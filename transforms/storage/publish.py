@@ -17,7 +17,6 @@ from slicebeam.transforms.storage.storage import ObjectPath, StoragePath, storag
 
 # A document comes from anywhere; a name in it never leads out of its folder.
 NAME_PATTERN = r"^[a-z]+\.[0-9a-f]{12}\.[a-z]+$"
-_NAME = re.compile(r"([a-z]+)\.[0-9a-f]{12}(\.[a-z]+)")
 
 
 @dataclass(frozen=True)
@@ -40,10 +39,8 @@ def well_known(name: str) -> str:
     >>> well_known("slices.d1f83c09e2bd.parquet")
     'slices.parquet'
     """
-    found = _NAME.fullmatch(name)
-    if found is None:
-        raise ValueError(f"{name!r} is not the name of a published file")
-    return found[1] + found[2]
+    stem, _, kind = name.split(".")
+    return f"{stem}.{kind}"
 
 
 def own_name(well_known: str, sha256: str, before: str) -> str:
@@ -61,7 +58,7 @@ def own_name(well_known: str, sha256: str, before: str) -> str:
 
 def is_own_name(name: str) -> bool:
     """Whether a file bears such a name."""
-    return _NAME.fullmatch(name) is not None
+    return re.fullmatch(NAME_PATTERN, name) is not None
 
 
 def files_in(document: bytes) -> tuple[tuple[DocumentFile, ...], tuple[DocumentFile, ...]]:
