@@ -154,10 +154,6 @@ def _array_kinds(values: pa.Array) -> ColumnKinds:
     return kinds
 
 
-def _plain_text(values: pa.Array) -> pa.Array:
-    return values if values.type == pa.string() else values.cast(pa.string())
-
-
 def block_kinds(table: pa.Table) -> dict[str, ColumnKinds]:
     """Return for each column of text which types all of its values can have.
 
@@ -170,7 +166,7 @@ def block_kinds(table: pa.Table) -> dict[str, ColumnKinds]:
         kinds = _EVERY_KIND
         for chunk in column.chunks:
             if kinds:
-                kinds &= _array_kinds(_plain_text(chunk))
+                kinds &= _array_kinds(chunk.cast(pa.string()))
         found[name] = kinds
     return found
 
@@ -204,15 +200,15 @@ def parse_column(values: Any, data_type: pa.DataType, *, column: str = "") -> An
         return pa.chunked_array(chunks, data_type)
     kind = next((k for k, t in _TYPES.items() if t == data_type), None)
     if kind is None:
-        return _plain_text(values)
+        return values.cast(pa.string())
     if not isinstance(values, pa.DictionaryArray):
-        return _parse(_plain_text(values), kind, column)
+        return _parse(values.cast(pa.string()), kind, column)
     try:
-        return _parse(_plain_text(values.dictionary), kind, column).take(values.indices)
+        return _parse(values.dictionary.cast(pa.string()), kind, column).take(values.indices)
     except InputError:
         # A slice or a shared dictionary may hold values that no row has.
         used = values.indices.unique().drop_null()
-        parsed = _parse(_plain_text(values.dictionary.take(used)), kind, column)
+        parsed = _parse(values.dictionary.take(used).cast(pa.string()), kind, column)
         return parsed.take(pc.index_in(values.indices, used))
 
 

@@ -87,12 +87,10 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return one
     if types.is_null(one):
         return other
-    # Objects without keys are unknown as those are that have some.
-    if types.is_struct(one) and types.is_struct(other) and unstorable_reason(other):
-        return one
-    if types.is_struct(one) and types.is_struct(other) and unstorable_reason(one):
-        return other
     both = (one, other)
+    if all(map(types.is_struct, both)):
+        # Objects without keys are unknown as those are that have some.
+        return one if unstorable_reason(other) else other if unstorable_reason(one) else None
     if any(map(types.is_list, both)):
         parts = [t.value_type if types.is_list(t) else t for t in both]
         kinds = (types.is_struct, types.is_map, types.is_union)
