@@ -33,6 +33,7 @@ _TRIES = 4
 _LONGEST_WAIT = 10.0
 _BUSY = (429, 500, 502, 503, 504)
 _NOT_FOUND = 404
+_DELETED = (200, 204, _NOT_FOUND)
 _DELETED_AT_ONCE = 16
 # Instead of a version: there must be no object yet.
 _NOTHING = ""
@@ -303,15 +304,11 @@ class GoogleStore(ObjectStore):
             answers = dict(zip(left, batch._responses, strict=True))  # noqa: SLF001  (as documented)
             if any(answer.status_code == _NOT_FOUND for answer in answers.values()):
                 self._check_bucket("delete", bucket, left[0])
-            failed = {
-                key: answer
-                for key, answer in answers.items()
-                if answer.status_code >= 300 and answer.status_code != _NOT_FOUND
-            }
+            failed = [key for key in left if answers[key].status_code not in _DELETED]
             # A refusal that no repetition changes comes first, and ends them.
-            left[:] = sorted(failed, key=lambda key: failed[key].status_code in _BUSY)
+            left[:] = sorted(failed, key=lambda key: answers[key].status_code in _BUSY)
             if left:
-                raise from_http_response(failed[left[0]])  # type: ignore[no-untyped-call]
+                raise from_http_response(answers[left[0]])  # type: ignore[no-untyped-call]
 
         try:
             # The library repeats neither batches nor their members.
