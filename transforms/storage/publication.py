@@ -6,7 +6,6 @@ locks: a step that comes too late is detected.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import os
@@ -289,10 +288,8 @@ def _is_same_file(file: int, path: Path) -> bool:
     """Whether an open file is still the one of this name, which its last owner may have removed."""
     try:
         return os.path.samestat(os.fstat(file), path.stat())
-    except OSError as error:
-        if error.errno == errno.ENOENT:
-            return False
-        raise
+    except FileNotFoundError:
+        return False
 
 
 class _StoredFileSet(FileSet):
