@@ -25,6 +25,8 @@ import google_crc32c
 
 # Every request for a bucket of such a name is refused, as for an account without permission.
 FORBIDDEN = "forbidden-"
+# A batch does not delete an object of such a name when it is first asked to.
+FLAKY = "flaky-"
 _PAGE = 1000
 # What changes only how an answer is told, and who pays for it.
 _PRESENTATION = {"alt", "fields", "prettyPrint", "projection", "quotaUser", "userProject"}
@@ -38,6 +40,11 @@ class Refused(Exception):  # noqa: N818  (an answer, not a fault of the server)
     def __init__(self, status, reason, message):
         super().__init__(message)
         self.status, self.reason = status, reason
+
+    def body(self):
+        told = {"message": str(self)}
+        errors = [{"domain": "global", "reason": self.reason, **told}]
+        return json.dumps({"error": {"code": self.status, **told, "errors": errors}}).encode()
 
 
 @dataclass(frozen=True)
@@ -100,6 +107,7 @@ class Objects:
         self._lock = threading.RLock()
         self._buckets = {}
         self._sessions = {}
+        self._refused = set()
         self._generation = 0
 
     def make_bucket(self, name):
@@ -152,6 +160,12 @@ class Objects:
             content = self._content(bucket)
             self.get(bucket, name, query)
             del content[name]
+
+    def delete_in_batch(self, bucket, name):
+        if name.rpartition("/")[2].startswith(FLAKY) and (bucket, name) not in self._refused:
+            self._refused.add((bucket, name))
+            raise Refused(503, "backendError", "Try again.")
+        self.delete(bucket, name, {})
 
     def list(self, bucket, query):
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
@@ -270,10 +284,7 @@ class Handler(BaseHTTPRequestHandler):
         try:
             self._route(parts, query, body)
         except Refused as refused:
-            told = {"message": str(refused)}
-            errors = [{"domain": "global", "reason": refused.reason, **told}]
-            answer = {"error": {"code": refused.status, **told, "errors": errors}}
-            self._send(refused.status, json.dumps(answer).encode())
+            self._send(refused.status, refused.body())
 
     def _body(self):
         if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
@@ -315,6 +326,8 @@ class Handler(BaseHTTPRequestHandler):
                 _known(query, {"generation"})
                 self.store.delete(bucket, name, query)
                 self._send(204)
+            case ("POST", "batch", "storage", "v1"):
+                self._batch(body)
             case ("POST", "upload", "storage", "v1", "b", bucket, "o"):
                 self._insert(bucket, query, body)
             case ("PUT", "upload", "storage", "v1", "b", _, "o"):
@@ -357,6 +370,25 @@ class Handler(BaseHTTPRequestHandler):
             return
         size = len(session.data)
         self._send(308, headers={"Range": f"bytes=0-{size - 1}"} if size else {})
+
+    def _batch(self, body):
+        """Delete the objects that a body of many requests names, each by itself."""
+        lines = re.findall(rb"^DELETE (\S+) HTTP/1.1", body, re.MULTILINE)
+        if not 0 < len(lines) <= 100 or body.count(b"application/http") != len(lines):
+            raise Refused(400, "invalid", "A batch is of 1 to 100 requests, all of them DELETE.")
+        parts = []
+        for number, line in enumerate(lines):
+            address = urlsplit(line.decode())
+            *_, bucket, _, name = map(unquote, address.path.split("/"))
+            status, told = b"204 No Content", b""
+            try:
+                self.store.delete_in_batch(bucket, name)
+            except Refused as refused:
+                status, told = b"%d Refused" % refused.status, refused.body()
+            head = b"Content-Type: application/http\r\nContent-ID: <response-%d>" % number
+            parts.append(b"--b\r\n%s\r\n\r\nHTTP/1.1 %s\r\n\r\n%s\r\n" % (head, status, told))
+        kind = 'multipart/mixed; boundary="b"'
+        self._send(200, b"".join(parts) + b"--b--", content_type=kind)
 
     def _media(self, found):
         size, headers = len(found.data), {"x-goog-generation": str(found.generation)}

@@ -92,7 +92,7 @@ def minimal(**changes):
 
 def publish_set(folder, written, before="now"):
     """Publish a set as a run does that began at a version; return what it could not tidy up."""
-    version = version_of(folder / CHANGELIST) if isinstance(before, str) else before
+    version = version_of(folder / CHANGELIST) if before == "now" else before
     contents = written.contents
     with files_to_publish(folder / CHANGELIST, tuple(contents), version, written.name) as files:
         for name, content in contents.items():
@@ -164,7 +164,7 @@ class MemoryStore:
     def read(self, bucket, key, begin=0, end=None):
         self.struck(f"read {key}")
         if key not in self.objects:
-            raise stores.NoObjectError(key)
+            raise stores.no_object(key)
         return self.objects[key].content[begin:end]
 
     def listed(self, bucket, prefix, *, deep):

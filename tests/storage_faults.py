@@ -37,7 +37,7 @@ Kind = Literal[
     "damage",  # the server's answer with one bit turned over
 ]
 # What asks for objects; google-cloud-storage also looks buckets up, in a thread of its own.
-OBJECTS = {"gs": r"/b/[^/]+/o([/?]|$)", "s3": ""}
+OBJECTS = {"gs": r"/b/[^/]+/o([/?]|$)|^/batch/", "s3": ""}
 # Headers that speak of one connection, not of the message.
 _OF_THE_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "expect", "te", "upgrade"}
 

@@ -22,7 +22,7 @@ from slicebeam.pipelines.run.published_run import (
 from slicebeam.pipelines.run.work_folder import WorkFolder, described
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.publication import files_to_publish, remove_abandoned_lock
-from slicebeam.transforms.storage.publish import Version, version_of
+from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import (
     StoragePath,
     beneath,
@@ -53,7 +53,7 @@ class RunContext(Generic[Document]):
     work: WorkFolder
     engine: Engine
     observer: Observer
-    replaces: Version | None  # the only version of the document that it may replace
+    replaces: str | None  # the only version of the document that it may replace
     published: Document | None = None  # set from the start where an earlier process published
 
     @property

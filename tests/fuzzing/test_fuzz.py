@@ -37,6 +37,7 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import read_changelist
 from slicebeam.pipelines.config.common import memory_bytes
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet, read_split
+from slicebeam.transforms.formats import tfrecord
 from slicebeam.transforms.formats.csv_columns import read_csv_blocks
 from slicebeam.transforms.formats.json_lines import read_json_blocks
 from slicebeam.transforms.formats.tfrecord import read_tfrecord_blocks
@@ -253,7 +254,7 @@ def test_json_lines_that_only_look_odd(tmp_path):
     assert table["a"].to_pylist() == [brackets, "}null"]
 
 
-def test_a_wrong_length_in_a_tfrecord_takes_no_memory(tmp_path):
+def test_a_wrong_length_in_a_tfrecord_takes_no_memory(tmp_path, monkeypatch):
     length = struct.pack("<Q", (1 << 31) - 1)
     checksum, path = struct.pack("<I", masked_crc(length)), tmp_path / "x.tfrecord"
     path.write_bytes(length + checksum + b"x" * 50)
@@ -264,8 +265,9 @@ def test_a_wrong_length_in_a_tfrecord_takes_no_memory(tmp_path):
             asked.append(size or 0)
             return super().read(size)
 
+    monkeypatch.setattr(tfrecord, "open_bytes", lambda _: Watched(path.read_bytes()))
     with pytest.raises(InputError, match="record 1: the file ends inside it"):
-        list(read_tfrecord_blocks(str(path), open_file=lambda name: Watched(path.read_bytes())))
+        list(read_tfrecord_blocks(str(path)))
     assert max(asked) <= 64 << 20
 
 

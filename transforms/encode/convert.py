@@ -48,7 +48,7 @@ def convert_file(conversion: Conversion, file: tuple[int, str, Format]) -> str:
     for block in file_blocks(path, kind, conversion.layout, _BLOCK_BYTES):
         found = {"csv": block_kinds, "jsonl": date_kinds}.get(kind)
         for name, column in (found(block) if found else {}).items():
-            kinds[name] = column.merge(kinds.get(name, ColumnKinds()))
+            kinds[name] = column & kinds.get(name, column)
         part = conversion.folder / f"{number:05d}-{len(parts):06d}.parquet"
         with written_whole(part) as stream:
             pq.write_table(storable(block), stream)
@@ -58,7 +58,7 @@ def convert_file(conversion: Conversion, file: tuple[int, str, Format]) -> str:
     facts = {
         "path": path,
         "parts": parts,
-        "kinds": {name: int(column.kinds) for name, column in kinds.items()},
+        "kinds": {name: int(column) for name, column in kinds.items()},
     }
     write_facts(conversion.folder / f"{number:05d}.json", facts)
     return path
@@ -84,7 +84,8 @@ def converted_source(conversion: Conversion, paths: Sequence[str]) -> Source:
             for part in facts["parts"]
         ]
         for name, bits in facts["kinds"].items():
-            kinds[name] = ColumnKinds.from_bits(bits).merge(kinds.get(name, ColumnKinds()))
+            column = ColumnKinds(bits)
+            kinds[name] = column & kinds.get(name, column)
     text_types = {name: str(column.resolve()) for name, column in kinds.items()}
     typed = {name: kind for name, kind in text_types.items() if kind != "string"}
     # The blocks of JSON Lines and TFRecord hold only the keys that occur in them.

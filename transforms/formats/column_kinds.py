@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
 from enum import IntFlag
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,13 +15,14 @@ from slicebeam.metrics.errors import InputError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import numpy.typing as npt
-
 _SHOWN = 80
 
 
-class _Kind(IntFlag):
-    """The possible types of a column, most specific first; a missing value fits all."""
+class ColumnKinds(IntFlag):
+    """The types that every value of a column can have, most specific first; a missing value fits all.
+
+    Blocks and files may be judged in any order: what two of them can have is ``one & other``.
+    """
 
     NULL = 1
     BOOL = 2
@@ -32,94 +32,69 @@ class _Kind(IntFlag):
     TIME = 32
     ZONED_TIME = 64
 
-
-_EVERY_KIND = _Kind(127)
-# Lists: the first Arrow array that a process makes of one imports pandas.
-_MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A"]
-_TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
-_BLANKS = b" \t\n\r\v\f"
-_DIGITS = b"0123456789"
-_PROBE = 64
-_CAST_ROWS = 16384
-_TYPES = {
-    _Kind.NULL: pa.null(),
-    _Kind.BOOL: pa.bool_(),
-    _Kind.INTEGER: pa.int64(),
-    _Kind.NUMBER: pa.float64(),
-    _Kind.DATE: pa.date32(),
-    _Kind.TIME: pa.timestamp("us"),
-    _Kind.ZONED_TIME: pa.timestamp("us", "UTC"),
-}
-
-
-@dataclass(frozen=True)
-class ColumnKinds:
-    """Which types every value of a column seen so far can have.
-
-    ``merge`` is associative and commutative and ``ColumnKinds()`` (nothing seen yet) is its
-    neutral element, so blocks and files may be judged in any order.
-    """
-
-    kinds: _Kind = _EVERY_KIND
-
-    @classmethod
-    def from_bits(cls, bits: int) -> ColumnKinds:
-        """Return the kinds of ``int(column_kinds.kinds)``, their form in JSON."""
-        return cls(_Kind(bits))
-
-    def merge(self, other: ColumnKinds) -> ColumnKinds:
-        """Return the kinds of the values of both."""
-        return ColumnKinds(self.kinds & other.kinds)
-
     def resolve(self) -> pa.DataType:
         """Return the first type that fits: null, bool, int64, float64, date32, timestamp, string.
 
         The column is null when all of its values are missing.
         """
-        return next((t for kind, t in _TYPES.items() if kind & self.kinds), pa.string())
+        return next((t for kind, t in _TYPES.items() if kind & self), pa.string())
 
 
-class _Tokens:
-    """Text values without nulls, and views of their bytes for tests without a regex."""
+_EVERY_KIND = ColumnKinds(127)
+_MOMENTS = (ColumnKinds.DATE, ColumnKinds.TIME, ColumnKinds.ZONED_TIME)
+# Lists: the first Arrow array that a process makes of one imports pandas.
+_MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "#N/A"]
+_TRUE, _FALSE = ["true", "True", "TRUE"], ["false", "False", "FALSE"]
+# How values begin, by their first three bytes.
+_BLANK, _MISSING_BEGINS = re.compile(rb"[ \t\n\r\v\f]"), re.compile(rb"\Z|[Nn#]")
+_MOMENT = re.compile(rb"[0-9]{3}")
+_BEGINS = {
+    ColumnKinds.NULL: re.compile(rb"(?!)"),
+    ColumnKinds.BOOL: re.compile(rb"[tTfF]"),
+    # A code such as 007 is no number.
+    ColumnKinds.INTEGER: re.compile(rb"-?(0\Z|[1-9])"),
+    ColumnKinds.NUMBER: re.compile(rb"-?(0(\Z|[.eE])|[1-9.iI])"),
+    **dict.fromkeys(_MOMENTS, _MOMENT),
+}
+_ANY_BEGINS = re.compile(rb"\Z|[ \t\n\r\v\fNn#tTfF0-9.iI-]")
+_PROBE = 64
+_CAST_ROWS = 16384
+_TYPES = {
+    ColumnKinds.NULL: pa.null(),
+    ColumnKinds.BOOL: pa.bool_(),
+    ColumnKinds.INTEGER: pa.int64(),
+    ColumnKinds.NUMBER: pa.float64(),
+    ColumnKinds.DATE: pa.date32(),
+    ColumnKinds.TIME: pa.timestamp("us"),
+    ColumnKinds.ZONED_TIME: pa.timestamp("us", "UTC"),
+}
 
-    def __init__(self, values: pa.Array) -> None:
-        self.values = values
-        offsets, data = values.buffers()[1:]
-        ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1]
-        self.data = np.frombuffer(data if data is not None else b"", np.uint8)
-        if not self.data.size:
-            self.data = np.zeros(1, np.uint8)
-        self.starts = ends[:-1]
-        self.lengths = np.diff(ends)
-        self.firsts = self.byte(0)
-        self._begins = set(np.flatnonzero(np.bincount(self.firsts, minlength=256)).tolist())
 
-    def byte(self, place: int | npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-        """Return the byte at ``place`` of each value; 0 where the value is shorter."""
-        found = self.data.take(self.starts + place, mode="clip")
-        return np.where(self.lengths > place, found, np.uint8(0))
-
-    def begin_only_with(self, allowed: bytes) -> bool:
-        return self._begins <= set(allowed)
-
-    def begin_with(self, some: bytes) -> bool:
-        return not self._begins.isdisjoint(some)
+def _distinct(values: pa.Array, start: int, stop: int | None) -> set[bytes]:
+    """Return the different bytes that values have at a place."""
+    return set(pc.binary_slice(values.cast(pa.binary()), start, stop).unique().to_pylist())
 
 
-def _present(values: pa.Array) -> tuple[_Tokens, pa.Array | None]:
-    """Return the values that are not missing, blanks trimmed, and the mask that selects them."""
+def _begins(values: pa.Array) -> set[bytes]:
+    return _distinct(values, 0, 3)
+
+
+def _present(values: pa.Array) -> tuple[pa.Array, set[bytes], pa.Array | None]:
+    """Return the values that are not missing, without blanks, how they begin, and the mask of them."""
     mask = values.is_valid() if values.null_count else None
-    tokens = _Tokens(values.drop_null())
-    lasts = tokens.byte(tokens.lengths - 1)
-    if tokens.begin_with(_BLANKS) or np.isin(lasts, np.frombuffer(_BLANKS, np.uint8)).any():
-        tokens = _Tokens(pc.ascii_trim_whitespace(tokens.values))
-    if tokens.begin_with(b"\0Nn#"):
-        missing = pc.is_in(tokens.values, pa.array(_MISSING))
+    values = values.drop_null()
+    begins = _begins(values)
+    if any(map(_BLANK.match, begins | _distinct(values, -1, None))):
+        values = pc.ascii_trim_whitespace(values)
+        begins = _begins(values)
+    if any(map(_MISSING_BEGINS.match, begins)):
+        missing = pc.is_in(values, pa.array(_MISSING))
         if missing.true_count:
             present = pc.invert(missing)
-            tokens = _Tokens(tokens.values.filter(present))
+            values = values.filter(present)
+            begins = _begins(values)
             mask = present if mask is None else pc.replace_with_mask(mask, mask, present)
-    return tokens, mask
+    return values, begins, mask
 
 
 def _try_cast(values: pa.Array, data_type: pa.DataType) -> pa.Array | None:
@@ -134,98 +109,49 @@ def _try_cast(values: pa.Array, data_type: pa.DataType) -> pa.Array | None:
     return pa.concat_arrays(parts)
 
 
-def _bools(tokens: _Tokens) -> pa.Array | None:
-    if not tokens.begin_only_with(b"tTfF"):
+def _parsed(values: pa.Array, begins: set[bytes], kind: ColumnKinds) -> pa.Array | None:
+    """Return values in a type, None if it does not fit all of them."""
+    if not len(values):
+        return pa.array([], _TYPES[kind])
+    if not all(map(_BEGINS[kind].match, begins)):
         return None
-    true = pc.is_in(tokens.values, pa.array(_TRUE))
-    false = pc.is_in(tokens.values, pa.array(_FALSE))
-    return true if true.true_count + false.true_count == len(true) else None
+    if kind is ColumnKinds.BOOL:
+        true, false = (pc.is_in(values, pa.array(words)) for words in (_TRUE, _FALSE))
+        return true if true.true_count + false.true_count == len(true) else None
+    parsed = _try_cast(values, _TYPES[kind])
+    is_inexact = parsed is not None and kind is ColumnKinds.NUMBER and not _is_kept(values, parsed)
+    return None if is_inexact else parsed
 
 
-def _may_be_numbers(tokens: _Tokens) -> bool:
-    """Whether no value is a code such as 007, or starts like no number."""
-    if not tokens.begin_only_with(_DIGITS + b"-.iI"):
-        return False
-    signs = (tokens.firsts == ord("-")).astype(np.int32)
-    zero = tokens.byte(signs) == ord("0")
-    after = tokens.byte(signs + 1)[zero]
-    return bool(np.isin(after, np.frombuffer(b"\0.eE", np.uint8)).all())
-
-
-def _integers(tokens: _Tokens) -> pa.Array | None:
-    if tokens.begin_with(b".iI") or not _may_be_numbers(tokens):
-        return None
-    return _try_cast(tokens.values, pa.int64())
-
-
-def _numbers(tokens: _Tokens) -> pa.Array | None:
-    if not _may_be_numbers(tokens):
-        return None
-    numbers = _try_cast(tokens.values, pa.float64())
-    if numbers is None:
-        return None
+def _is_kept(values: pa.Array, numbers: pa.Array) -> bool:
+    """Whether values are the numbers that Arrow takes them for."""
     odd = ~np.isfinite(numbers.to_numpy(zero_copy_only=False))
     if odd.any():
         # Arrow also reads NAN(1), and 1e999 as infinite.
-        spelled = pc.match_substring_regex(tokens.values.filter(odd), "^-?(?i:inf|infinity)$")
+        spelled = pc.match_substring_regex(values.filter(odd), "^-?(?i:inf|infinity)$")
         if spelled.true_count < len(spelled):
-            return None
-    long = tokens.lengths >= 19
-    if long.any():
-        # As a number an integer beyond int64, an id most often, would lose its last digits.
-        whole = tokens.values.filter(long)
-        whole = whole.filter(pc.match_substring_regex(whole, "^-?[0-9]+$"))
-        if _try_cast(whole, pa.int64()) is None:
-            return None
-    return numbers
+            return False
+    # As a number an integer beyond int64, an id most often, would lose its last digits.
+    long = values.filter(pc.greater_equal(pc.binary_length(values), 19))
+    whole = long.filter(pc.match_substring_regex(long, "^-?[0-9]+$"))
+    return _try_cast(whole, pa.int64()) is not None
 
 
-def _may_be_dates(tokens: _Tokens) -> bool:
-    return (
-        tokens.begin_only_with(_DIGITS)
-        and bool((tokens.lengths >= 10).all())
-        and bool((tokens.byte(4) == ord("-")).all())
-    )
+_IMPLIED = {ColumnKinds.INTEGER: ColumnKinds.NUMBER, ColumnKinds.DATE: ColumnKinds.TIME}
 
 
-def _moments(data_type: pa.DataType, tokens: _Tokens) -> pa.Array | None:
-    return _try_cast(tokens.values, data_type) if _may_be_dates(tokens) else None
-
-
-def _nothing(tokens: _Tokens) -> pa.Array | None:
-    return None if len(tokens.values) else pa.array([], pa.null())
-
-
-_MOMENTS = (_Kind.DATE, _Kind.TIME, _Kind.ZONED_TIME)
-_PARSERS: dict[_Kind, Callable[[_Tokens], pa.Array | None]] = {
-    _Kind.NULL: _nothing,
-    _Kind.BOOL: _bools,
-    _Kind.INTEGER: _integers,
-    _Kind.NUMBER: _numbers,
-    **{kind: partial(_moments, _TYPES[kind]) for kind in _MOMENTS},
-}
-_IMPLIED = {_Kind.INTEGER: _Kind.NUMBER, _Kind.DATE: _Kind.TIME}
-_FIRST_BYTES = _BLANKS + _DIGITS + b"\0-.iINn#tTfF"
-
-
-def _array_kinds(values: pa.Array) -> _Kind:
+def _array_kinds(values: pa.Array) -> ColumnKinds:
     sample = values.slice(0, 2048)
+    if not all(map(_ANY_BEGINS.match, _begins(sample.drop_null()))):
+        return ColumnKinds(0)
     if len(values) > len(sample) and len(sample.unique()) * 4 <= len(sample):
         values = values.unique()
-    if not _Tokens(values.drop_null()).begin_only_with(_FIRST_BYTES):
-        return _Kind(0)
-    tokens, _ = _present(values)
-    if not len(tokens.values):
-        return _EVERY_KIND
-    kinds = _Kind(0)
-    for kind, parse in _PARSERS.items():
-        if not kind & kinds and parse(tokens) is not None:
-            kinds |= kind | _IMPLIED.get(kind, _Kind(0))
+    present, begins, _ = _present(values)
+    kinds = ColumnKinds(0)
+    for kind in _TYPES:
+        if not kind & kinds and _parsed(present, begins, kind) is not None:
+            kinds |= kind | _IMPLIED.get(kind, ColumnKinds(0))
     return kinds
-
-
-def _plain_text(values: pa.Array) -> pa.Array:
-    return values if values.type == pa.string() else values.cast(pa.string())
 
 
 def block_kinds(table: pa.Table) -> dict[str, ColumnKinds]:
@@ -240,8 +166,8 @@ def block_kinds(table: pa.Table) -> dict[str, ColumnKinds]:
         kinds = _EVERY_KIND
         for chunk in column.chunks:
             if kinds:
-                kinds &= _array_kinds(_plain_text(chunk))
-        found[name] = ColumnKinds(kinds)
+                kinds &= _array_kinds(chunk.cast(pa.string()))
+        found[name] = kinds
     return found
 
 
@@ -255,11 +181,11 @@ def date_kinds(table: pa.Table) -> dict[str, ColumnKinds]:
     for name, kinds in block_kinds(table.select(text)).items():
         column = table[name]
         if column.null_count == len(column):
-            found[name] = ColumnKinds()
+            found[name] = _EVERY_KIND
         elif pc.any(pc.is_in(column, pa.array(_MISSING))).as_py():
-            found[name] = ColumnKinds(_Kind(0))
+            found[name] = ColumnKinds(0)
         else:
-            found[name] = ColumnKinds(kinds.kinds & (_Kind.DATE | _Kind.TIME | _Kind.ZONED_TIME))
+            found[name] = kinds & sum(_MOMENTS)
     return found
 
 
@@ -273,27 +199,24 @@ def parse_column(values: Any, data_type: pa.DataType, *, column: str = "") -> An
         chunks = [parse_column(chunk, data_type, column=column) for chunk in values.chunks]
         return pa.chunked_array(chunks, data_type)
     kind = next((k for k, t in _TYPES.items() if t == data_type), None)
-    if kind is None and data_type != pa.string():
-        raise TypeError(f"text is not parsed as {data_type}")
     if kind is None:
-        return _plain_text(values)
+        return values.cast(pa.string())
     if not isinstance(values, pa.DictionaryArray):
-        return _parse(_plain_text(values), kind, column)
+        return _parse(values.cast(pa.string()), kind, column)
     try:
-        return _parse(_plain_text(values.dictionary), kind, column).take(values.indices)
+        return _parse(values.dictionary.cast(pa.string()), kind, column).take(values.indices)
     except InputError:
         # A slice or a shared dictionary may hold values that no row has.
         used = values.indices.unique().drop_null()
-        parsed = _parse(_plain_text(values.dictionary.take(used)), kind, column)
+        parsed = _parse(values.dictionary.take(used).cast(pa.string()), kind, column)
         return parsed.take(pc.index_in(values.indices, used))
 
 
-def _parse(values: pa.Array, kind: _Kind, column: str) -> pa.Array:
-    tokens, mask = _present(values)
-    parse = _PARSERS[kind]
-    parsed = parse(tokens) if len(tokens.values) else pa.array([], _TYPES[kind])
+def _parse(values: pa.Array, kind: ColumnKinds, column: str) -> pa.Array:
+    present, begins, mask = _present(values)
+    parsed = _parsed(present, begins, kind)
     if parsed is None:
-        bad = _first_refused(tokens.values, parse)
+        bad = first_refused(present, lambda part: _parsed(part, _begins(part), kind) is not None)
         what = f"column {column!r}" if column else "a column"
         raise InputError(
             f"{what}: {bad[:_SHOWN]!r} is not {_TYPES[kind]}, as the column's other values are; "
@@ -306,10 +229,9 @@ def _parse(values: pa.Array, kind: _Kind, column: str) -> pa.Array:
     return pc.replace_with_mask(pa.nulls(len(values), _TYPES[kind]), mask, parsed)
 
 
-def _first_refused(values: pa.Array, parse: Callable[[_Tokens], pa.Array | None]) -> str:
-    """Return the first value that is not of the kind, by halving: a kind holds value by value."""
+def first_refused(values: pa.Array, accepts: Callable[[pa.Array], bool]) -> str:
+    """Return the first value that is refused, by halving: a type holds value by value."""
     while len(values) > 1:
         half = values.slice(0, len(values) // 2)
-        refused = parse(_Tokens(half)) is None
-        values = half if refused else values.slice(len(half))
+        values = values.slice(len(half)) if accepts(half) else half
     return str(values[0].as_py())

@@ -7,13 +7,14 @@ import io
 import re
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO
 
 import pyarrow as pa
 
 from slicebeam.metrics.errors import FileError, InputError, delimiter_hint
 from slicebeam.transforms.formats.raw_text import (
     LARGEST_BLOCK,
+    beginning,
     open_bytes,
     open_stored,
     require_text,
@@ -28,15 +29,6 @@ if TYPE_CHECKING:
 _SHOWN = 80
 # What Arrow says of a row whose length is wrong, and the beginning of its text.
 _WRONG_LENGTH = re.compile(r"Row #(\d+): Expected (\d+) columns, got (\d+): (.*)", re.DOTALL)
-
-
-class _CsvReading(NamedTuple):
-    """How a file is read."""
-
-    path: str
-    skip_rows: int
-    delimiter: str
-    open_file: Callable[[str], BinaryIO]
 
 
 class _Body:
@@ -148,7 +140,7 @@ def _require_closed(header: str, path: str, delimiter: str) -> None:
     *_, last = csv.reader(io.StringIO(f"{header}\nend", newline=""), delimiter=delimiter)
     if last != ["end"]:
         raise InputError(
-            f"{path}: a quote in the header is never closed: {_beginning(header)!r}; close it or "
+            f"{path}: a quote in the header is never closed: {beginning(header)!r}; close it or "
             "double it"
         )
 
@@ -214,7 +206,7 @@ def read_csv_blocks(
                         line = body.lines - last.count("\n") + 1
                         raise InputError(
                             f"{path}, line {line}: a quote opened here is never closed: "
-                            f"{_beginning(last)!r}; close it or double it"
+                            f"{beginning(last)!r}; close it or double it"
                         )
                     finished += held.num_rows
                     yield held
@@ -230,9 +222,12 @@ def read_csv_blocks(
             require_text_file(path, open_file)
             found = _WRONG_LENGTH.search(str(error))
             if found:
-                reading = _CsvReading(path, skip_rows, delimiter, open_file)
-                named = column_names is not None
-                raise _length_error(reading, found, names, named=named) from error
+                with open_bytes(path, open_file) as stream:
+                    line = _line_of(stream, skip_rows, delimiter, int(found[2]))
+                where = f"line {line}" if line else f"row {found[1]} of the data"
+                header = names if column_names is None else None
+                what = _length_error(found, header, delimiter, line or skip_rows + 1)
+                raise InputError(f"{path}, {where}: {what}") from error
             if "straddl" in str(error):
                 read = finished + (0 if held is None else held.num_rows)
                 raise InputError(
@@ -275,46 +270,38 @@ def _arrow_blocks(
 
 
 def _length_error(
-    reading: _CsvReading, wrong: re.Match[str], names: Sequence[str], *, named: bool
-) -> InputError:
+    wrong: re.Match[str], header: Sequence[str] | None, delimiter: str, line: int
+) -> str:
+    """Say what is wrong with the length of a row, from what Arrow says, where a header (or none) has others."""
     number, expected, found = map(int, wrong.groups()[:3])
-    text, path = wrong[4], reading.path
-    line = _line_of(reading, expected)
-    where = f"{path}, line {line}" if line else f"{path}, row {number} of the data"
-    source = "--column-names" if named else "the header"
-    if expected == 1 and not named and (hint := delimiter_hint(names)):
-        remedy = hint
-    elif expected == 1 and not named:
-        remedy = "the first line may not be a header: --skip-rows or --column-names"
+    text = wrong[4]
+    if expected == 1 and header is not None:
+        first = "the first line may not be a header: --skip-rows or --column-names"
+        remedy = delimiter_hint(header) or first
     elif "\n" in text:
         remedy = "is a quote never closed?"
-    elif named and found < expected and number == 1:
-        remedy = f"the first line may not be data: --skip-rows {line or reading.skip_rows + 1}"
+    elif header is None and found < expected and number == 1:
+        remedy = f"the first line may not be data: --skip-rows {line}"
     else:
-        what = "commas" if reading.delimiter == "," else repr(reading.delimiter)
+        what = "commas" if delimiter == "," else repr(delimiter)
         remedy = f"put a value that contains {what} in quotes, or correct the row"
-    return InputError(
-        f"{where}: {found} field{'s' * (found != 1)} where {source} has {expected}: "
-        f"{_beginning(text)!r}; {remedy}"
+    source = "--column-names" if header is None else "the header"
+    return (
+        f"{found} field{'s' * (found != 1)} where {source} has {expected}: "
+        f"{beginning(text)!r}; {remedy}"
     )
 
 
-def _line_of(reading: _CsvReading, expected: int) -> int | None:
+def _line_of(stream: BinaryIO, skip_rows: int, delimiter: str, expected: int) -> int | None:
     """Return the number of the first line whose row has another length, if csv finds it."""
-    skip_rows = reading.skip_rows
-    with open_bytes(reading.path, reading.open_file) as stream:
-        text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
-        rows = csv.reader(islice(text, skip_rows, None), delimiter=reading.delimiter)
-        before = 0
-        with suppress(csv.Error):
-            for row in rows:
-                if row and len(row) != expected:
-                    text.detach()
-                    return skip_rows + before + 1
-                before = rows.line_num
-        text.detach()
-    return None
-
-
-def _beginning(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    text = io.TextIOWrapper(stream, "utf-8-sig", errors="replace", newline="")
+    rows = csv.reader(islice(text, skip_rows, None), delimiter=delimiter)
+    before, line = 0, None
+    with suppress(csv.Error):
+        for row in rows:
+            if row and len(row) != expected:
+                line = skip_rows + before + 1
+                break
+            before = rows.line_num
+    text.detach()
+    return line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -13,21 +13,20 @@ import pyarrow.compute as pc
 from slicebeam.metrics.errors import ColumnError, FileError, InputError
 from slicebeam.transforms.formats.raw_text import (
     LARGEST_BLOCK,
+    beginning,
     open_bytes,
-    open_stored,
     require_text,
     require_whole_gzip,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import IntArray
 
 _EXACT = 2**53
-_SHOWN = 80
 # Arrow recurses into a nested value without end, and so do those who read what it made of it.
 _DEEPEST = 64
 # No number of 64 bits has so many digits, and Python refuses to read a few thousand.
@@ -38,9 +37,7 @@ _AFTER_AN_OBJECT = re.compile(rb"\}[ \t\r]*n")
 _TEXT = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"')
 
 
-def read_json_blocks(
-    path: str, *, block_bytes: int = 16 << 20, open_file: Callable[[str], BinaryIO] = open_stored
-) -> Iterator[pa.Table]:
+def read_json_blocks(path: str, *, block_bytes: int = 16 << 20) -> Iterator[pa.Table]:
     """Yield a JSON Lines file (gzip if it ends in ``.gz``) as tables, in file order.
 
     A table has a column for each key of its block, in order of first appearance in the file, with a type
@@ -51,14 +48,14 @@ def read_json_blocks(
     kinds: dict[str, str] = {}
     order: dict[str, None] = {}
     rows = 0
-    for data, first_line in _line_blocks(path, block_bytes, open_file):
+    for data, first_line in _line_blocks(path, block_bytes):
         if not data.strip():
             continue
         try:
             require_text(data, path, first_line)
             table = _parse(data, text_types, kinds, path, first_line)
         except InputError:
-            require_whole_gzip(path, open_file)
+            require_whole_gzip(path)
             raise
         rows += table.num_rows
         order.update(dict.fromkeys(table.column_names))
@@ -69,12 +66,10 @@ def read_json_blocks(
         raise InputError(f"{path}: no object has a key; JSON Lines has one example per line")
 
 
-def _line_blocks(
-    path: str, block_bytes: int, open_file: Callable[[str], BinaryIO]
-) -> Iterator[tuple[bytes, int]]:
+def _line_blocks(path: str, block_bytes: int) -> Iterator[tuple[bytes, int]]:
     """Yield whole lines, about ``block_bytes`` together, and the number of their first line."""
     line = 1
-    with open_bytes(path, open_file) as stream:
+    with open_bytes(path) as stream:
         parts: list[bytes] = []
         data = stream.read(block_bytes).removeprefix(b"\xef\xbb\xbf")
         while data:
@@ -150,7 +145,7 @@ def _require_shallow(data: bytes, path: str, first_line: int) -> None:
         if _depth(line) > _DEEPEST:
             raise InputError(
                 f"{path}, line {first_line + place}: values are nested deeper than {_DEEPEST} "
-                f"levels: {_short(line.decode('utf-8', 'replace').strip())!r}; flatten them"
+                f"levels: {beginning(line.decode('utf-8', 'replace').strip())!r}; flatten them"
             )
 
 
@@ -192,15 +187,11 @@ def _count_objects(data: bytes) -> int | None:
 
 def _kind_of_type(data_type: pa.DataType) -> str:
     """Return what JSON calls the values of a type that Arrow gave to a column."""
-    if pa.types.is_null(data_type):
-        return "null"
-    if pa.types.is_boolean(data_type):
-        return "boolean"
-    if pa.types.is_string(data_type):
-        return "string"
-    if pa.types.is_struct(data_type):
-        return "object"
-    return "array" if pa.types.is_list(data_type) else "number"
+    if pa.types.is_nested(data_type):
+        return "array" if pa.types.is_list(data_type) else "object"
+    return {pa.null(): "null", pa.bool_(): "boolean", pa.string(): "string"}.get(
+        data_type, "number"
+    )
 
 
 def _arrow_table(data: bytes, text_types: dict[str, pa.DataType]) -> pa.Table:
@@ -251,7 +242,7 @@ def _require_exact(data: bytes, table: pa.Table, path: str, first_line: int) -> 
             continue
         for name, value in _rounded("", row, whole):
             raise InputError(
-                f"{path}, line {number}: column {name!r} holds {_short(str(value))}, which "
+                f"{path}, line {number}: column {name!r} holds {beginning(str(value))}, which "
                 "a column of 64-bit numbers cannot hold exactly; write the column as strings"
             )
 
@@ -294,7 +285,7 @@ def _explain(
         if not line.strip():
             continue
         where = f"{path}, line {number}"
-        shown = _short(line.decode("utf-8", "replace").strip())
+        shown = beginning(line.decode("utf-8", "replace").strip())
         try:
             row = _loads(line, object_pairs_hook=_ObjectPairs)
         except (json.JSONDecodeError, RecursionError) as error:
@@ -314,7 +305,7 @@ def _explain(
             before, line_before = seen.setdefault(column, (kind, f"in line {number}"))
             if kind != before:
                 raise ColumnError(
-                    f"{where}: column {column!r} holds the {kind} {_short(json.dumps(value))}, "
+                    f"{where}: column {column!r} holds the {kind} {beginning(json.dumps(value))}, "
                     f"but a {before} {line_before}; write one type in all lines"
                 )
     raise InputError(f"{path}, from line {first_line} on: {reason.splitlines()[0]}")
@@ -342,16 +333,5 @@ def _leaves(prefix: str, value: Any, where: str) -> Iterator[tuple[str, Any]]:
 
 
 def _kind_of(value: Any) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "boolean"
-    if isinstance(value, int | float):
-        return "number"
-    if isinstance(value, str):
-        return "string"
-    return "object" if isinstance(value, _ObjectPairs) else "array"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    kinds = {bool: "boolean", int: "number", float: "number", str: "string", list: "array"}
+    return "null" if value is None else kinds.get(type(value), "object")

@@ -13,6 +13,7 @@ from slicebeam.transforms.storage.storage import storage_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+_SHOWN = 80
 # A block of text grows up to here where a single row or line is longer.
 LARGEST_BLOCK = 256 << 20
 
@@ -38,6 +39,11 @@ def open_bytes(path: str, open_file: Callable[[str], BinaryIO] = open_stored) ->
         ) from error
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise InputError(f"{path}: cannot be read ({error.strerror})") from error
+
+
+def beginning(text: str) -> str:
+    """Return as much of a text as an error shows."""
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 def require_text(data: bytes, path: str, first_line: int) -> None:
@@ -71,7 +77,7 @@ def require_text_file(path: str, open_file: Callable[[str], BinaryIO]) -> None:
     require_text(rest, path, line)
 
 
-def require_whole_gzip(path: str, open_file: Callable[[str], BinaryIO]) -> None:
+def require_whole_gzip(path: str, open_file: Callable[[str], BinaryIO] = open_stored) -> None:
     """Raise an InputError if a gzip is corrupt: damage shows as odd text before its checksum."""
     if path.endswith(".gz"):
         with open_bytes(path, open_file) as stream:

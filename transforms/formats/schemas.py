@@ -12,12 +12,20 @@ import pyarrow.parquet as pq
 from pyarrow import types
 
 from slicebeam.metrics.errors import ColumnError, InputError
+from slicebeam.transforms.formats.column_kinds import first_refused
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_EXACT = 2**53
 _MOST_NAMES = 12
+_PLAIN = {
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+    # Arrow neither counts nor sorts 16-bit floats; wider ones hold them exactly.
+    pa.float16(): pa.float32(),
+}
 # The only field of a placeholder begins with this, and goes on with the type that it stands for.
 _CANNOT_STORE = "Parquet cannot store "
 
@@ -68,14 +76,9 @@ def _plain(data_type: pa.DataType) -> pa.DataType:
     """Return the type of the values, without how they are encoded."""
     if types.is_dictionary(data_type) or types.is_run_end_encoded(data_type):
         return _plain(data_type.value_type)
-    if types.is_large_string(data_type) or types.is_string_view(data_type):
-        return pa.string()
-    if types.is_large_binary(data_type) or types.is_binary_view(data_type):
-        return pa.binary()
     if types.is_list(data_type) or types.is_large_list(data_type):
         return pa.list_(_plain(data_type.value_type))
-    # Arrow neither counts nor sorts 16-bit floats; wider ones hold them exactly.
-    return pa.float32() if types.is_float16(data_type) else data_type
+    return _PLAIN.get(data_type, data_type)
 
 
 def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
@@ -84,12 +87,10 @@ def _wider(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
         return one
     if types.is_null(one):
         return other
-    # Objects without keys are unknown as those are that have some.
-    if types.is_struct(one) and types.is_struct(other) and unstorable_reason(other):
-        return one
-    if types.is_struct(one) and types.is_struct(other) and unstorable_reason(one):
-        return other
     both = (one, other)
+    if all(map(types.is_struct, both)):
+        # Objects without keys are unknown as those are that have some.
+        return one if unstorable_reason(other) else other if unstorable_reason(one) else None
     if any(map(types.is_list, both)):
         parts = [t.value_type if types.is_list(t) else t for t in both]
         kinds = (types.is_struct, types.is_map, types.is_union)
@@ -215,7 +216,7 @@ def _convert(column: pa.ChunkedArray, target: pa.DataType, name: str) -> pa.Chun
         raise ColumnError(
             f"column {name!r}: {_offending(column, target)} cannot be represented exactly as "
             f"{target}, the type of the column in all files; give it one type "
-            f"({_first_line(error)})"
+            f"({str(error).splitlines()[0]})"
         ) from error
 
 
@@ -230,23 +231,16 @@ def _singletons(values: pa.Array) -> pa.ListArray:
 
 
 def _offending(column: pa.ChunkedArray, target: pa.DataType) -> str:
-    """Return the first value that the cast refuses, by halving: a cast goes value by value."""
+    """Return the first value that the cast refuses."""
     values = column.combine_chunks()
     while types.is_list(target):
         values, target = values.flatten(), target.value_type
-    while len(values) > 1:
-        half = values.slice(0, len(values) // 2)
-        values = values.slice(len(half)) if _casts(half, target) else half
-    return str(values[0].as_py())
 
+    def accepts(part: pa.Array) -> bool:
+        try:
+            part.cast(target)
+        except pa.ArrowInvalid:
+            return False
+        return True
 
-def _casts(values: pa.Array, target: pa.DataType) -> bool:
-    try:
-        values.cast(target)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
+    return first_refused(values, accepts)

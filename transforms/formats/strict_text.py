@@ -14,6 +14,7 @@ import yaml
 
 # Documents of runs are nine levels deep, and every value is walked through by recursion.
 _DEEPEST = 64
+_TOO_DEEP = f"values are nested deeper than {_DEEPEST} levels"
 # Aliases stand for a value again and again: counted as often as they stand for one.
 _MOST_NODES = 100_000
 _LARGEST = 2**64
@@ -38,7 +39,7 @@ def parse_json(text: str) -> Any:
     except json.JSONDecodeError as error:
         raise MalformedTextError(f"line {error.lineno}: {error.msg}") from error
     except RecursionError:
-        raise MalformedTextError(_too_deep()) from None
+        raise MalformedTextError(_TOO_DEEP) from None
     _check_values(content, 0)
     return content
 
@@ -56,14 +57,10 @@ def _no_number(written: str) -> NoReturn:
     raise MalformedTextError(f"{written} is not a number in JSON")
 
 
-def _too_deep() -> str:
-    return f"values are nested deeper than {_DEEPEST} levels"
-
-
 def _check_values(value: Any, depth: int, *, finite: bool = True) -> None:
     """Refuse values that no option, predicate or document has."""
     if depth > _DEEPEST:
-        raise MalformedTextError(_too_deep())
+        raise MalformedTextError(_TOO_DEEP)
     if isinstance(value, dict):
         for key, part in value.items():
             _check_values(key, depth + 1, finite=finite)
@@ -112,7 +109,7 @@ def parse_yaml(text: str) -> tuple[Any, yaml.Node | None]:
     except MalformedTextError:
         raise
     except RecursionError:
-        raise MalformedTextError(_too_deep()) from None
+        raise MalformedTextError(_TOO_DEEP) from None
     except yaml.YAMLError as error:
         raise MalformedTextError(" ".join(str(error).split())) from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -132,7 +129,7 @@ def _count(node: yaml.Node | None, depth: int, known: dict[int, int]) -> int:
     if node is None or isinstance(node, yaml.ScalarNode):
         return 1
     if depth > _DEEPEST:
-        raise MalformedTextError(_too_deep())
+        raise MalformedTextError(_TOO_DEEP)
     if id(node) in known:
         if not known[id(node)]:
             line = node.start_mark.line + 1

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import FileError, InputError
-from slicebeam.transforms.formats.raw_text import open_bytes, open_stored
+from slicebeam.transforms.formats.raw_text import open_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -143,22 +143,22 @@ def _parse(records: list[bytes], path: str, before: int) -> dict[str, _Feature]:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
     from google.protobuf.unknown_fields import UnknownFieldSet  # type: ignore[import-untyped]
 
+    def refused(row: int, what: str) -> InputError:
+        return InputError(f"{path}, record {before + row + 1}: {what}")
+
     parse = example_class().FromString
     found: dict[str, _Feature] = {}
     for row, record in enumerate(records):
         try:
             example = parse(record)
         except DecodeError as error:
-            where = f"{path}, record {before + row + 1}"
-            raise InputError(f"{where}: not a tf.Example ({error}); {_FORMAT}") from error
+            raise refused(row, f"not a tf.Example ({error}); {_FORMAT}") from error
         if example.feature_lists or (record and not example.HasField("features")):
             what = "a SequenceExample" if example.feature_lists else "not a tf.Example"
-            raise InputError(f"{path}, record {before + row + 1}: {what}; {_FORMAT}")
+            raise refused(row, f"{what}; {_FORMAT}")
         # Protobuf puts an entry that holds something else besides among what it does not know.
         if any(unknown.field_number == 1 for unknown in UnknownFieldSet(example.features)):
-            raise InputError(
-                f"{path}, record {before + row + 1}: a feature without a name, or damaged; {_FORMAT}"
-            )
+            raise refused(row, f"a feature without a name, or damaged; {_FORMAT}")
         for name, value in example.features.feature.items():
             kind = value.WhichOneof("kind")
             if kind is None:
@@ -167,10 +167,8 @@ def _parse(records: list[bytes], path: str, before: int) -> dict[str, _Feature]:
             if feature is None:
                 feature = found[name] = _Feature(kind)
             elif feature.kind != kind:
-                raise InputError(
-                    f"{path}, record {before + row + 1}: feature {name!r} is a {kind}, but a "
-                    f"{feature.kind} in record {before + feature.rows[0] + 1}; use one kind"
-                )
+                first = f"a {feature.kind} in record {before + feature.rows[0] + 1}"
+                raise refused(row, f"feature {name!r} is a {kind}, but {first}; use one kind")
             values = getattr(value, kind).value
             feature.rows.append(row)
             feature.lengths.append(len(values))
@@ -198,9 +196,7 @@ def _column(feature: _Feature, count: int) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, values, mask=pa.array(missing))
 
 
-def read_tfrecord_blocks(
-    path: str, *, block_rows: int = 16384, open_file: Callable[[str], BinaryIO] = open_stored
-) -> Iterator[pa.Table]:
+def read_tfrecord_blocks(path: str, *, block_rows: int = 16384) -> Iterator[pa.Table]:
     """Yield a TFRecord file of tf.Example messages (gzip if it ends in ``.gz``) as tables, in file order.
 
     A feature with at most one value in each record of a block is a scalar column, null where it is
@@ -208,7 +204,7 @@ def read_tfrecord_blocks(
     bytes that are not all UTF-8 in the block are binary. A block ends at 64 MB of records.
     """
     rows = 0
-    with open_bytes(path, open_file) as stream:
+    with open_bytes(path) as stream:
         for records, before in _record_blocks(stream, path, block_rows):
             features = _parse(records, path, before)
             rows += len(records)

@@ -93,10 +93,6 @@ class Pace:
         # By the clock of time.monotonic.
         self._slot = self._paused_until = 0.0
 
-    def pause(self, seconds: float) -> None:
-        """Let no call leave for so long."""
-        self._paused_until = max(self._paused_until, time.monotonic() + seconds)
-
     def pause_as_requested(self, response: Response, who: str, kept: str) -> float | None:
         """Hold all calls for as long as a response asks; return the seconds, if any.
 
@@ -107,7 +103,7 @@ class Pace:
             return None
         if seconds > _MOST_PATIENCE:
             raise EngineError(f"{who} asks for a wait of {seconds / 3600:.1f} hours; {kept}")
-        self.pause(seconds)
+        self._paused_until = max(self._paused_until, time.monotonic() + seconds)
         return seconds
 
     async def turn(self, ended: asyncio.Event) -> bool:

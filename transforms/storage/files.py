@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import FileError, InputError, nearest, unknown_name
 from slicebeam.transforms.storage.file_formats import FORMATS
-from slicebeam.transforms.storage.storage import ObjectPath, storage_path
+from slicebeam.transforms.storage.storage import ObjectPath, StoragePath, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +45,7 @@ def expand_paths(patterns: Sequence[str]) -> list[str]:
         matches = [name for name in names if Path(name).is_file()]
         if not matches:
             what = "no file matches" if glob.has_magic(str(path)) else "no such file"
-            raise FileError(f"--data {pattern}: {what}{_nearest_file(path)}")
+            raise FileError(f"--data {pattern}: {what}{_nearest(path)}")
         found.update(matches)
     return sorted(found)
 
@@ -57,21 +57,16 @@ def _objects(pattern: str, path: ObjectPath) -> list[str]:
     if not glob.has_magic(path.key):
         if path.is_dir():
             raise FileError(f"--data {pattern} is a folder; name its files: '{pattern}/*.parquet'")
-        raise FileError(f"--data {pattern}: no such object{_nearest_object(path)}")
-    bucket = ObjectPath(f"{path.scheme}://{path.bucket}")
-    matches = [str(one) for one in bucket.glob(path.key)]
-    if not matches:
+        raise FileError(f"--data {pattern}: no such object{_nearest(path)}")
+    matches = ObjectPath(f"{path.scheme}://{path.bucket}").glob(path.key)
+    found = list(map(str, matches))
+    if not found:
         raise FileError(f"--data {pattern}: no object matches")
-    return matches
+    return found
 
 
-def _nearest_object(path: ObjectPath) -> str:
-    near = nearest(path.name, [entry.name for entry in path.parent.iterdir()])
-    return f"; did you mean {str(path.parent / near)!r}?" if near else ""
-
-
-def _nearest_file(path: Path) -> str:
-    if not path.parent.is_dir():
+def _nearest(path: StoragePath) -> str:
+    if isinstance(path, Path) and not path.parent.is_dir():
         return f"; the folder {path.parent} does not exist"
     near = nearest(path.name, [entry.name for entry in path.parent.iterdir()])
     return f"; did you mean {str(path.parent / near)!r}?" if near else ""

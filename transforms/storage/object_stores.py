@@ -8,6 +8,7 @@ and errors. Endpoints and credentials come from the environment, as the librarie
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from abc import ABC, abstractmethod
@@ -15,7 +16,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
-from functools import partial
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from slicebeam.metrics.errors import EngineError, InputError, StorageError, install_hint
@@ -23,19 +23,26 @@ from slicebeam.metrics.errors import EngineError, InputError, StorageError, inst
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+_Answer = TypeVar("_Answer")
+
 SCHEMES = ("gs", "s3")
 # The part of the time limit after which a connection without an answer is given up for another.
-PATIENCE = 0.1
+_PATIENCE = 0.1
+# How often S3's library itself tries, in a few seconds.
+_TRIES = 4
+_LONGEST_WAIT = 10.0
+_BUSY = (429, 500, 502, 503, 504)
+_NOT_FOUND = 404
+_DELETED = (200, 204, _NOT_FOUND)
+_DELETED_AT_ONCE = 16
+# Instead of a version: there must be no object yet.
+_NOTHING = ""
 _TIMEOUT = "SLICEBEAM_STORAGE_TIMEOUT"
 _DEFAULT_TIMEOUT = 120.0
 
 
 class VersionConflictError(Exception):
     """An object is not the version that a write should replace."""
-
-
-class NoObjectError(Exception):
-    """There is no object of this name."""
 
 
 @dataclass(frozen=True)
@@ -55,28 +62,30 @@ class ObjectFacts:
 class ObjectStore(ABC):
     """A store of objects in buckets; what fails is an EngineError or InputError that names it."""
 
-    @abstractmethod
+    # How many objects a request deletes.
+    _deleted_together: int
+
     def facts(self, bucket: str, key: str) -> ObjectFacts | None:
         """Return the metadata of an object, None if it does not exist."""
+        try:
+            return self._facts(bucket, key)
+        except FileNotFoundError:
+            return None
 
     def read(self, bucket: str, key: str, begin: int = 0, end: int | None = None) -> bytes:
-        """Return the bytes ``begin`` to ``end`` of an object; NoObjectError where it is missing."""
+        """Return the bytes ``begin`` to ``end`` of an object; FileNotFoundError where it is missing."""
         if end is not None and end <= begin:
             return b""
         is_whole = begin == 0 and end is None
         return self._read(bucket, key, None if is_whole else (begin, end))
 
-    @abstractmethod
-    def _read(self, bucket: str, key: str, span: tuple[int, int | None] | None) -> bytes: ...
-
-    @abstractmethod
     def listed(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[ObjectFacts]:
         """Yield the objects whose names begin with a prefix.
 
         Unless ``deep``, those with a further ``/`` are listed once, as a name that ends in it.
         """
+        return self._listed(bucket, prefix, "" if deep else "/")
 
-    @abstractmethod
     def write(
         self,
         bucket: str,
@@ -88,10 +97,32 @@ class ObjectStore(ABC):
         is_new: bool = False,
     ) -> None:
         """Write an object, all of it or nothing: over any version, an expected one, or where nothing is."""
+        kind = "application/json" if key.endswith(".json") else "application/octet-stream"
+        headers = {"metadata": dict(metadata or {}), "content_type": kind}
+        self._write(bucket, key, stream, headers, _NOTHING if is_new else expected)
 
-    @abstractmethod
     def delete(self, bucket: str, keys: Iterable[str]) -> None:
         """Delete objects, also those that are gone already."""
+        names = list(keys)
+        for begin in range(0, len(names), self._deleted_together):
+            self._delete(bucket, names[begin : begin + self._deleted_together])
+
+    @abstractmethod
+    def _facts(self, bucket: str, key: str) -> ObjectFacts: ...
+
+    @abstractmethod
+    def _read(self, bucket: str, key: str, span: tuple[int, int | None] | None) -> bytes: ...
+
+    @abstractmethod
+    def _listed(self, bucket: str, prefix: str, delimiter: str) -> Iterator[ObjectFacts]: ...
+
+    @abstractmethod
+    def _write(
+        self, bucket: str, key: str, stream: IO[bytes], headers: Any, before: str | None
+    ) -> None: ...
+
+    @abstractmethod
+    def _delete(self, bucket: str, keys: list[str]) -> None: ...
 
 
 def storage_timeout() -> float:
@@ -106,20 +137,22 @@ def storage_timeout() -> float:
     return seconds
 
 
-def failure(uri: str, what: str, reason: str, remedy: str = "") -> EngineError:
-    """Return the error of an operation on an object, in a line."""
+def no_object(uri: str) -> FileNotFoundError:
+    """Return the error of an object that is not there."""
+    return FileNotFoundError(errno.ENOENT, "no such file", uri)
+
+
+def _failure(uri: str, what: str, reason: str, remedy: str = "") -> EngineError:
     reason = " ".join(reason.split()).rstrip(".")
     return StorageError(f"cannot {what} {uri}: {reason}{remedy}")
 
 
-def no_bucket(uri: str, what: str, bucket: str) -> EngineError:
-    """Return the error of an operation on an object in a bucket that is not there."""
-    return failure(uri, what, f"no bucket {bucket!r}", "; create it, or correct the name")
+def _no_bucket(uri: str, what: str, bucket: str) -> EngineError:
+    return _failure(uri, what, f"no bucket {bucket!r}", "; create it, or correct the name")
 
 
-# Remedies.
-ACCESS = "; check the credentials in the environment and their permissions"
-DOWN = f"; try again later (a longer time limit: {_TIMEOUT}=SECONDS)"
+_ACCESS = "; check the credentials in the environment and their permissions"
+_DOWN = f"; try again later (a longer time limit: {_TIMEOUT}=SECONDS)"
 
 
 def folder_facts(name: str) -> ObjectFacts:
@@ -127,16 +160,10 @@ def folder_facts(name: str) -> ObjectFacts:
     return ObjectFacts(name, 0, "", datetime.fromtimestamp(0, timezone.utc))
 
 
-def content_type(key: str) -> str:
-    """Return the media type of an object."""
-    return "application/json" if key.endswith(".json") else "application/octet-stream"
-
-
-_DELETED_AT_ONCE = 16
-
-
 class GoogleStore(ObjectStore):
     """The objects of Google Cloud Storage, which may fail to answer so long; see `ObjectStore`."""
+
+    _deleted_together = 100
 
     def __init__(self, timeout: float) -> None:
         try:
@@ -149,8 +176,8 @@ class GoogleStore(ObjectStore):
 
         self._buckets: set[str] = set()
         self._options: dict[str, Any] = {
-            "timeout": (timeout * PATIENCE, timeout * PATIENCE),
-            "retry": DEFAULT_RETRY.with_timeout(timeout).with_delay(maximum=timeout * PATIENCE),
+            "timeout": (timeout * _PATIENCE, timeout * _PATIENCE),
+            "retry": DEFAULT_RETRY.with_timeout(timeout).with_delay(maximum=timeout * _PATIENCE),
         }
         if os.environ.get("STORAGE_EMULATOR_HOST"):
             # Looking for credentials that an emulator does not ask for takes twenty seconds.
@@ -163,7 +190,7 @@ class GoogleStore(ObjectStore):
             self._client = storage.Client()
         except (GoogleAuthError, OSError) as error:
             reason = str(error).split(". ", maxsplit=1)[0]
-            raise StorageError(f"no credentials for gs://: {reason}{ACCESS}") from error
+            raise StorageError(f"no credentials for gs://: {reason}{_ACCESS}") from error
 
     @contextmanager
     def _errors(
@@ -181,20 +208,19 @@ class GoogleStore(ObjectStore):
         except exceptions.PreconditionFailed as error:
             raise VersionConflictError(uri) from error
         except DataCorruption as error:
-            raise failure(uri, what, "it was damaged in transfer", DOWN) from error
+            raise _failure(uri, what, "it was damaged in transfer", _DOWN) from error
         except exceptions.RequestRangeNotSatisfiable as error:
-            raise failure(uri, what, "it became shorter while it was read") from error
-        except TransportError as error:
-            raise failure(uri, what, _google_reason(error), DOWN) from error
-        except (exceptions.Forbidden, exceptions.Unauthorized, GoogleAuthError) as error:
-            raise failure(uri, what, _google_reason(error), ACCESS) from error
+            raise _failure(uri, what, "it became shorter while it was read") from error
         except exceptions.NotFound as error:
             if not tells_bucket:
                 self._check_bucket(what, bucket, key)
-                raise NoObjectError(uri) from error
-            raise no_bucket(uri, what, bucket) from error
-        except (exceptions.GoogleAPIError, requests.RequestException) as error:
-            raise failure(uri, what, _google_reason(error), DOWN) from error
+                raise no_object(uri) from error
+            raise _no_bucket(uri, what, bucket) from error
+        except (exceptions.GoogleAPIError, GoogleAuthError, requests.RequestException) as error:
+            refused = (exceptions.Forbidden, exceptions.Unauthorized, GoogleAuthError)
+            is_refused = isinstance(error, refused) and not isinstance(error, TransportError)
+            remedy = _ACCESS if is_refused else _DOWN
+            raise _failure(uri, what, _google_reason(error), remedy) from error
 
     def _check_bucket(self, what: str, bucket: str, key: str) -> None:
         """Raise the error of a missing bucket: a missing object has the same status."""
@@ -205,13 +231,10 @@ class GoogleStore(ObjectStore):
             next(iter(self._client.list_blobs(bucket, max_results=1, **self._options)), None)
         self._buckets.add(bucket)
 
-    def facts(self, bucket: str, key: str) -> ObjectFacts | None:
-        """Return the metadata of an object, None if it does not exist."""
+    def _facts(self, bucket: str, key: str) -> ObjectFacts:
         with self._errors("look up", bucket, key):
-            blob = self._client.bucket(bucket).get_blob(key, **self._options)
-            if blob is None:
-                self._check_bucket("look up", bucket, key)
-                return None
+            blob = self._client.bucket(bucket).blob(key)
+            blob.reload(**self._options)
         return _google_facts(blob)
 
     def _read(self, bucket: str, key: str, span: tuple[int, int | None] | None) -> bytes:
@@ -235,55 +258,68 @@ class GoogleStore(ObjectStore):
             except DataCorruption:
                 return fetched()
 
-    def listed(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[ObjectFacts]:
-        """Yield the objects whose names begin with a prefix."""
+    def _listed(self, bucket: str, prefix: str, delimiter: str) -> Iterator[ObjectFacts]:
         with self._errors("list", bucket, prefix, tells_bucket=True):
             found = self._client.list_blobs(
-                bucket, prefix=prefix, delimiter=None if deep else "/", **self._options
+                bucket, prefix=prefix, delimiter=delimiter or None, **self._options
             )
             for blob in found:
                 yield _google_facts(blob)
             for folder in sorted(found.prefixes):
                 yield folder_facts(folder)
 
-    def write(
-        self,
-        bucket: str,
-        key: str,
-        stream: IO[bytes],
-        metadata: Mapping[str, str] | None = None,
-        *,
-        expected: str | None = None,
-        is_new: bool = False,
+    def _write(
+        self, bucket: str, key: str, stream: IO[bytes], headers: Any, before: str | None
     ) -> None:
-        """Write an object, all of it or nothing."""
         # Told the size, the library sends what is small by one request.
         size = stream.seek(0, os.SEEK_END)
         with self._errors("write", bucket, key):
             blob = self._client.bucket(bucket).blob(key)
-            blob.metadata = dict(metadata or {})
+            blob.metadata = headers["metadata"]
             blob.upload_from_file(
                 stream,
                 rewind=True,
                 size=size,
-                if_generation_match=0 if is_new else int(expected) if expected else None,
+                if_generation_match=None if before is None else int(before or 0),
                 checksum="crc32c",
-                content_type=content_type(key),
+                content_type=headers["content_type"],
                 # Every caller may write the same again: a request without an answer is repeated.
                 **self._options,
             )
 
-    def delete(self, bucket: str, keys: Iterable[str]) -> None:
-        """Delete objects, also those that are gone already."""
+    def _delete(self, bucket: str, keys: list[str]) -> None:
+        from google.api_core.exceptions import NotFound, from_http_response
 
-        def delete(key: str) -> None:
-            with suppress(NoObjectError), self._errors("delete", bucket, key):
-                self._client.bucket(bucket).blob(key).delete(**self._options)
+        if len(keys) == 1:
+            with suppress(FileNotFoundError), self._errors("delete", bucket, keys[0]):
+                self._client.bucket(bucket).blob(keys[0]).delete(**self._options)
+            return
+        left = list(keys)
 
-        # Unlike S3's, its batches are many requests in one, whose failures are not tried again.
-        with ThreadPoolExecutor(_DELETED_AT_ONCE) as pool:
-            for _ in pool.map(delete, keys):
-                continue
+        def attempt() -> None:
+            with self._client.batch(raise_exception=False) as batch:
+                for key in left:
+                    blob = self._client.bucket(bucket).blob(key)
+                    blob.delete(retry=None, timeout=self._options["timeout"])
+            answers = dict(zip(left, batch._responses, strict=True))  # noqa: SLF001  (as documented)
+            if any(answer.status_code == _NOT_FOUND for answer in answers.values()):
+                self._check_bucket("delete", bucket, left[0])
+            failed = [key for key in left if answers[key].status_code not in _DELETED]
+            # A refusal that no repetition changes comes first, and ends them.
+            left[:] = sorted(failed, key=lambda key: answers[key].status_code in _BUSY)
+            if left:
+                raise from_http_response(answers[left[0]])  # type: ignore[no-untyped-call]
+
+        try:
+            # The library repeats neither batches nor their members.
+            self._options["retry"](attempt)()
+        except (NotFound, ValueError):
+            # Emulators take no batches, or none of this library's.
+            with ThreadPoolExecutor(_DELETED_AT_ONCE) as pool:
+                list(pool.map(lambda key: self._delete(bucket, [key]), left))
+        except Exception:
+            with self._errors("delete", bucket, left[0]):
+                raise
 
 
 def _google_facts(blob: Any) -> ObjectFacts:
@@ -302,17 +338,10 @@ def _google_reason(error: Exception) -> str:
     return lines[0][:200]
 
 
-_Answer = TypeVar("_Answer")
-# One request deletes at most so many objects.
-_DELETED_TOGETHER = 1000
-# How often the library itself tries, in a few seconds.
-_TRIES = 4
-_LONGEST_WAIT = 10.0
-_BUSY = (429, 500, 502, 503, 504)
-
-
 class S3Store(ObjectStore):
     """The objects of S3, which may fail to answer so long; see `ObjectStore`."""
+
+    _deleted_together = 1000
 
     def __init__(self, timeout: float) -> None:
         try:
@@ -323,21 +352,21 @@ class S3Store(ObjectStore):
             raise InputError(f"s3:// needs boto3; {install_hint('s3')}") from error
         self._timeout = timeout
         config = Config(
-            connect_timeout=timeout * PATIENCE,
-            read_timeout=timeout * PATIENCE,
+            connect_timeout=timeout * _PATIENCE,
+            read_timeout=timeout * _PATIENCE,
             retries={"mode": "standard", "total_max_attempts": _TRIES},
             max_pool_connections=32,
         )
         try:
             self._client: Any = boto3.client("s3", config=config)
         except (BotoCoreError, ValueError) as error:
-            raise StorageError(f"no client for s3://: {error}{ACCESS}") from error
+            raise StorageError(f"no client for s3://: {error}{_ACCESS}") from error
 
     def _answer_to(self, request: Callable[[], _Answer]) -> _Answer:
         """Return the answer to a request, repeated until the time limit while there is none."""
         # The library gives up after a few tries, sooner than an outage ends.
         until = time.monotonic() + self._timeout
-        wait = self._timeout * PATIENCE / 10
+        wait = self._timeout * _PATIENCE / 10
         while True:
             try:
                 return request()
@@ -362,36 +391,37 @@ class S3Store(ObjectStore):
             if code in ("PreconditionFailed", "ConditionalRequestConflict") or status == 412:
                 raise VersionConflictError(uri) from error
             if code == "NoSuchBucket":
-                raise no_bucket(uri, what, bucket) from error
+                raise _no_bucket(uri, what, bucket) from error
             if code == "InvalidRange" or status == 416:
                 reason, remedy = "it became shorter while it was read", ""
             elif status == 404:
-                raise NoObjectError(uri) from error
+                raise no_object(uri) from error
             elif status in (401, 403):
-                reason, remedy = f"{details.get('Message') or 'access denied'} ({code})", ACCESS
+                reason, remedy = f"{details.get('Message') or 'access denied'} ({code})", _ACCESS
             else:
-                reason, remedy = f"{details.get('Message') or 'HTTP ' + str(status)} ({code})", DOWN
-            raise failure(uri, what, reason, remedy) from error
+                reason, remedy = (
+                    f"{details.get('Message') or 'HTTP ' + str(status)} ({code})",
+                    _DOWN,
+                )
+            raise _failure(uri, what, reason, remedy) from error
         except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError) as error:
-            raise failure(uri, what, str(error), ACCESS) from error
+            raise _failure(uri, what, str(error), _ACCESS) from error
         except exceptions.ParamValidationError as error:
             reason = str(error).partition("failed:")[2].partition(": Bucket name must")[0]
-            raise failure(uri, what, reason, "; correct the name") from error
+            raise _failure(uri, what, reason, "; correct the name") from error
         except (exceptions.BotoCoreError, HTTPError, ConnectionError) as error:
-            raise failure(uri, what, str(error), DOWN) from error
+            raise _failure(uri, what, str(error), _DOWN) from error
 
-    def facts(self, bucket: str, key: str) -> ObjectFacts | None:
-        """Return the metadata of an object, None if it does not exist."""
+    def _facts(self, bucket: str, key: str) -> ObjectFacts:
+        place = {"Bucket": bucket, "Prefix": key, "MaxKeys": 1}
         try:
             with self._errors("look up", bucket, key):
                 head = self._answer_to(lambda: self._client.head_object(Bucket=bucket, Key=key))
-        except NoObjectError:
+        except FileNotFoundError:
             # The answer to HEAD does not distinguish a missing bucket from a missing object.
             with self._errors("look up", bucket, key):
-                self._answer_to(
-                    lambda: self._client.list_objects_v2(Bucket=bucket, Prefix=key, MaxKeys=1)
-                )
-            return None
+                self._answer_to(lambda: self._client.list_objects_v2(**place))
+            raise
         return ObjectFacts(
             key, head["ContentLength"], head["ETag"], head["LastModified"], head["Metadata"]
         )
@@ -409,9 +439,12 @@ class S3Store(ObjectStore):
         with self._errors("read", bucket, key):
             return self._answer_to(fetched)
 
-    def listed(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[ObjectFacts]:
-        """Yield the objects whose names begin with a prefix."""
-        wanted = {"Bucket": bucket, "Prefix": prefix, **({} if deep else {"Delimiter": "/"})}
+    def _listed(self, bucket: str, prefix: str, delimiter: str) -> Iterator[ObjectFacts]:
+        wanted = {
+            "Bucket": bucket,
+            "Prefix": prefix,
+            **({"Delimiter": delimiter} if delimiter else {}),
+        }
         with self._errors("list", bucket, prefix):
             while True:
                 page = self._answer_to(lambda: self._client.list_objects_v2(**wanted))
@@ -423,18 +456,12 @@ class S3Store(ObjectStore):
                     return
                 wanted["ContinuationToken"] = page["NextContinuationToken"]
 
-    def write(
-        self,
-        bucket: str,
-        key: str,
-        stream: IO[bytes],
-        metadata: Mapping[str, str] | None = None,
-        *,
-        expected: str | None = None,
-        is_new: bool = False,
+    def _write(
+        self, bucket: str, key: str, stream: IO[bytes], headers: Any, before: str | None
     ) -> None:
-        """Write an object, all of it or nothing."""
-        condition = {"IfNoneMatch": "*"} if is_new else {"IfMatch": expected} if expected else {}
+        condition = (
+            {} if before is None else {"IfMatch": before} if before else {"IfNoneMatch": "*"}
+        )
 
         def put() -> None:
             stream.seek(0)
@@ -442,31 +469,27 @@ class S3Store(ObjectStore):
                 Bucket=bucket,
                 Key=key,
                 Body=stream,
-                Metadata=dict(metadata or {}),
-                ContentType=content_type(key),
+                Metadata=headers["metadata"],
+                ContentType=headers["content_type"],
                 **condition,
             )
 
         try:
             with self._errors("write", bucket, key):
                 self._answer_to(put)
-        except NoObjectError as error:
+        except FileNotFoundError as error:
             # What it was to replace is gone.
             raise VersionConflictError(str(error)) from error
 
-    def delete(self, bucket: str, keys: Iterable[str]) -> None:
-        """Delete objects, also those that are gone already."""
-        names = list(keys)
-        for begin in range(0, len(names), _DELETED_TOGETHER):
-            some = names[begin : begin + _DELETED_TOGETHER]
-            with self._errors("delete", bucket, some[0]):
-                wanted = {"Objects": [{"Key": key} for key in some], "Quiet": True}
-                response = self._answer_to(
-                    partial(self._client.delete_objects, Bucket=bucket, Delete=wanted)
-                )
-            for failed in response.get("Errors", ()):
-                uri = f"s3://{bucket}/{failed.get('Key')}"
-                raise failure(uri, "delete", str(failed.get("Message") or failed.get("Code")))
+    def _delete(self, bucket: str, keys: list[str]) -> None:
+        wanted = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        with self._errors("delete", bucket, keys[0]):
+            response = self._answer_to(
+                lambda: self._client.delete_objects(Bucket=bucket, Delete=wanted)
+            )
+        for failed in response.get("Errors", ()):
+            uri = f"s3://{bucket}/{failed.get('Key')}"
+            raise _failure(uri, "delete", str(failed.get("Message") or failed.get("Code")))
 
 
 def _no_answer() -> tuple[type[Exception], ...]:

@@ -6,7 +6,6 @@ locks: a step that comes too late is detected.
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import io
 import os
@@ -25,16 +24,16 @@ from slicebeam.metrics.errors import ConflictError, EngineError, StorageError
 from slicebeam.transforms.storage.publish import (
     SHA256,
     DocumentFile,
-    Version,
+    conflict,
+    digest_of,
     files_in,
     is_own_name,
-    local_conflict,
     metadata_of,
     own_name,
     publish,
     sha256_of,
-    stored_conflict,
     version_of,
+    well_known,
 )
 from slicebeam.transforms.storage.storage import (
     ObjectPath,
@@ -68,7 +67,7 @@ class FileSet(ABC):
 
     document: StoragePath
     streams: Mapping[str, IO[bytes]]
-    before: Version | None
+    before: str | None
     writer: str
     _replaced: tuple[DocumentFile, ...] | None = field(default=None, init=False)
 
@@ -76,10 +75,6 @@ class FileSet(ABC):
     def folder(self) -> StoragePath:
         """Where the files are."""
         return self.document.parent
-
-    @property
-    def _before(self) -> str:
-        return self.before.token if self.before else ""
 
     def sha256(self, name: str) -> str:
         """Return the hash of a file that is written, by its well-known name."""
@@ -92,7 +87,7 @@ class FileSet(ABC):
         found = {}
         for name, stream in self.streams.items():
             digest, size = self.sha256(name), stream.tell()
-            found[name] = DocumentFile(own_name(name, digest, self._before), digest, size)
+            found[name] = DocumentFile(own_name(name, digest, self.before or ""), digest, size)
         return found
 
     @property
@@ -101,10 +96,11 @@ class FileSet(ABC):
 
         Should the process die before it has removed them, the next publication does.
         """
+        # A cached property would let one set wait for another in Python before 3.12.
         if self._replaced is None:
             # Once for all: when this set is published, its own document is there instead.
             named, older = files_in(_content(self.document)) if self.before else ((), ())
-            left = [one for one in older if (self.folder / one.name).is_file()]
+            left = [file for file in older if (self.folder / file.name).is_file()]
             self._replaced = tuple(dict.fromkeys((*named, *left)))
         return self._replaced
 
@@ -112,22 +108,14 @@ class FileSet(ABC):
     def publish(self, content: bytes) -> list[str]:
         """Publish the document, and with it the files; return what could not be tidied up, and why."""
 
-    @abstractmethod
-    def _digest(self, path: StoragePath) -> str | None:
-        """Return the hash of a file's content, None if there is no such file."""
-
-    def _documents(self) -> Iterator[StoragePath]:
-        """Yield the document and its revisions, as they are now."""
-        yield self.document
-        stem, _, kind = self.document.name.partition(".")
-        for path in self.folder.glob(f"{stem}.r*.{kind}"):
-            # A pipe would never open.
-            if not isinstance(path, Path) or path.is_file():
-                yield path
-
     def _named_now(self) -> set[str]:
-        """Return the names of files that any document in the folder names."""
-        return {one.name for path in self._documents() for one in files_in(_content(path))[0]}
+        """Return the names of files that the document or a revision of it names."""
+        stem, _, kind = self.document.name.partition(".")
+        revisions = self.folder.glob(f"{stem}.r*.{kind}")
+        # A pipe would never open.
+        regular = (path for path in revisions if isinstance(path, ObjectPath) or path.is_file())
+        documents = [self.document, *regular]
+        return {file.name for path in documents for file in files_in(_content(path))[0]}
 
     def _tidy_up(self, *, is_alone: bool = True) -> list[str]:
         """Remove files that no document names any more, unless others may publish them; return the failures."""
@@ -149,7 +137,7 @@ class FileSet(ABC):
             for one in self.replaced
             if one.well_known not in self.files
         }
-        return [path for path, sha256 in paths.items() if self._digest(path) == sha256]
+        return [path for path, sha256 in paths.items() if digest_of(path) == sha256]
 
     def _unpublished(self, named: set[str]) -> Iterator[StoragePath]:
         """Yield the versions written over the replaced document, here or by others."""
@@ -157,9 +145,9 @@ class FileSet(ABC):
         kept = named.union(one.name for one in self.files.values())
         for path in self.folder.iterdir():
             if is_own_name(path.name) and path.name not in kept:
-                digest = self._digest(path)
-                stem, _, kind = path.name.split(".")
-                if digest and own_name(f"{stem}.{kind}", digest, self._before) == path.name:
+                digest = digest_of(path)
+                name = digest and own_name(well_known(path.name), digest, self.before or "")
+                if name == path.name:
                     yield path
 
 
@@ -200,8 +188,8 @@ class _LocalFileSet(FileSet):
                 settle(stream, temporary)
             with _publication_lock(self.document) as is_alone:
                 found = version_of(self.document)
-                if found not in (self.before, Version(hashlib.sha256(content).hexdigest())):
-                    raise local_conflict(self.document)
+                if found not in (self.before, hashlib.sha256(content).hexdigest()):
+                    raise conflict(self.document)
                 self._commit(temporary)
                 for name, file in self.files.items():
                     self._bring_up_to_date(name, file)
@@ -249,15 +237,6 @@ class _LocalFileSet(FileSet):
                 link.replace(path)
             finally:
                 link.unlink(missing_ok=True)
-
-    def _digest(self, path: StoragePath) -> str | None:
-        if not path.is_file():
-            return None
-        try:
-            with path.open("rb") as stream:
-                return sha256_of(stream)
-        except FileNotFoundError:
-            return None
 
 
 @contextmanager
@@ -309,10 +288,8 @@ def _is_same_file(file: int, path: Path) -> bool:
     """Whether an open file is still the one of this name, which its last owner may have removed."""
     try:
         return os.path.samestat(os.fstat(file), path.stat())
-    except OSError as error:
-        if error.errno == errno.ENOENT:
-            return False
-        raise
+    except FileNotFoundError:
+        return False
 
 
 class _StoredFileSet(FileSet):
@@ -335,10 +312,10 @@ class _StoredFileSet(FileSet):
 
     def _check_unchanged(self, content: bytes) -> None:
         found = self.document.store.facts(self.document.bucket, self.document.key)
-        if (found.version if found else None) == (self.before.token if self.before else None):
+        if (found.version if found else None) == self.before:
             return
         if found is None or found.metadata.get(SHA256) != hashlib.sha256(content).hexdigest():
-            raise stored_conflict(self.document, found)
+            raise conflict(self.document, found)
 
     def _write(self, name: str, file: DocumentFile, stream: IO[bytes]) -> None:
         path = self.document.parent / name
@@ -363,14 +340,14 @@ class _StoredFileSet(FileSet):
             seen = now
             named, replaced = files_in(now)
             for file in named:
-                if self._digest(self.document.parent / file.well_known) != file.sha256:
+                if digest_of(self.document.parent / file.well_known) != file.sha256:
                     self._copy(file)
             kept = {file.well_known for file in named}
             left = _removed(
                 path
                 for file in replaced
                 if file.well_known not in kept
-                and self._digest(path := self.document.parent / file.well_known) == file.sha256
+                and digest_of(path := self.document.parent / file.well_known) == file.sha256
             )
         return left
 
@@ -390,16 +367,10 @@ class _StoredFileSet(FileSet):
         # They are brought up to date with the others, as they may be another's by now.
         return []
 
-    def _digest(self, path: StoragePath) -> str | None:
-        if not isinstance(path, ObjectPath):
-            raise TypeError(f"{path} is not an object")
-        found = path.store.facts(path.bucket, path.key)
-        return None if found is None else found.metadata.get(SHA256, "")
-
 
 @contextmanager
 def files_to_publish(
-    document: StoragePath, names: Sequence[str], before: Version | None, writer: str
+    document: StoragePath, names: Sequence[str], before: str | None, writer: str
 ) -> Iterator[FileSet]:
     """Open the files of a set, by well-known name, none of which appears before `FileSet.publish`."""
     shown = " and ".join(str(document.parent / name) for name in (*names, document.name))

@@ -5,26 +5,18 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 from urllib.parse import quote, unquote
 
 from slicebeam.metrics.errors import ConflictError
-from slicebeam.transforms.storage.object_stores import (
-    NoObjectError,
-    ObjectFacts,
-    VersionConflictError,
-)
+from slicebeam.transforms.storage.object_stores import ObjectFacts, VersionConflictError
 from slicebeam.transforms.storage.storage import ObjectPath, StoragePath, storage_errors
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 # A document comes from anywhere; a name in it never leads out of its folder.
 NAME_PATTERN = r"^[a-z]+\.[0-9a-f]{12}\.[a-z]+$"
-_NAME = re.compile(r"([a-z]+)\.[0-9a-f]{12}(\.[a-z]+)")
 
 
 @dataclass(frozen=True)
@@ -47,10 +39,8 @@ def well_known(name: str) -> str:
     >>> well_known("slices.d1f83c09e2bd.parquet")
     'slices.parquet'
     """
-    found = _NAME.fullmatch(name)
-    if found is None:
-        raise ValueError(f"{name!r} is not the name of a published file")
-    return found[1] + found[2]
+    stem, _, kind = name.split(".")
+    return f"{stem}.{kind}"
 
 
 def own_name(well_known: str, sha256: str, before: str) -> str:
@@ -68,16 +58,15 @@ def own_name(well_known: str, sha256: str, before: str) -> str:
 
 def is_own_name(name: str) -> bool:
     """Whether a file bears such a name."""
-    return _NAME.fullmatch(name) is not None
+    return re.fullmatch(NAME_PATTERN, name) is not None
 
 
 def files_in(document: bytes) -> tuple[tuple[DocumentFile, ...], tuple[DocumentFile, ...]]:
     """Return the files that a document names, and those that it says it replaces."""
     # What is not a document of this kind, or one of an earlier version, names none.
-    try:
+    content = None
+    with suppress(ValueError):
         content = json.loads(document)
-    except ValueError:
-        content = None
     content = content if isinstance(content, dict) else {}
     named, replaced = content.get("files"), content.get("replaced_files")
     return (
@@ -102,24 +91,25 @@ SHA256 = "sha256"
 _WRITER = "writer"
 
 
-@dataclass(frozen=True)
-class Version:
-    """The version of a file: a generation or an ETag; of a file on a disk, the hash of its content."""
-
-    token: str
-
-
-def version_of(path: StoragePath) -> Version | None:
-    """Return the version of a file; None if there is none."""
+def version_of(path: StoragePath) -> str | None:
+    """Return a generation or an ETag, of a file on a disk the hash of its content; None if it is missing."""
     if isinstance(path, ObjectPath):
         facts = path.store.facts(path.bucket, path.key)
-        return Version(facts.version) if facts else None
+        return facts.version if facts else None
     with storage_errors(path, "read"):
         try:
             with path.open("rb") as stream:
-                return Version(sha256_of(stream))
+                return sha256_of(stream)
         except (FileNotFoundError, IsADirectoryError):
             return None
+
+
+def digest_of(path: StoragePath) -> str | None:
+    """Return the hash of a file's content, of an object as its writer stated it; None if there is none."""
+    if isinstance(path, ObjectPath):
+        facts = path.store.facts(path.bucket, path.key)
+        return None if facts is None else facts.metadata.get(SHA256, "")
+    return version_of(path) if path.is_file() else None
 
 
 def sha256_of(stream: IO[bytes]) -> str:
@@ -137,7 +127,7 @@ def metadata_of(sha256: str, writer: str) -> dict[str, str]:
     return {SHA256: sha256, _WRITER: quote(writer.strip(), safe=" ")}
 
 
-def publish(path: ObjectPath, stream: IO[bytes], expected: Version | None, writer: str) -> None:
+def publish(path: ObjectPath, stream: IO[bytes], expected: str | None, writer: str) -> None:
     """Write an object if nobody else has written it since its version was read, else a ConflictError.
 
     If the response to a write is lost, the retry finds its own object; equal hashes count as success.
@@ -149,36 +139,29 @@ def publish(path: ObjectPath, stream: IO[bytes], expected: Version | None, write
             path.key,
             stream,
             metadata_of(digest, writer),
-            expected=expected.token if expected else None,
+            expected=expected,
             is_new=expected is None,
         )
-    except (NoObjectError, VersionConflictError) as error:
+    except (FileNotFoundError, VersionConflictError) as error:
         found = path.store.facts(path.bucket, path.key)
         if found is not None and found.metadata.get(SHA256) == digest:
             return
-        raise stored_conflict(path, found) from error
+        raise conflict(path, found) from error
 
 
-def stored_conflict(path: ObjectPath, found: ObjectFacts | None) -> ConflictError:
-    """Return the error of an object that someone else has written in the meantime, or deleted (None)."""
-    if found is None:
-        return _conflict(path, None, "")
-    return _conflict(path, found.modified, unquote(found.metadata.get(_WRITER, "")))
-
-
-def local_conflict(path: Path) -> ConflictError:
-    """Return the error of a file that someone else has written in the meantime, or deleted."""
+def conflict(path: StoragePath, found: ObjectFacts | None = None) -> ConflictError:
+    """Return the error of a file, or an object with what is now `found`, that someone else has changed."""
     try:
-        modified = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
+        if isinstance(path, ObjectPath):
+            modified = found.modified if found else None
+        else:
+            modified = datetime.fromtimestamp(path.stat().st_mtime, timezone.utc)
     except OSError:
-        return _conflict(path, None, "")
-    return _conflict(path, modified, "")
-
-
-def _conflict(path: StoragePath, modified: datetime | None, who: str) -> ConflictError:
+        modified = None
     if modified is None:
         return ConflictError(f"{path} was deleted by another process during this run")
-    when = modified.strftime("%Y-%m-%d %H:%M:%S UTC")
+    who = unquote(found.metadata.get(_WRITER, "")) if found else ""
     return ConflictError(
-        f"{path} was published by {who or 'somebody else'} at {when}, during this run; nothing was replaced"
+        f"{path} was published by {who or 'somebody else'} at {modified:%Y-%m-%d %H:%M:%S UTC}, "
+        "during this run; nothing was replaced"
     )

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import lru_cache, total_ordering
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -26,10 +26,10 @@ from slicebeam.metrics.errors import InputError, StorageError, unknown_name
 from slicebeam.transforms.storage.object_stores import (
     SCHEMES,
     GoogleStore,
-    NoObjectError,
     ObjectFacts,
     ObjectStore,
     S3Store,
+    no_object,
     storage_timeout,
 )
 
@@ -57,8 +57,7 @@ def _store(scheme: str, process: int, timeout: float) -> ObjectStore:  # noqa: A
     return GoogleStore(timeout) if scheme == "gs" else S3Store(timeout)
 
 
-@total_ordering
-@dataclass(frozen=True)
+@dataclass(frozen=True, order=True)
 class ObjectPath:
     """The place of an object, ``gs://bucket/name`` or ``s3://bucket/name``, as a `pathlib.Path`."""
 
@@ -72,9 +71,6 @@ class ObjectPath:
 
     def __str__(self) -> str:
         return self.uri
-
-    def __lt__(self, other: ObjectPath) -> bool:
-        return self.uri < other.uri
 
     def __truediv__(self, name: str) -> ObjectPath:
         return ObjectPath(f"{self.uri}/{name}")
@@ -148,15 +144,12 @@ class ObjectPath:
         """Return the metadata of the object, which must be there."""
         facts = self.store.facts(self.bucket, self.key)
         if facts is None:
-            raise _missing(self)
+            raise no_object(self.uri)
         return facts
 
     def read_bytes(self, begin: int = 0, end: int | None = None) -> bytes:
         """Return the content, or a part of it."""
-        try:
-            return self.store.read(self.bucket, self.key, begin, end)
-        except NoObjectError as error:
-            raise _missing(self) from error
+        return self.store.read(self.bucket, self.key, begin, end)
 
     def read_text(self, encoding: str = "utf-8") -> str:
         """Return the content as text."""
@@ -164,22 +157,16 @@ class ObjectPath:
 
     def unlink(self, *, missing_ok: bool = False) -> None:
         """Delete the object."""
-        if not missing_ok and not self.is_file():
-            raise _missing(self)
+        if not missing_ok:
+            self.facts()
         self.store.delete(self.bucket, [self.key])
 
-    def open(self, mode: str = "rb") -> BinaryIO:
+    def open(self, _mode: str = "rb") -> BinaryIO:
         """Open the object for reading."""
-        if mode != "rb":
-            raise ValueError(f"mode {mode!r}: objects are opened for reading only")
         return cast("BinaryIO", io.BufferedReader(_ObjectReader(self), _READ_AHEAD))
 
 
 StoragePath = Path | ObjectPath
-
-
-def _missing(path: StoragePath) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, "no such file", str(path))
 
 
 def _glob_expression(pattern: str) -> re.Pattern[str]:
@@ -205,19 +192,13 @@ class _ObjectReader(io.RawIOBase):
     def seekable(self) -> bool:
         return True
 
-    def tell(self) -> int:
-        return self.position
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         begin = {io.SEEK_SET: 0, io.SEEK_CUR: self.position, io.SEEK_END: self.size}[whence]
         self.position = max(0, begin + offset)
         return self.position
 
     def readinto(self, buffer: Any) -> int:
-        end = min(self.size, self.position + len(buffer))
-        if end <= self.position:
-            return 0
-        data = self.path.read_bytes(self.position, end)
+        data = self.path.read_bytes(self.position, min(self.size, self.position + len(buffer)))
         buffer[: len(data)] = data
         self.position += len(data)
         return len(data)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import struct
 import zlib
@@ -107,20 +106,6 @@ def _verify(path: StoragePath, content: pa.Buffer, checksum: int, written: int) 
     _verified.add(known)
 
 
-class _Checked(io.RawIOBase):
-    """A stream whose bytes are summed up on the way."""
-
-    def __init__(self, stream: object) -> None:
-        self.stream, self.crc = stream, 0
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: object) -> int:
-        self.crc = zlib.crc32(data, self.crc)  # type: ignore[arg-type]
-        return int(self.stream.write(data))  # type: ignore[attr-defined]
-
-
 def part_path(folder: StoragePath, number: int) -> StoragePath:
     """Return the file of a part of a stage's output."""
     return folder / f"{number:06d}.arrow"
@@ -129,12 +114,10 @@ def part_path(folder: StoragePath, number: int) -> StoragePath:
 def write_arrow(path: StoragePath, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
     """Write record batches as one file, which appears whole or not at all."""
     with written_whole(path) as stream:
-        checked = _Checked(stream)
-        sink = pa.PythonFile(checked, mode="w")
-        with pa.ipc.new_file(sink, schema) as writer:
+        with pa.ipc.new_file(pa.PythonFile(stream, mode="w"), schema) as writer:
             for batch in batches:
                 writer.write_batch(batch)
-        stream.write(_CHECKSUM.pack(_MARK, checked.crc))
+        stream.write(_CHECKSUM.pack(_MARK, checksum_of(stream)))
 
 
 def open_arrow(path: StoragePath, *, is_unchanging: bool = False) -> pa.ipc.RecordBatchFileReader:

@@ -7,12 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms.formats.column_kinds import (
-    ColumnKinds,
-    block_kinds,
-    date_kinds,
-    parse_column,
-)
+from slicebeam.transforms.formats.column_kinds import block_kinds, date_kinds, parse_column
 from slicebeam.transforms.formats.csv_columns import read_csv_blocks
 from tests.transforms.formats.reading import write
 from tests.transforms.formats.test_csv_columns import read
@@ -102,8 +97,7 @@ def test_kinds_merge_and_parse(values, one, two):
     parts = [values[:low], values[low:high], values[high:]]
     a, b, c = (block_kinds(pa.table({"x": pa.array(part, pa.string())}))["x"] for part in parts)
     whole = block_kinds(pa.table({"x": pa.array(values, pa.string())}))["x"]
-    assert a.merge(b).merge(c) == a.merge(b.merge(c)) == c.merge(b).merge(a) == whole
-    assert whole.merge(ColumnKinds()) == whole
+    assert a & b & c == whole
     data_type, column = whole.resolve(), pa.array(values, pa.string())
     parsed = parse_column(column, data_type)
     assert (parsed.type, len(parsed)) == (data_type, len(values))
@@ -161,7 +155,7 @@ def test_integers_that_turn_to_text_late(tmp_path):
     kinds, turned = {}, []
     for number, block in enumerate(read_csv_blocks(path, block_bytes=1 << 13)):
         for name, found in block_kinds(block).items():
-            kinds[name] = found.merge(kinds.get(name, ColumnKinds()))
+            kinds[name] = found & kinds.get(name, found)
         if kinds["code"].resolve() == pa.string():
             turned.append(number)
     assert turned[0] >= 30

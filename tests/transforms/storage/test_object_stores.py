@@ -15,7 +15,7 @@ from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import ObjectPath, identity, remove_folder, written_whole
 from tests.conftest import google_first, own_stores
-from tests.gcs_server import FORBIDDEN, crc32c
+from tests.gcs_server import FLAKY, FORBIDDEN, crc32c
 from tests.object_stores import free_port, one_line
 from tests.refusals import refusal
 from tests.storage_faults import OBJECTS, Fault, within
@@ -210,6 +210,57 @@ google_stores = pytest.mark.parametrize(
     ["gcs_server", pytest.param("fake_gcs_server", marks=pytest.mark.engine)],
     indirect=True,
 )
+
+
+def deletions(proxy):
+    return [one for one in proxy.requests if one.startswith(("DELETE", "POST /batch/"))]
+
+
+@google_stores
+@pytest.mark.parametrize("status", [None, 404])
+def test_objects_are_deleted_where_no_batch_is_known(bucket, proxy, status):
+    """As by fake-gcs-server, which leaves out what has no Content-ID, as all that the library sends."""
+    for number in range(205):
+        bucket.write(f"folder/{number:03}", b"")
+    if status:
+        proxy.add(Fault("status", path="/batch/", status=status))
+    remove_folder(ObjectPath(f"{bucket.uri}/folder"))
+    assert bucket.keys() == []
+
+
+@own_server
+@pytest.mark.usefixtures("short_waits")
+@pytest.mark.parametrize("fault", [None, "drop", "lose answer", "cut answer", "status"])
+def test_objects_are_deleted_in_batches(bucket, proxy, fault):
+    """What is gone already is no error, and of a batch that breaks in between all is asked again."""
+    for number in range(205):
+        bucket.write(f"folder/{number:03}", b"")
+    bucket.write("kept", b"")
+    if fault:
+        proxy.add(Fault(fault, path="/batch/", skip=1, times=1))
+    folder = ObjectPath(f"{bucket.uri}/folder")
+    folder.store.delete(bucket.name, [*(one.key for one in folder.iterdir()), "folder/absent"])
+    assert bucket.keys() == ["kept"]
+    assert len(deletions(proxy)) == 3 + bool(fault)
+
+
+@own_server
+@pytest.mark.usefixtures("short_waits")
+def test_members_of_a_batch_that_fail_are_asked_for_again(bucket, proxy):
+    for name in ("a", f"{FLAKY}b", "c", f"{FLAKY}d"):
+        bucket.write(f"folder/{name}", b"")
+    remove_folder(ObjectPath(f"{bucket.uri}/folder"))
+    assert bucket.keys() == []
+    assert len(deletions(proxy)) == 2
+
+
+@own_server
+def test_a_batch_that_is_refused_names_the_object(bucket, proxy, monkeypatch):
+    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "1")
+    path = ObjectPath(f"gs://{FORBIDDEN}bucket/folder/a")
+    error = refusal(EngineError, path.store.delete, path.bucket, [path.key, "folder/b"])
+    one_line(error, str(path), "does not have storage.objects", "credentials")
+    assert len(deletions(proxy)) == 1
 
 
 @google_stores

@@ -6,7 +6,7 @@ import pytest
 from slicebeam.metrics.errors import ConflictError, EngineError
 from slicebeam.transforms.storage import publication
 from slicebeam.transforms.storage.publication import files_to_publish
-from slicebeam.transforms.storage.publish import Version, version_of
+from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import ObjectPath, locked
 from tests.conftest import own_stores
 from tests.object_stores import one_line
@@ -41,7 +41,7 @@ def test_on_a_disk_only_what_was_there_is_replaced(tmp_path):
     assert version_of(document) is None
     assert publish_set(tmp_path, Written("first"), None) == []
     before = version_of(document)
-    assert before == Version(hashlib.sha256(document.read_bytes()).hexdigest())
+    assert before == hashlib.sha256(document.read_bytes()).hexdigest()
     assert publish_set(tmp_path, Written("second"), before) == []
     for late in (before, None):
         with pytest.raises(ConflictError, match=TOLD) as error:
