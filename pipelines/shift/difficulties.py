@@ -7,13 +7,13 @@ order, so that the edges do not depend on chunks, as those of a sketch would.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.errors import ColumnError
-from slicebeam.transforms.encode.column import missing_mask, numbers
+from slicebeam.transforms.encode.column import ChunkColumn, missing_mask
 from slicebeam.transforms.encode.value_counts import NumberCounts
 
 if TYPE_CHECKING:
@@ -31,28 +31,25 @@ _MINUS_ZERO = np.int64(np.iinfo(np.int64).min)
 
 def difficulties(column: pa.ChunkedArray, name: str, chunk: Chunk) -> FloatArray:
     """Return a column of difficulties [rows], NaN where one is missing; refuse infinite ones."""
-    array = column.combine_chunks()
-    if pa.types.is_dictionary(array.type):
-        array = array.cast(array.type.value_type)
+    whole = ChunkColumn(name, column.combine_chunks(), chunk)
+    array = whole.plain
+
+    def numbers(present: pa.Array) -> FloatArray:
+        return replace(whole, array=present).numbers("a difficulty")
+
     values = np.full(len(array), np.nan)
     if pa.types.is_null(array.type):
         return values
     missing = missing_mask(array)
     if missing is None:
-        values = numbers(array, name, chunk, "a difficulty")
+        values = numbers(array)
     elif pa.types.is_integer(array.type):
         # Filled, not filtered: an error names the row.
-        filled = numbers(array.fill_null(0), name, chunk, "a difficulty")
-        values = np.where(missing, np.nan, filled)
+        values = np.where(missing, np.nan, numbers(array.fill_null(0)))
     else:
-        values[~missing] = numbers(array.filter(pa.array(~missing)), name, chunk, "a difficulty")
-    infinite = np.isinf(values)
-    if infinite.any():
-        at = int(np.argmax(infinite))
-        raise ColumnError(
-            f"column {name!r} holds {values[at]:g} in row {chunk.row_number(at):,} of "
-            f"{chunk.origin}, but a difficulty is a finite number; leave it empty or drop the example"
-        )
+        values[~missing] = numbers(array.filter(pa.array(~missing)))
+    why = ", but a difficulty is a finite number; leave it empty or drop the example"
+    whole.refuse(np.isinf(values), values, why)
     return values
 
 

@@ -27,20 +27,13 @@ def arrow_type(text: str) -> pa.DataType:
     >>> arrow_type("timestamp[us, tz=UTC]")
     TimestampType(timestamp[us, tz=UTC])
     """
-    head, _, rest = text.partition("[")
-    if head == "timestamp":
-        unit, _, zone = rest.rstrip("]").partition(", tz=")
-        return pa.timestamp(unit, zone or None)
-    if head.startswith("decimal"):
+    head, _, zone = text.rstrip("]").partition(", tz=")
+    if zone:
+        return pa.timestamp(head.removeprefix("timestamp["), zone)
+    if text.startswith("decimal"):
         name, _, digits = text.rstrip(")").partition("(")
-        precision, scale = digits.split(",")
-        return getattr(pa, name)(int(precision), int(scale))
-    if head in ("date32", "date64"):
-        return {"date32": pa.date32(), "date64": pa.date64()}[head]
-    if head in ("time32", "time64"):
-        return pa.type_for_alias(text)
-    names = {"float": "float32", "double": "float64", "halffloat": "float16"}
-    return pa.type_for_alias(names.get(text, text))
+        return getattr(pa, name)(*map(int, digits.split(",")))
+    return pa.type_for_alias(text)
 
 
 def boolean_mask(values: pa.Array) -> BoolArray:
@@ -158,23 +151,18 @@ def from_numbers(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
         unit = decimal.Decimal(1).scaleb(-kind.scale)
         return pa.array([number * unit for number in whole.to_pylist()], kind)
     if pa.types.is_temporal(kind):
-        return whole.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
-    return whole.cast(kind)
+        width = pa.int32() if kind.bit_width == 32 else pa.int64()
+        return whole.cast(width, safe=False).view(kind)
+    # After the largest one comes what is no larger.
+    return whole.cast(kind, safe=False)
 
 
 def successors(values: pa.Array) -> pa.Array:
     """Return the next larger value of the type for each value."""
-    kind = values.type
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(values.type):
         numbers = values.to_numpy(zero_copy_only=False)
         return pa.array(np.nextafter(numbers, numbers.dtype.type(np.inf)))
-    if pa.types.is_decimal(kind):
-        unit = pa.scalar(decimal.Decimal(1).scaleb(-kind.scale), kind)
-        return pc.add(values, unit).cast(kind)
-    if pa.types.is_temporal(kind):
-        width = pa.int32() if kind.bit_width == 32 else pa.int64()
-        return pc.add(values.view(width), pa.scalar(1, width)).view(kind)
-    return pc.add(values, pa.scalar(1, kind))
+    return from_numbers(sortable(values) + 1, values.type)
 
 
 # A float64 holds all integers up to here.
@@ -341,9 +329,3 @@ def id_hashes(array: pa.Array, chunk: Chunk, option: str = "--example-id") -> ND
             state = splitmix64(state ^ matrix[:, word])
         hashes[rows] = state
     return hashes
-
-
-def numbers(column: pa.ChunkedArray | pa.Array, name: str, chunk: Chunk, what: str) -> FloatArray:
-    """Return `ChunkColumn.numbers` of an array."""
-    array: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return ChunkColumn(name, array, chunk).numbers(what)
