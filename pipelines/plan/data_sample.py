@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.transforms.encode.convert import file_blocks
 from slicebeam.transforms.encode.domains import FeatureDomain
-from slicebeam.transforms.encode.file_blocks import file_blocks
 from slicebeam.transforms.encode.learn_domains import learn_domain
 from slicebeam.transforms.encode.sources import Source, Split, StoredFile, open_parquet, read_split
 from slicebeam.transforms.encode.value_counts import ColumnCounter, unsupported

@@ -17,7 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
-from slicebeam.transforms.encode.column import Chunk, arrow_type
+from slicebeam.metrics.randomness import hash64, uniform
+from slicebeam.transforms.encode.column import Chunk, ChunkColumn, arrow_type, id_hashes
 from slicebeam.transforms.formats.column_kinds import parse_column
 from slicebeam.transforms.formats.schemas import conform, unify_schemas, unstorable_reason
 from slicebeam.transforms.storage.file_formats import CHUNK_ROWS
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
 
 # Bytes of a column that are read at a time.
 _BUFFER = 1 << 20
+# A stream of random words apart from those of replicates, which count from 0, and of discovery.
+_RESERVED = -5
 VARIES = "varies within queries"
 
 
@@ -123,6 +126,36 @@ class RowFilter(Protocol):
 
     def holds(self, chunk: Chunk) -> BoolArray:
         """Return which examples [rows] of a chunk of the whole data these are."""
+
+
+@dataclass(frozen=True)
+class ReservedRows:
+    """About this share of the examples, or the others, by a hash of a column or of the position.
+
+    Examples with the same value in the column, such as those of a group, stay together.
+    """
+
+    share: float
+    seed: int
+    column: str | None
+    option: str
+    is_reserved: bool
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that decide."""
+        return () if self.column is None else (self.column,)
+
+    def holds(self, chunk: Chunk) -> BoolArray:
+        """Return which examples [rows] of a chunk of the whole data these are."""
+        if self.column is None:
+            ids = np.arange(
+                chunk.start_row, chunk.start_row + chunk.table.num_rows, dtype=np.uint64
+            )
+        else:
+            ids = id_hashes(ChunkColumn.of(chunk, self.column).array, chunk, self.option)
+        reserved = uniform(hash64(self.seed, _RESERVED, ids)) < self.share
+        return np.asarray(reserved == self.is_reserved)
 
 
 @dataclass(frozen=True)
