@@ -53,12 +53,7 @@ class FrozenDomain:
 
 
 def with_new_values(
-    frozen: FrozenDomain,
-    counted: ValueCounts,
-    *,
-    top_values: int,
-    smallest: int,
-    error: float = 0.0,
+    frozen: FrozenDomain, counted: ValueCounts, *, top_values: int, smallest: int
 ) -> FeatureDomain:
     """Return a categorical domain or that of a list column, completed for new data."""
     # Predicates keep their places; new ones follow: values, *other*, *missing*. A new value is named if it
@@ -88,13 +83,13 @@ def with_new_values(
     )
     rest = counts[~named & ~chosen]
     other = int(rest.sum())
-    if error and domain.kind == "categorical":
+    if counted.error and domain.kind == "categorical":
         # A sketch keeps no rare values.
         other = max(other, counted.rows - counted.missing - int(counts[named | chosen].sum()))
     return replace(
         domain,
-        singletons=_completed(domain, listed, bool(other or error), bool(counted.missing)),
-        error=max(domain.error, error),
+        singletons=_completed(domain, listed, bool(other or counted.error), bool(counted.missing)),
+        error=max(domain.error, counted.error),
         closed=True,
         seen=ColumnSummary(int(counted.missing), other, int(rest.max(initial=0))),
         new_values=new,

@@ -92,39 +92,38 @@ def learn_columns(
     if not supported:
         return
     most_bytes = options.memory // 3 // len(supported)
-    kinds = {name: plain_type(source.schema.field(name).type) for name in supported}
-    counters: dict[str, ColumnCounter | FrozenBins] = {}
-    for name, kind in kinds.items():
-        frozen = options.frozen.get(name)
-        bins = frozen is not None and frozen.domain.kind == "numeric"
-        counters[name] = FrozenBins(frozen) if frozen and bins else ColumnCounter(kind, most_bytes)
+    counters = {
+        name: _counter(options.frozen.get(name), source.schema.field(name).type, most_bytes)
+        for name in supported
+    }
     for split in source.splits:
         for chunk in read_split(source, split, supported):
             for name, counter in counters.items():
                 counter.add(chunk.table.column(name))
+    top = options.top_values
     for name, counter in counters.items():
-        if isinstance(counter, FrozenBins):
-            yield counter.result()
-            continue
-        counted, error = counter.result()
-        if name in options.frozen:
-            yield with_new_values(
-                options.frozen[name],
+        counted = counter.result()
+        if isinstance(counted, FeatureDomain):
+            yield counted
+        elif frozen := options.frozen.get(name):
+            yield with_new_values(frozen, counted, top_values=top, smallest=options.smallest)
+        else:
+            yield learn_domain(
+                name,
                 counted,
-                top_values=options.top_values,
-                smallest=options.smallest,
-                error=error,
+                bins=options.bins,
+                top_values=top,
+                named=name in options.named,
+                exact_edges=options.exact_edges,
             )
-            continue
-        yield learn_domain(
-            name,
-            counted,
-            bins=options.bins,
-            top_values=options.top_values,
-            named=name in options.named,
-            error=error,
-            exact_edges=options.exact_edges,
-        )
+
+
+def _counter(
+    frozen: FrozenDomain | None, kind: pa.DataType, most_bytes: int
+) -> ColumnCounter | FrozenBins:
+    if frozen and frozen.domain.kind == "numeric":
+        return FrozenBins(frozen)
+    return ColumnCounter(plain_type(kind), most_bytes)
 
 
 def domain_from_json(shape: dict[str, Any]) -> FeatureDomain | LeftOutColumn:
@@ -185,11 +184,10 @@ def learn_domain(
     bins: int,
     top_values: int,
     named: bool,
-    error: float = 0.0,
     exact_edges: bool = False,
 ) -> FeatureDomain | LeftOutColumn:
     """Return the domain of a column, or why it has none."""
-    # A column that the user `named` is never taken for an id. `error`: of the sketch that counted.
+    # A column that the user `named` is never taken for an id.
     kind, distinct = counted.values.type, counted.distinct
     present = counted.rows - counted.missing
     if counted.list_column:
@@ -207,25 +205,30 @@ def learn_domain(
             return LeftOutColumn(name, str(too_wide))
     ids = present > FEW_VALUES and not named
     # A sketch knows the number of distinct values to about one percent.
-    most = present if error == 0 else 0.98 * present
+    most = 0.98 * present if counted.error else present
     if ids and pa.types.is_integer(kind) and distinct >= most:
         return LeftOutColumn(name, f"all of its {present:,} integers are distinct: an id")
     if ids and pa.types.is_string(kind) and distinct > MOST_DISTINCT * present:
         return LeftOutColumn(
             name, f"{distinct:,} distinct values in {present:,}: an id or free text"
         )
-    if ids and not error and not counted.list_column and _are_pairs(counted, distinct, present):
+    if (
+        ids
+        and not counted.error
+        and not counted.list_column
+        and _are_pairs(counted, distinct, present)
+    ):
         return LeftOutColumn(
             name,
             f"{distinct:,} distinct values in {present:,}, about twice each: an id of pairs; name "
             "the column in --features to keep it",
         )
     if counted.list_column:
-        return _value_domain(name, "list", counted, top_values, error)
+        return _value_domain(name, "list", counted, top_values)
     if is_categorical(kind, distinct, bins):
-        domain = _value_domain(name, "categorical", counted, top_values, error)
+        domain = _value_domain(name, "categorical", counted, top_values)
     else:
-        domain = numeric_domain(name, counted, bins, error, exact_edges=exact_edges)
+        domain = numeric_domain(name, counted, bins, exact_edges=exact_edges)
     return domain if domain.size > 1 else LeftOutColumn(name, "all of its values are in one bin")
 
 
@@ -241,38 +244,31 @@ def _are_pairs(counted: ValueCounts, distinct: int, present: int) -> bool:
     return bool(pa.types.is_integer(kind)) and np.mean(counts == 2) >= _TWICE
 
 
-def _value_domain(
-    name: str, kind: Kind, counted: ValueCounts, top_values: int, error: float
-) -> FeatureDomain:
+def _value_domain(name: str, kind: Kind, counted: ValueCounts, top_values: int) -> FeatureDomain:
     top = most_frequent(counted.counts, top_values)
     values = json_values(counted.values.take(pa.array(top)))
     op = "contains" if kind == "list" else "=="
     singletons = [Singleton(name, op, value) for value in values]
-    if kind != "list" and (top.size < counted.distinct or error):
+    if kind != "list" and (top.size < counted.distinct or counted.error):
         singletons.append(Singleton(name, "not_in", values))
     rest = np.delete(counted.counts, top)
     distinct = None if kind == "list" else int(counted.distinct)
     seen = ColumnSummary(
         int(counted.missing), int(rest.sum()), int(rest.max(initial=0)), distinct=distinct
     )
-    return _domain(name, kind, counted, singletons, error, seen)
+    return _domain(name, kind, counted, singletons, seen)
 
 
 def _domain(
-    name: str,
-    kind: Kind,
-    counted: ValueCounts,
-    singletons: list[Singleton],
-    error: float,
-    seen: ColumnSummary,
+    name: str, kind: Kind, counted: ValueCounts, singletons: list[Singleton], seen: ColumnSummary
 ) -> FeatureDomain:
     missing = [Singleton(name, "is_null")] if counted.missing else []
     every = (*singletons, *missing)
-    return FeatureDomain(name, kind, str(counted.values.type), every, error, seen=seen)
+    return FeatureDomain(name, kind, str(counted.values.type), every, counted.error, seen=seen)
 
 
 def numeric_domain(
-    name: str, counted: ValueCounts, bins: int, error: float = 0.0, *, exact_edges: bool = False
+    name: str, counted: ValueCounts, bins: int, *, exact_edges: bool = False
 ) -> FeatureDomain:
     """Return the bins of a numeric column: `bins` quantiles, with `rounded_edges` unless exact."""
     # A value that alone holds more than 1/bins of the column gets a bin of its own (else the deciles of a
@@ -281,7 +277,7 @@ def numeric_domain(
     low, high = json_values(values.take(pa.array([0, len(values) - 1])))
     present = int(counts.sum())
     heavy = counts * bins > present
-    if error:
+    if counted.error:
         values, counts, heavy = _without_gaps(values, counts, heavy)
     lower = np.zeros(counts.size, bool)
     rest = np.where(heavy, 0, counts)
@@ -319,7 +315,7 @@ def numeric_domain(
         else:
             singletons.append(Singleton(name, "between", [edges[i], edges[i + 1]]))
     seen = ColumnSummary(int(counted.missing), low=low, high=high, distinct=int(counted.distinct))
-    return _domain(name, "numeric", counted, singletons, error, seen)
+    return _domain(name, "numeric", counted, singletons, seen)
 
 
 def _without_gaps(

@@ -9,7 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.transforms.encode.column import from_numbers, missing_mask, sortable
+from slicebeam.transforms.encode.column import (
+    from_numbers,
+    is_number,
+    missing_mask,
+    plain_type,
+    sortable,
+)
 from slicebeam.transforms.formats.schemas import unstorable_reason
 
 if TYPE_CHECKING:
@@ -29,7 +35,8 @@ _AT_A_TIME = 1 << 20
 class ValueCounts:
     """How many examples have each value (sorted, none missing) of a column, or element of lists.
 
-    `distinct`: how many values there are, more than these where a sketch counted them.
+    `distinct`: how many values there are, more than these where a sketch counted them. `error`: the relative
+    error of its ranks or counts; 0 where they are exact.
     """
 
     values: pa.Array
@@ -38,6 +45,7 @@ class ValueCounts:
     rows: int
     list_column: bool = False
     distinct: int = 0
+    error: float = 0.0
 
     def __post_init__(self) -> None:
         self.distinct = max(self.distinct, len(self.values))
@@ -51,25 +59,18 @@ def most_frequent(counts: IntArray, most: int) -> IntArray:
 
 def unsupported(kind: pa.DataType) -> str | None:
     """Return why a column of this type can't be a feature, None if it can."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
+    kind, types = plain_type(kind), pa.types
     if reason := unstorable_reason(kind):
         return reason
-    if pa.types.is_list(kind):
-        inner = kind.value_type
-        if pa.types.is_string(inner) or pa.types.is_integer(inner) or pa.types.is_boolean(inner):
-            return None
+    inner = kind.value_type if types.is_list(kind) else kind
+    if types.is_string(inner) or types.is_integer(inner) or types.is_boolean(inner):
+        return None
+    if types.is_list(kind):
         return f"lists of {inner} have no values to compare"
-    flat = (
-        pa.types.is_string(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_null(kind)
-        or (pa.types.is_temporal(kind) and not pa.types.is_duration(kind))
-    )
-    return None if flat else f"a column of {kind} has no values to compare"
+    is_time = types.is_temporal(kind) and not types.is_duration(kind)
+    if is_number(kind) or types.is_null(kind) or is_time:
+        return None
+    return f"a column of {kind} has no values to compare"
 
 
 class _ValueCounts:
@@ -120,9 +121,8 @@ class ColumnCounter:
         self.most_bytes = most_bytes
         self.rows = 0
         self.missing = 0
-        is_number = pa.types.is_integer(self.kind) or pa.types.is_floating(self.kind)
-        sorts = is_number and not self.list_column
-        self._counts = NumberCounts(self.kind) if sorts else _ValueCounts(self.kind)
+        is_hashed = self.list_column or not is_number(self.kind) or pa.types.is_decimal(self.kind)
+        self._counts = _ValueCounts(self.kind) if is_hashed else NumberCounts(self.kind)
         self._compact_bytes = 0
         self._sketch: Any = None
         self._distinct: Any = None
@@ -186,37 +186,30 @@ class ColumnCounter:
             at = np.searchsorted(ends, copies, side="right")
             self._sketch.update(numbers[at].astype(np.float64))
 
-    def result(self) -> tuple[ValueCounts, float]:
-        """Return the counts, sorted by value, and the error: 0.0 where they are exact."""
+    def result(self) -> ValueCounts:
+        """Return the counts, sorted by value."""
         self._compact()
-        if self._sketch is not None:
-            values, counts, error = self._sketched()
-            distinct = round(self._distinct.get_estimate())
-            if not self.list_column:
-                distinct = min(distinct, self.rows - self.missing)
-        else:
+        examples = self.missing, self.rows, self.list_column
+        if self._sketch is None:
             values, counts = self._counts.counted()
-            error, distinct = 0.0, len(values)
-        counted = ValueCounts(
-            values, counts, self.missing, self.rows, self.list_column, max(distinct, len(values))
-        )
-        return counted, error
+            return ValueCounts(values, counts, *examples)
+        distinct = round(self._distinct.get_estimate())
+        if not self.list_column:
+            distinct = min(distinct, self.rows - self.missing)
+        values, counts, error = self._sketched()
+        return ValueCounts(values, counts, *examples, distinct, error)
 
     def _sketched(self) -> tuple[pa.Array, IntArray, float]:
         import datasketches
 
         if self._is_frequent:
-            items = self._sketch.get_frequent_items(
-                datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
-            )
+            no_false_negatives = datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
+            items = self._sketch.get_frequent_items(no_false_negatives)
             values = pa.array([item[0] for item in items], pa.string()).cast(self.kind)
             order = pc.sort_indices(values)
             counts = np.array([item[1] for item in items], np.int64)[order.to_numpy()]
-            return (
-                values.take(order),
-                counts,
-                float(self._sketch.get_epsilon_for_lg_size(_FREQUENT_LG_K)),
-            )
+            error = self._sketch.get_epsilon_for_lg_size(_FREQUENT_LG_K)
+            return values.take(order), counts, float(error)
         ranks = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
         quantiles = np.asarray(self._sketch.get_quantiles(ranks))
         # The smallest and the largest value are known exactly: no value is outside of all bins.

@@ -336,14 +336,14 @@ def test_edges_of_sketches_are_short_and_hold_every_value(kind):
     numbers = rng.integers(0, 10**9, 30_000)
     numbers[rng.random(30_000) < 0.3] = 12_345
     values = SKETCHED[kind](numbers)
-    counted, error = count(values, 1 << 15)
-    assert error > 0
-    options = {"bins": 10, "top_values": 100, "named": True, "error": error}
+    counted = count(values, 1 << 15)
+    assert counted.error > 0
+    options = {"bins": 10, "top_values": 100, "named": True}
     both = [learn_domain("x", counted, exact_edges=exact, **options) for exact in (False, True)]
     assert (both[0].encode(values) < both[0].size).all()
     sizes = [np.bincount(one.encode(values), minlength=one.size) for one in both]
     # The sketch knows what an edge moves up to its error, at either end of a bin.
-    most = 1 / 40 + 2 * error + 2 / 2000
+    most = 1 / 40 + 2 * counted.error + 2 / 2000
     assert (np.abs(sizes[0] - sizes[1]) <= most * len(values)).all()
     texts = [json.dumps([one.value for one in each.singletons]) for each in both]
     printed = [len(re.sub("-01|[^1-9]", "", text)) for text in texts]
@@ -356,8 +356,8 @@ def test_edges_depend_on_no_order():
     domains = set()
     for rows, seed in ((5000, 0), (7, 1), (611, 2)):
         values = pa.array(np.random.default_rng(seed).permutation(numbers))
-        counted, error = count(values, rows=rows)
-        domain = learn(values, error=error)
+        counted = count(values, rows=rows)
+        domain = learn(values)
         assert isinstance(domain, FeatureDomain)
         assert domain.size == 11
         domains.add(json.dumps(asdict(domain)))
