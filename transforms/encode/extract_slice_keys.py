@@ -216,13 +216,9 @@ class ReadExamples(beam.PTransform):
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Chunk]:
         """Wire the transform."""
-        read = partial(_read, self.source, self.columns)
+        read = partial(read_split, self.source, columns=self.columns)
         splits = list(self.source.splits)
         return pipeline | "Splits" >> beam.Create(splits) | "Read" >> beam.FlatMap(read)
-
-
-def _read(source: Source, columns: list[str], split: Split) -> Iterator[Chunk]:
-    return read_split(source, split, columns)
 
 
 @dataclass

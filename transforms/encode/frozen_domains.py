@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from slicebeam.metrics.significance.count_tests import p_more_frequent
 from slicebeam.transforms.encode.column import missing_mask, sortable, successors
@@ -194,8 +195,7 @@ def _with_gaps(domain: FeatureDomain) -> list[tuple[Singleton, bool]]:
     begins = domain.constants(edges)
     ends = domain.constants([one.value[1] if one.op == "between" else one.value for one in bins])
     is_point = np.array([one.op == "==" for one in bins])
-    both = pa.concat_arrays([ends, successors(ends)])
-    after = both.take(pa.array(np.arange(len(bins)) + np.where(is_point, len(bins), 0)))
+    after = pc.if_else(pa.array(is_point), successors(ends), ends)
     first, last = sortable(begins), sortable(ends)
     # The largest number of a type has none after it.
     is_end = is_point & (sortable(after) <= last)

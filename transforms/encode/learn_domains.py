@@ -349,17 +349,12 @@ def rounded_edges(
 ) -> list[Any]:
     """Return where bins begin, each at the number with the fewest significant digits that will do.
 
-    An edge will do if, of the examples whose value has no bin of its own, it moves at most
-    1/(4·bins) into or out of each of its two bins, and each keeps a value. Edges are chosen from the
-    smallest up: the edge below is already rounded, the one above is still a value of the data. Of two
-    numbers with as many digits the nearer one is chosen, the lower one of two that are as near. Zero
-    has no digit. Dates and times are cut to years, months, days, hours, minutes, seconds or fractions
-    of a thousand, in the time zone of the column. A value with a bin of its own (`is_point`) stays as it
-    is, and so does what its bin and the one after it hold.
-
-    Values are ascending, with counts, and `starts` the positions at which bins begin. The edges are JSON;
-    those of floats are the doubles that the digits mean, compared in the width of the column. Exact if
-    the counts are: with a sketch, a point's successor is the edge after it.
+    An edge will do if, of the examples whose value has no bin of its own (`is_point`), it moves at most
+    1/(4·bins) into or out of each of its two bins, and each keeps a value; what a point and the bin after it
+    hold stays. Of two numbers with as many digits the nearer one is chosen, else the lower one. Dates and
+    times are cut to years, months, …, fractions of a second, in the time zone of the column. Values are
+    ascending, `starts` the positions at which bins begin. The edges are JSON; those of floats are the
+    doubles that the digits mean, compared in the width of the column.
 
     >>> scores = pa.array([0.1241, 0.2572, 0.2581, 0.3333, 0.4817, 0.498, 0.6])
     >>> starts, is_point = np.array([0, 2, 5]), np.zeros(3, bool)
@@ -381,10 +376,9 @@ def rounded_edges(
         if is_point[i]:
             continue
         for candidate, compared in _candidates(exact.slice(i, 1), numbers, widths):
-            first, *again = (int(np.searchsorted(numbers, one)) for one in compared)
-            if any(one != first for one in again):
+            position, *again = sorted({int(np.searchsorted(numbers, one)) for one in compared})
+            if again:
                 continue
-            position = first
             change = below[position] - below[begin]
             if is_point[i - 1]:
                 fits = position == begin
