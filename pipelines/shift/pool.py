@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -231,22 +231,14 @@ def _class_values(
 
     Only recorded answers may be missing.
     """
-    name = columns.class_columns[role]
-    array = chunk.table.column(name).combine_chunks()
-    present = None
-    if role == "recorded":
-        array = _decoded(array)
-        missing = missing_mask(array)
-        if missing is not None:
-            present = ~missing
-            array = array.filter(pa.array(present))
-    values = ChunkColumn(name, array, chunk).classes(columns.class_type)
+    column, present = ChunkColumn.of(chunk, columns.class_columns[role]), None
+    missing = missing_mask(column.plain) if role == "recorded" else None
+    if missing is not None:
+        present = ~missing
+        column = replace(column, array=column.plain.filter(pa.array(present)))
+    values = column.classes(columns.class_type)
     # Adding zero makes -0.0 the 0.0 that it equals.
     return pc.add(values, 0.0) if pa.types.is_floating(values.type) else values, present
-
-
-def _decoded(array: pa.Array) -> pa.Array:
-    return array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else array
 
 
 def _check_classes(known: pa.Array, columns: PoolColumns, role: Role) -> None:
@@ -315,8 +307,8 @@ class _Counts:
         position = np.arange(chunk.start_row, chunk.start_row + rows)
         identity = position.astype(np.uint64)
         if columns.example_id is not None:
-            ids = chunk.table.column(columns.example_id).combine_chunks()
-            identity = id_hashes(ids, chunk)
+            ids = ChunkColumn.of(chunk, columns.example_id)
+            identity = id_hashes(ids.array, chunk)
         state = splitmix64(splitmix64(identity) ^ self._class_hashes[label])
         if old is not None:
             state = splitmix64(state ^ self._class_hashes[old])
@@ -344,7 +336,7 @@ class _Counts:
             lists = (held.offsets.astype(np.int32), held.codes.astype(np.int32))
             known["slices"] = pa.ListArray.from_arrays(*map(pa.array, lists))
         if columns.example_id is not None:
-            known["key"] = pc.cast(_decoded(ids), pa.large_string())
+            known["key"] = pc.cast(ids.plain, pa.large_string())
         self.candidates.add(pa.table(known))
 
     def _codes(self, chunk: Chunk, role: Role) -> IntArray:
