@@ -17,7 +17,7 @@ from slicebeam.metrics.randomness import hash64, splitmix64
 from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.shift.candidates import PoolCandidates
 from slicebeam.pipelines.shift.difficulties import (
-    DifficultyCounts,
+    MOST_DISTINCT,
     difficulties,
     difficulty_bins,
     quantile_edges,
@@ -208,7 +208,7 @@ def _learned(
 ) -> tuple[dict[Role, pa.Array], FloatArray]:
     """Return the classes of each column, and the edges of the bins."""
     known = dict.fromkeys(columns.class_columns, pa.array([], columns.arrow_type))
-    counts = DifficultyCounts()
+    counts = NumberCounts(pa.float64(), MOST_DISTINCT)
     for chunk in _chunks(source, columns.learned()):
         values = {role: _class_values(chunk, columns, role)[0] for role in known}
         for role, array in values.items():
@@ -220,8 +220,8 @@ def _learned(
                 unequal = pc.not_equal(values["label"], values["old"])
                 wrong = unequal.to_numpy(zero_copy_only=False)
             difficulty = _signed(chunk, columns.difficulty, wrong)
-            counts.add(difficulty[~np.isnan(difficulty)])
-    return known, quantile_edges(*counts.counted(), bins)
+            counts.add(pa.array(difficulty[~np.isnan(difficulty)]))
+    return known, quantile_edges(*_counted(counts), bins)
 
 
 def _class_values(
@@ -402,7 +402,7 @@ def _add(counts: NumberCounts, packed: IntArray, cells: int) -> None:
             counts.compact()
 
 
-def _counted(counts: NumberCounts) -> tuple[IntArray, IntArray]:
+def _counted(counts: NumberCounts) -> tuple[NDArray[Any], IntArray]:
     counts.compact()
     packed, number = counts.counted()
     return packed.to_numpy(), number

@@ -29,6 +29,9 @@ _FREQUENT_LG_K = 16
 _QUANTILES = 2000
 _DISTINCT_LG_K = 14
 _AT_A_TIME = 1 << 20
+# Bits of the mantissa that are kept, finest first: with eight, all numbers that there are fit.
+_RESOLUTIONS = (52, 20, 18, 16, 14, 12, 10, 8)
+_MINUS_ZERO = np.int64(np.iinfo(np.int64).min)
 
 
 @dataclass
@@ -257,10 +260,15 @@ def _counted_lists(array: pa.Array) -> tuple[pa.Array, IntArray, int]:
 
 
 class NumberCounts:
-    """How often each of some numbers occurs: they are kept as they come until `compact` sorts them."""
+    """How often each of some numbers occurs: they are kept as they come until `compact` sorts them.
 
-    def __init__(self, kind: pa.DataType) -> None:
-        self._kind = kind
+    Where more than `most` doubles are distinct they are rounded down, to the finest of a few resolutions at
+    which they fit: that depends on the values alone, never on their order, as what a sketch keeps does.
+    """
+
+    def __init__(self, kind: pa.DataType, most: int | None = None) -> None:
+        self._kind, self._most = kind, most
+        self._bits = _RESOLUTIONS[0]
         self._waiting: list[NDArray[Any]] = []
         self._numbers: NDArray[Any] = pa.array([], kind).to_numpy(zero_copy_only=False)
         self._counts = np.zeros(0, np.int64)
@@ -275,9 +283,11 @@ class NumberCounts:
         """Add numbers, none of them missing, and how often each occurs; once if not said."""
         numbers = values.to_numpy(zero_copy_only=False)
         # Adding zero makes -0.0 the 0.0 that it equals, and a copy of what may be mapped.
-        numbers = numbers + numbers.dtype.type(0)
+        numbers = rounded_down(numbers + numbers.dtype.type(0), self._bits)
         if counts is None:
             self._waiting.append(numbers)
+            if self._most is not None and self.nbytes > 3 * 16 * self._most:
+                self.compact()
         else:
             self._merge(numbers, counts)
 
@@ -288,6 +298,13 @@ class NumberCounts:
             self._waiting = []
             begins = _begins(numbers)
             self._merge(numbers[begins], np.diff(np.append(begins, numbers.size)))
+        for bits in _RESOLUTIONS[_RESOLUTIONS.index(self._bits) + 1 :]:
+            numbers, counts = self._numbers, self._counts
+            if self._most is None or numbers.size <= self._most:
+                break
+            self._bits = bits
+            self.clear()
+            self._merge(rounded_down(numbers, bits), counts)
 
     def counted(self) -> tuple[pa.Array, IntArray]:
         """Return the distinct numbers, sorted, and their counts, when compact."""
@@ -308,6 +325,22 @@ class NumberCounts:
         begins = _begins(numbers)
         self._numbers = numbers[begins]
         self._counts = np.add.reduceat(counts, begins) if begins.size else counts
+
+
+def rounded_down(values: NDArray[Any], bits: int) -> NDArray[Any]:
+    """Return finite doubles rounded down to this many mantissa bits; first to more changes nothing.
+
+    >>> rounded_down(np.array([1.999, -1.001]), 1).tolist()
+    [1.5, -1.5]
+    """
+    if bits == _RESOLUTIONS[0]:
+        return values
+    words = np.ascontiguousarray(values).view(np.int64)
+    # As integers of this kind floats are ordered by value; the map is its own inverse.
+    ordered = np.where(words < 0, _MINUS_ZERO - words, words)
+    cut = np.int64(52 - bits)
+    ordered = (ordered >> cut) << cut
+    return np.where(ordered < 0, _MINUS_ZERO - ordered, ordered).view(np.float64)
 
 
 def _begins(ordered: NDArray[Any]) -> IntArray:
