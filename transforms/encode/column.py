@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
-from slicebeam.metrics.randomness import splitmix64
+from slicebeam.metrics.randomness import hash64, splitmix64, uniform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -194,6 +194,11 @@ class Chunk:
         """Return the number, from 1, that the example at a position has in the user's file."""
         return self.origin_row + 1 + int(at if self.places is None else self.places[at])
 
+    @property
+    def positions(self) -> NDArray[np.uint64]:
+        """The position of each example among all [rows]."""
+        return np.arange(self.start_row, self.start_row + self.table.num_rows, dtype=np.uint64)
+
     def with_table(self, table: pa.Table) -> Chunk:
         """Return the same examples with other columns."""
         return replace(self, table=table)
@@ -300,6 +305,17 @@ class ChunkColumn:
                 f"{self.name!r} does not contain classes of the label's type: "
                 f"{str(error).splitlines()[0]}; give predicted classes"
             ) from error
+
+
+def random_numbers(
+    chunk: Chunk, seed: int, stream: int, column: str | None = None, option: str = "--example-id"
+) -> FloatArray:
+    """Return a number in [0, 1) for each example, by the hash of its id, or else of its position."""
+    if column is None:
+        ids = chunk.positions
+    else:
+        ids = id_hashes(ChunkColumn.of(chunk, column).array, chunk, option)
+    return uniform(hash64(seed, stream, ids))
 
 
 def id_hashes(array: pa.Array, chunk: Chunk, option: str = "--example-id") -> NDArray[np.uint64]:

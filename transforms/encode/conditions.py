@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -54,24 +55,15 @@ class SliceMembership:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that the conditions are about."""
-        return tuple(
-            dict.fromkeys(one.field for conditions in self.predicates for one in conditions)
-        )
+        return tuple(dict.fromkeys(one.field for one in chain(*self.predicates)))
 
     @cached_property
     def _distinct(self) -> tuple[list[Singleton], list[list[int]]]:
         """The conditions, each once though slices share it, and the numbers of each slice's."""
-        found: dict[str, int] = {}
-        distinct: list[Singleton] = []
-        numbers: list[list[int]] = []
-        for conditions in self.predicates:
-            numbers.append([])
-            for one in conditions:
-                number = found.setdefault(one.json_text(), len(distinct))
-                if number == len(distinct):
-                    distinct.append(one)
-                numbers[-1].append(number)
-        return distinct, numbers
+        texts = [[one.json_text() for one in conditions] for conditions in self.predicates]
+        distinct = dict(zip(chain(*texts), chain(*self.predicates), strict=True))
+        number = {text: at for at, text in enumerate(distinct)}
+        return [*distinct.values()], [[number[text] for text in own] for own in texts]
 
     def holds(self, chunk: Chunk) -> BoolArray:
         """Return which examples [rows] of a chunk are in at least one of the slices."""

@@ -273,7 +273,13 @@ class _Extraction:
             "brier": lambda: (score - positive) ** 2,
             "log_loss": log_loss,
         }
-        return {value: losses[value.partition(":")[0]]() for value in wanted}
+        # In this order they are part of what an example's content is.
+        return {
+            value: loss()
+            for kind, loss in losses.items()
+            for value in wanted
+            if value.partition(":")[0] == kind
+        }
 
     def add_errors(self, truth: _Numbers, predicted: _Numbers) -> None:
         """Add the errors of predicted numbers."""

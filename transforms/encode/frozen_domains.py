@@ -22,7 +22,7 @@ from slicebeam.metrics.significance.count_tests import p_more_frequent
 from slicebeam.transforms.encode.column import missing_mask, sortable, successors
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, UnseenValue
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, json_values
-from slicebeam.transforms.encode.value_counts import most_frequent
+from slicebeam.transforms.encode.value_counts import most_frequent, present_values
 
 if TYPE_CHECKING:
     from slicebeam.transforms.encode.value_counts import ValueCounts
@@ -139,9 +139,8 @@ class FrozenBins:
         """Look at a chunk's column."""
         for array in column.chunks:
             values = self._domain.comparable(array)
-            missing = missing_mask(values)
-            present = values if missing is None else values.filter(pa.array(~missing))
-            self._missing += len(values) - len(present)
+            present, missing = present_values(values)
+            self._missing += missing
             if not len(present):
                 continue
             numbers = sortable(present)

@@ -212,12 +212,7 @@ def learn_domain(
         return LeftOutColumn(
             name, f"{distinct:,} distinct values in {present:,}: an id or free text"
         )
-    if (
-        ids
-        and not counted.error
-        and not counted.list_column
-        and _are_pairs(counted, distinct, present)
-    ):
+    if ids and _are_pairs(counted, distinct, present):
         return LeftOutColumn(
             name,
             f"{distinct:,} distinct values in {present:,}, about twice each: an id of pairs; name "
@@ -237,7 +232,7 @@ def _are_pairs(counted: ValueCounts, distinct: int, present: int) -> bool:
     # Integers that measure something may repeat as seldom, but by chance: two in five of them at most
     # occur twice. So nearly all have to.
     kind, counts = counted.values.type, counted.counts
-    if counts.max() > _MOST_OF_PAIR:
+    if counted.error or counted.list_column or counts.max() > _MOST_OF_PAIR:
         return False
     if pa.types.is_string(kind):
         return distinct * _MOST_OF_PAIR >= present
@@ -300,20 +295,17 @@ def numeric_domain(
         edges = json_values(values.take(pa.array(starts)))
     else:
         edges = rounded_edges(values, counts, starts, heavy[starts], bins)
-    ends = np.append(starts[1:], counts.size)
     singletons = []
-    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        if heavy[start]:
-            singletons.append(Singleton(name, "==", edges[i]))
-        elif start == 0 and end == counts.size:
-            # The only bin: all values, which the comparison with its smallest value says.
-            singletons.append(Singleton(name, ">=", edges[i]))
-        elif start == 0:
-            singletons.append(Singleton(name, "<", edges[i + 1]))
-        elif end == counts.size:
-            singletons.append(Singleton(name, ">=", edges[i]))
+    for i, edge in enumerate(edges):
+        if heavy[starts[i]]:
+            singletons.append(Singleton(name, "==", edge))
+        elif i + 1 == len(edges):
+            # Where it is the only bin all values are in it.
+            singletons.append(Singleton(name, ">=", edge))
+        elif i == 0:
+            singletons.append(Singleton(name, "<", edges[1]))
         else:
-            singletons.append(Singleton(name, "between", [edges[i], edges[i + 1]]))
+            singletons.append(Singleton(name, "between", [edge, edges[i + 1]]))
     seen = ColumnSummary(int(counted.missing), low=low, high=high, distinct=int(counted.distinct))
     return _domain(name, "numeric", counted, singletons, seen)
 

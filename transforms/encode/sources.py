@@ -17,8 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
-from slicebeam.metrics.randomness import hash64, uniform
-from slicebeam.transforms.encode.column import Chunk, ChunkColumn, arrow_type, id_hashes
+from slicebeam.transforms.encode.column import Chunk, arrow_type, random_numbers
 from slicebeam.transforms.formats.column_kinds import parse_column
 from slicebeam.transforms.formats.schemas import conform, unify_schemas, unstorable_reason
 from slicebeam.transforms.storage.file_formats import CHUNK_ROWS
@@ -148,14 +147,8 @@ class ReservedRows:
 
     def holds(self, chunk: Chunk) -> BoolArray:
         """Return which examples [rows] of a chunk of the whole data these are."""
-        if self.column is None:
-            ids = np.arange(
-                chunk.start_row, chunk.start_row + chunk.table.num_rows, dtype=np.uint64
-            )
-        else:
-            ids = id_hashes(ChunkColumn.of(chunk, self.column).array, chunk, self.option)
-        reserved = uniform(hash64(self.seed, _RESERVED, ids)) < self.share
-        return np.asarray(reserved == self.is_reserved)
+        numbers = random_numbers(chunk, self.seed, _RESERVED, self.column, self.option)
+        return np.asarray((numbers < self.share) == self.is_reserved)
 
 
 @dataclass(frozen=True)
@@ -207,11 +200,7 @@ class Source:
         if name in self.varying:
             raise ColumnError(f"{where}column {name!r} {VARIES}; leave it out")
         if name not in self.schema.names:
-            raise (
-                unknown_name("column", name, self.schema.names)
-                if not what
-                else ColumnError(f"{what}: {unknown_name('column', name, self.schema.names)}")
-            )
+            raise ColumnError(f"{where}{unknown_name('column', name, self.schema.names)}")
         kind = self.schema.field(name).type
         if reason := unstorable_reason(kind):
             raise ColumnError(f"{where}column {name!r} cannot be read ({reason}); name another one")

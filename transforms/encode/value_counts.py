@@ -148,7 +148,7 @@ class ColumnCounter:
         elif pa.types.is_dictionary(array.type):
             values, counts, missing = _counted_dictionary(array)
         else:
-            values, missing = _present(array)
+            values, missing = present_values(array)
         self._counts.add(values.cast(self.kind), counts)
         return missing
 
@@ -237,7 +237,7 @@ def _counted_dictionary(array: pa.Array) -> tuple[pa.Array, IntArray, int]:
     return values.drop_null(), present, len(array) - int(present.sum())
 
 
-def _present(array: pa.Array) -> tuple[pa.Array, int]:
+def present_values(array: pa.Array) -> tuple[pa.Array, int]:
     """Return the values that are neither null nor NaN, and how many are."""
     missing = missing_mask(array)
     if missing is None:
