@@ -37,7 +37,6 @@ MOST_CLASSES = 1000
 _LARGEST = 1e75
 
 Side = Literal["prediction", "baseline"]
-_SIDES: tuple[Side, ...] = ("prediction", "baseline")
 # What a model gives: a class, the probability of the positive one, a number, or what TFMA would take.
 Given = Literal["class", "score", "number", "output"]
 
@@ -93,9 +92,16 @@ class Outcome:
         needs = self.needs
         return bool(needs.indicators) or needs.classes or needs.scores or needs.class_scores
 
-    def predictor(self, side: Side) -> Predictor | None:
-        """Return the model of a side."""
-        return self.new if side == "prediction" else self.old
+    @property
+    def predictors(self) -> dict[Side, Predictor]:
+        """The models by side."""
+        new: dict[Side, Predictor] = {"prediction": self.new}
+        return new if self.old is None else {**new, "baseline": self.old}
+
+    @property
+    def cuts_scores(self) -> bool:
+        """Whether the classes of a model are what scores say at the threshold."""
+        return any(one.is_cut for one in self.predictors.values())
 
 
 def class_type(label: str, label_type: pa.DataType, other: str, other_type: pa.DataType) -> str:
@@ -151,7 +157,7 @@ class Predicted:
 
     def listed_classes(self, outcome: Outcome) -> dict[str, list[Any] | None]:
         """Return the classes that are named, by side and of the label; None where there are too many."""
-        cut = [side for side in _SIDES if (model := outcome.predictor(side)) and model.is_cut]
+        cut = [side for side, predictor in outcome.predictors.items() if predictor.is_cut]
         named = {side: array.unique() for side, array in self.classes.items() if side not in cut}
         return {
             side: distinct.to_pylist() if len(distinct) <= MOST_CLASSES else None
@@ -174,10 +180,7 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
     truth = None
     if label is not None and needs.predicted_numbers:
         truth = _Numbers.of(chunk, label, of_errors)
-    for side in _SIDES:
-        predictor = outcome.predictor(side)
-        if predictor is None:
-            continue
+    for side, predictor in outcome.predictors.items():
         extraction = _Extraction(chunk, outcome, found, predictor, side)
         if side == "prediction" or outcome.is_paired:
             extraction.add_values()
@@ -335,8 +338,8 @@ class _Extraction:
 
 
 def _disagree(found: Predicted, outcome: Outcome) -> BoolArray:
-    sides = [found.classes[side] for side in _SIDES]
-    if any(model and model.is_cut for model in map(outcome.predictor, _SIDES)):
+    sides = [found.classes[side] for side in outcome.predictors]
+    if outcome.cuts_scores:
         # A score tells only the positive class from the other.
         new, old = (_is_positive(classes, outcome) for classes in sides)
         return new != old
@@ -383,9 +386,8 @@ def check_classes(
             f"label {outcome.label!r} holds fractions ({_some(labels)}): it is not a class; "
             "metrics such as accuracy need classes, mse and mae need numbers"
         )
-    for side in _SIDES:
-        predictor = outcome.predictor(side)
-        if predictor is None or side not in merged:
+    for side, predictor in outcome.predictors.items():
+        if side not in merged:
             continue
         values = merged[side]
         # Zeros and ones are never misspelt: a model that is always wrong on them is just that.
@@ -403,7 +405,9 @@ def check_classes(
     if outcome.positive_class is None:
         return sorted(labels)
     # On some days no label is positive, but a misspelt class is never predicted either.
-    occurs = outcome.positive_class in labels.union(*(merged.get(side) or () for side in _SIDES))
+    occurs = outcome.positive_class in labels.union(
+        *(merged.get(side) or () for side in outcome.predictors)
+    )
     if not occurs and not {*labels, outcome.positive_class} <= {0, 1}:
         raise OptionError(
             f"--positive-class {outcome.positive_class!r} is not a value of label "
@@ -411,9 +415,7 @@ def check_classes(
         )
     if len(labels) > 2:
         several = f"label {outcome.label!r} has {len(labels)} classes ({_some(labels)})"
-        models = filter(None, map(outcome.predictor, _SIDES))
-        cuts = any(one.is_cut for one in models)
-        if outcome.needs.predicted_classes and cuts:
+        if outcome.needs.predicted_classes and outcome.cuts_scores:
             raise InputError(
                 f"{several}: a score separates only two; give predicted classes as --prediction"
             )

@@ -67,7 +67,7 @@ class Encoding:
     def columns(self) -> list[str]:
         """Return the columns that are read."""
         outcome = self.outcome
-        predictors = [one for one in (outcome.new, outcome.old) if one is not None]
+        predictors = outcome.predictors.values()
         wanted = [
             *(domain.name for domain in self.domains),
             *(self.given.columns if self.given is not None else ()),
@@ -234,8 +234,8 @@ class ExtractPredictions(beam.PTransform):
             from slicebeam.transforms.encode.models import LoadedModel
             from slicebeam.transforms.encode.run_model import run_model
 
-            predictor, positive = outcome.predictor(side), outcome.positive_class
-            if predictor is None or predictor.model is None:
+            predictor, positive = outcome.predictors[side], outcome.positive_class
+            if predictor.model is None:
                 continue
             wanted: dict[Given, Any] = {}
             if outcome.needs.predicted_classes:
