@@ -61,8 +61,7 @@ class Embedding:
         column.require_text("--text")
         column.require_values(what="text")
         # A text that many examples share is embedded once.
-        array = column.array
-        coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+        coded = column.array.dictionary_encode()
         distinct = self.encoder.encode(coded.dictionary.to_pylist())
         vectors = np.ascontiguousarray(distinct[coded.indices.to_numpy()], np.float32)
         return _finite(vectors, chunk)

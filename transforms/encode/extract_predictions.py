@@ -307,11 +307,12 @@ class _Extraction:
         """Add the predicted class, and what follows from it."""
         found, predictor, needs = self.found, self.predictor, self.outcome.needs
         label = found.classes["label"]
-        if predictor.is_cut:
-            is_positive = self._above_threshold(str(predictor.score))
+        is_positive = self._above_threshold() if predictor.is_cut else None
+        if is_positive is not None:
             wrong = is_positive != found.indicators["positive", False]
-            named, none = (pa.scalar(c, label.type) for c in (self.outcome.positive_class, None))
-            found.classes[self.side] = pc.if_else(pa.array(is_positive), named, none)
+            if needs.classes or needs.two_models:
+                classes = (pa.scalar(c, label.type) for c in (self.outcome.positive_class, None))
+                found.classes[self.side] = pc.if_else(pa.array(is_positive), *classes)
         else:
             name = predictor.column or model_column(self.side)
             shown = predictor.column or f"the predictions of {predictor.model}"
@@ -321,11 +322,12 @@ class _Extraction:
         if "wrong" in needs.indicators:
             found.indicators["wrong", self.old] = wrong
         if "predicted" in needs.indicators:
-            is_positive = _is_positive(found.classes[self.side], self.outcome)
+            if is_positive is None:
+                is_positive = _is_positive(predicted, self.outcome)
             found.indicators["predicted", self.old] = is_positive
 
-    def _above_threshold(self, name: str) -> BoolArray:
-        column, threshold = self.column(name), self.outcome.threshold
+    def _above_threshold(self) -> BoolArray:
+        column, threshold = self.column(str(self.predictor.score)), self.outcome.threshold
         score = self.found.scores.get(self.side)
         if score is None:
             score = column.numbers("a score")
@@ -357,7 +359,7 @@ def weights(chunk: Chunk, name: str) -> FloatArray:
 
 def _is_positive(classes: pa.Array, outcome: Outcome) -> BoolArray:
     positive = pc.equal(classes, pa.scalar(outcome.positive_class, classes.type))
-    return boolean_mask(pc.fill_null(positive, False))
+    return boolean_mask(positive.fill_null(False) if positive.null_count else positive)
 
 
 def _require_probabilities(score: FloatArray, column: ChunkColumn, why: str) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.transforms.encode.column import (
+    boolean_mask,
     from_numbers,
     is_number,
     missing_mask,
@@ -172,7 +173,7 @@ class ColumnCounter:
 
     def _update_sketch(self, values: pa.Array, counts: IntArray) -> None:
         valid = pc.is_valid(values)
-        values, counts = values.filter(valid), counts[valid.to_numpy(zero_copy_only=False)]
+        values, counts = values.filter(valid), counts[boolean_mask(valid)]
         if self._is_frequent:
             texts = values.cast(pa.string()).to_pylist()
             for text, count in zip(texts, counts.tolist(), strict=True):
@@ -232,13 +233,13 @@ def _counted_dictionary(array: pa.Array) -> tuple[pa.Array, IntArray, int]:
     held = np.flatnonzero(counts)
     values = array.dictionary.take(pa.array(held))
     # A dictionary may hold a null, or a value twice: the counts are summed when compacted.
-    valid = pc.is_valid(values).to_numpy(zero_copy_only=False)
+    valid = boolean_mask(pc.is_valid(values))
     present = counts[held][valid]
     return values.drop_null(), present, len(array) - int(present.sum())
 
 
 def present_values(array: pa.Array) -> tuple[pa.Array, int]:
-    """Return the values that are neither null nor NaN, and how many are."""
+    """Return the values that are neither null nor NaN, and how many others there are."""
     missing = missing_mask(array)
     if missing is None:
         return array, 0
@@ -248,10 +249,8 @@ def present_values(array: pa.Array) -> tuple[pa.Array, int]:
 def _counted_lists(array: pa.Array) -> tuple[pa.Array, IntArray, int]:
     """Return the distinct elements, how many examples hold each, and the number of null lists."""
     rows = pc.list_parent_indices(array).to_numpy(zero_copy_only=False).astype(np.int64)
-    encoded = pc.list_flatten(array)
-    if not pa.types.is_dictionary(encoded.type):
-        encoded = encoded.dictionary_encode()
-    valid = pc.is_valid(encoded).to_numpy(zero_copy_only=False)
+    encoded = pc.list_flatten(array).dictionary_encode()
+    valid = boolean_mask(pc.is_valid(encoded))
     indices = encoded.indices.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
     distinct = max(len(encoded.dictionary), 1)
     pairs = np.unique(rows[valid] * distinct + indices)
