@@ -27,7 +27,7 @@ from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES
 from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
 from slicebeam.transforms.encode.sources import read_split
-from slicebeam.transforms.encode.value_counts import NumberCounts, unsupported
+from slicebeam.transforms.encode.value_counts import NumberCounts, present_values, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -550,13 +550,9 @@ def by_values(source: Source, column: str, most: int = MOST_CLASSES) -> SliceMem
 
 def _distinct(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, bool]:
     """Return the distinct values of an array that are not missing, and whether some are."""
-    distinct = array.unique()
-    if pa.types.is_dictionary(distinct.type):
-        distinct = distinct.cast(kind)
+    distinct = array.unique().cast(kind)
     if pa.types.is_floating(kind):
         # Adding zero makes -0.0 the 0.0 that it equals.
         distinct = pc.add(distinct, pa.scalar(0.0, kind))
-    missing = missing_mask(distinct)
-    if missing is None:
-        return distinct, False
-    return distinct.filter(pa.array(~missing)), True
+    present, missing = present_values(distinct)
+    return present, missing > 0

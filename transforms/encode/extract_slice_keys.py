@@ -163,7 +163,6 @@ def _with_weights(contents: NDArray[np.uint64], predicted: Predicted) -> NDArray
 
 
 def _measured(predicted: Predicted) -> dict[str, FloatArray]:
-    """Return the columns of numbers."""
     columns = {} if predicted.weights is None else {WEIGHT: predicted.weights}
     for side, score in predicted.scores.items():
         columns[score_column(old=side == "baseline")] = score

@@ -190,7 +190,6 @@ def model_files(path: str | None) -> tuple[str, ...]:
 
 
 def _saved_model(path: str) -> OutputModel:
-    """Return a SavedModel of TensorFlow, by its signature ``serving_default``."""
     try:
         import tensorflow as tf
     except ImportError as error:
@@ -259,7 +258,6 @@ def _serialized(columns: Mapping[str, NDArray[Any]], kinds: Mapping[str, str]) -
 
 
 def _onnx_model(path: str) -> OutputModel:
-    """Return a model in an ONNX file, by ONNX Runtime."""
     try:
         import onnxruntime
     except ImportError as error:
