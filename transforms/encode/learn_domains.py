@@ -367,8 +367,11 @@ def rounded_edges(
         at, moved = begin, 0
         if is_point[i]:
             continue
-        for candidate, compared in _candidates(exact.slice(i, 1), numbers, widths):
-            position, *again = sorted({int(np.searchsorted(numbers, one)) for one in compared})
+        for candidate in _candidates(exact.slice(i, 1), numbers):
+            with np.errstate(over="ignore"):
+                # A number is rounded to the width of the column that it is compared with.
+                compared = [numbers.dtype.type(width(candidate)) for width in widths]
+            position, *again = np.unique(np.searchsorted(numbers, compared)).tolist()
             if again:
                 continue
             change = below[position] - below[begin]
@@ -405,25 +408,18 @@ def _widths(kind: pa.DataType, numbers: NDArray[Any]) -> list[Any]:
     return [own, *([np.float16] if is_single and is_half else [])]
 
 
-def _candidates(
-    edge: pa.Array, numbers: NDArray[Any], widths: list[Any]
-) -> Iterator[tuple[Any, list[Any]]]:
-    """Yield candidates for an edge [1], the best first, with the (sortable) numbers to compare with."""
-    kind = edge.type
+def _candidates(edge: pa.Array, numbers: NDArray[Any]) -> list[Any]:
+    """Return candidates for an edge [1], the best first, as `sortable` returns numbers."""
     (exact,) = _shortest(edge)
-    if pa.types.is_temporal(kind):
-        found = _times(edge)
+    if pa.types.is_temporal(edge.type):
+        near = _times(edge)
     elif np.isfinite(exact):
-        found = list(map(type(exact), _decimals(Decimal(repr(exact)))))
+        near = list(map(type(exact), _decimals(Decimal(repr(exact)))))
     else:
-        return
+        return []
+    # Beyond the values nothing can be an edge, and the type may not hold it.
     smallest, largest = numbers[0].item(), numbers[-1].item()
-    for one in found:
-        # Beyond the values nothing can be an edge, and the type may not hold it.
-        if smallest < one <= largest and np.isfinite(one):
-            with np.errstate(over="ignore"):
-                # A number is rounded to the width of the column that it is compared with.
-                yield one, [numbers.dtype.type(width(one)) for width in widths]
+    return [one for one in near if smallest < one <= largest and np.isfinite(one)]
 
 
 def _decimals(number: Decimal) -> list[Decimal]:
