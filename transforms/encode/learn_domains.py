@@ -186,45 +186,53 @@ def learn_domain(
     named: bool,
     exact_edges: bool = False,
 ) -> FeatureDomain | LeftOutColumn:
-    """Return the domain of a column, or why it has none."""
-    # A column that the user `named` is never taken for an id.
+    """Return the domain of a column, or why it has none; what the user `named` is never taken for an id."""
+    if reason := _left_out_because(counted, named=named):
+        return LeftOutColumn(name, reason)
+    values = counted.values.type
+    kind: Kind = "list" if counted.list_column else "categorical"
+    if kind == "list" or is_categorical(values, counted.distinct, bins):
+        singletons, seen = _most_frequent_values(name, kind, counted, top_values)
+    else:
+        kind = "numeric"
+        singletons, seen = _quantile_bins(name, counted, bins, exact_edges=exact_edges)
+    if counted.missing:
+        singletons.append(Singleton(name, "is_null"))
+    if kind != "list" and len(singletons) < 2:
+        return LeftOutColumn(name, "all of its values are in one bin")
+    return FeatureDomain(name, kind, str(values), tuple(singletons), counted.error, seen=seen)
+
+
+def _left_out_because(counted: ValueCounts, *, named: bool) -> str | None:
     kind, distinct = counted.values.type, counted.distinct
     present = counted.rows - counted.missing
     if counted.list_column:
         present = int(counted.counts.sum())
     if distinct == 0:
-        return LeftOutColumn(name, "every value is missing")
+        return "every value is missing"
     if distinct == 1 and counted.missing == 0 and not counted.list_column:
         value = json_values(counted.values)[0]
         shown = shortened(value) if isinstance(value, str) else value
-        return LeftOutColumn(name, f"one value only ({shown!r})")
+        return f"one value only ({shown!r})"
     if pa.types.is_decimal(kind):
         try:
             sortable(counted.values)
         except InputError as too_wide:
-            return LeftOutColumn(name, str(too_wide))
-    ids = present > FEW_VALUES and not named
+            return str(too_wide)
+    if named or present <= FEW_VALUES:
+        return None
     # A sketch knows the number of distinct values to about one percent.
     most = 0.98 * present if counted.error else present
-    if ids and pa.types.is_integer(kind) and distinct >= most:
-        return LeftOutColumn(name, f"all of its {present:,} integers are distinct: an id")
-    if ids and pa.types.is_string(kind) and distinct > MOST_DISTINCT * present:
-        return LeftOutColumn(
-            name, f"{distinct:,} distinct values in {present:,}: an id or free text"
-        )
-    if ids and _are_pairs(counted, distinct, present):
-        return LeftOutColumn(
-            name,
+    if pa.types.is_integer(kind) and distinct >= most:
+        return f"all of its {present:,} integers are distinct: an id"
+    if pa.types.is_string(kind) and distinct > MOST_DISTINCT * present:
+        return f"{distinct:,} distinct values in {present:,}: an id or free text"
+    if _are_pairs(counted, distinct, present):
+        return (
             f"{distinct:,} distinct values in {present:,}, about twice each: an id of pairs; name "
-            "the column in --features to keep it",
+            "the column in --features to keep it"
         )
-    if counted.list_column:
-        return _value_domain(name, "list", counted, top_values)
-    if is_categorical(kind, distinct, bins):
-        domain = _value_domain(name, "categorical", counted, top_values)
-    else:
-        domain = numeric_domain(name, counted, bins, exact_edges=exact_edges)
-    return domain if domain.size > 1 else LeftOutColumn(name, "all of its values are in one bin")
+    return None
 
 
 def _are_pairs(counted: ValueCounts, distinct: int, present: int) -> bool:
@@ -239,7 +247,9 @@ def _are_pairs(counted: ValueCounts, distinct: int, present: int) -> bool:
     return bool(pa.types.is_integer(kind)) and np.mean(counts == 2) >= _TWICE
 
 
-def _value_domain(name: str, kind: Kind, counted: ValueCounts, top_values: int) -> FeatureDomain:
+def _most_frequent_values(
+    name: str, kind: Kind, counted: ValueCounts, top_values: int
+) -> tuple[list[Singleton], ColumnSummary]:
     top = most_frequent(counted.counts, top_values)
     values = json_values(counted.values.take(pa.array(top)))
     op = "contains" if kind == "list" else "=="
@@ -251,21 +261,12 @@ def _value_domain(name: str, kind: Kind, counted: ValueCounts, top_values: int) 
     seen = ColumnSummary(
         int(counted.missing), int(rest.sum()), int(rest.max(initial=0)), distinct=distinct
     )
-    return _domain(name, kind, counted, singletons, seen)
+    return singletons, seen
 
 
-def _domain(
-    name: str, kind: Kind, counted: ValueCounts, singletons: list[Singleton], seen: ColumnSummary
-) -> FeatureDomain:
-    missing = [Singleton(name, "is_null")] if counted.missing else []
-    every = (*singletons, *missing)
-    return FeatureDomain(name, kind, str(counted.values.type), every, counted.error, seen=seen)
-
-
-def numeric_domain(
-    name: str, counted: ValueCounts, bins: int, *, exact_edges: bool = False
-) -> FeatureDomain:
-    """Return the bins of a numeric column: `bins` quantiles, with `rounded_edges` unless exact."""
+def _quantile_bins(
+    name: str, counted: ValueCounts, bins: int, *, exact_edges: bool
+) -> tuple[list[Singleton], ColumnSummary]:
     # A value that alone holds more than 1/bins of the column gets a bin of its own (else the deciles of a
     # column that is mostly zero collapse to one). A range must not contain it, so ranges break there.
     values, counts = counted.values, counted.counts
@@ -307,7 +308,7 @@ def numeric_domain(
         else:
             singletons.append(Singleton(name, "between", [edge, edges[i + 1]]))
     seen = ColumnSummary(int(counted.missing), low=low, high=high, distinct=int(counted.distinct))
-    return _domain(name, "numeric", counted, singletons, seen)
+    return singletons, seen
 
 
 def _without_gaps(
