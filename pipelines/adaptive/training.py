@@ -33,6 +33,7 @@ from slicebeam.pipelines.adaptive.tree import ID, IMPUTED, TRAINED, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.changelist.reading import file_of, read_search
 from slicebeam.pipelines.changelist.revisions import base_of
+from slicebeam.transforms.encode.column import plain_type
 from slicebeam.transforms.encode.sources import parquet_errors
 from slicebeam.transforms.formats.csv_columns import read_csv_blocks
 from slicebeam.transforms.storage.files import expand_paths
@@ -175,7 +176,7 @@ def _blocks(path: str, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def _check(where: str, kind: pa.DataType, *, is_text: bool) -> None:
-    plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+    plain = plain_type(kind)
     if not any(is_kind(plain) for is_kind in (_TEXTS if is_text else _LABELS)):
         what = "texts" if is_text else "labels"
         raise ColumnError(

@@ -23,7 +23,7 @@ from slicebeam.transforms.storage.file_formats import CHUNK_ROWS, FORMATS
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from slicebeam.transforms.encode.file_blocks import CsvLayout
+    from slicebeam.transforms.encode.convert import CsvLayout
 
 Command = Literal["search", "check", "shift", "discover"]
 
@@ -205,7 +205,7 @@ class DataConfig(Options):
     @property
     def csv_layout(self) -> CsvLayout:
         """How CSV files are laid out."""
-        from slicebeam.transforms.encode.file_blocks import CsvLayout
+        from slicebeam.transforms.encode.convert import CsvLayout
 
         return CsvLayout(self.column_names, self.skip_rows, self.delimiter)
 

@@ -110,7 +110,7 @@ def _files(options: Mapping[str, Any]) -> tuple[DataConfig, list[str]]:
 
 
 def _columns(path: str, data: DataConfig) -> list[str]:
-    from slicebeam.transforms.encode.file_blocks import first_columns
+    from slicebeam.transforms.encode.convert import first_columns
 
     return first_columns(path, data.format, data.csv_layout)
 

@@ -12,7 +12,7 @@ from slicebeam.pipelines.config.option_fields import COLUMNS, FILE, Option, flag
 from slicebeam.pipelines.config.slices import EvalConfig, RunConfig
 
 if TYPE_CHECKING:
-    from slicebeam.transforms.encode.reserved_rows import ReservedRows
+    from slicebeam.transforms.encode.sources import ReservedRows
 
 STRATEGIES = ("batch", "iterative", "priority")
 # Options that have an effect on some strategies only.
@@ -148,7 +148,7 @@ class SearchConfig(RunConfig):
         """The examples that are reserved: whole groups, or by their ids or positions."""
         if self.confirm is None:
             return None
-        from slicebeam.transforms.encode.reserved_rows import ReservedRows
+        from slicebeam.transforms.encode.sources import ReservedRows
 
         option = "--group" if self.group else "--example-id"
         column = self.group or self.example_id

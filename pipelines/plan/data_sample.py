@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.transforms.encode.column import plain_type
+from slicebeam.transforms.encode.convert import file_blocks
 from slicebeam.transforms.encode.domains import FeatureDomain
-from slicebeam.transforms.encode.file_blocks import file_blocks
 from slicebeam.transforms.encode.learn_domains import learn_domain
 from slicebeam.transforms.encode.sources import Source, Split, StoredFile, open_parquet, read_split
 from slicebeam.transforms.encode.value_counts import ColumnCounter, unsupported
@@ -61,14 +62,10 @@ class DataSample:
         found = {}
         for name, column in zip(features, columns, strict=True):
             kind = schema.field(name).type
-            counter = ColumnCounter(
-                kind.value_type if pa.types.is_dictionary(kind) else kind, _SAMPLE_BYTES
-            )
+            counter = ColumnCounter(plain_type(kind), _SAMPLE_BYTES)
             counter.add(column)
-            counted, error = counter.result()
-            learned = learn_domain(
-                name, counted, bins=bins, top_values=top_values, named=False, error=error
-            )
+            counted = counter.result()
+            learned = learn_domain(name, counted, bins=bins, top_values=top_values, named=False)
             if isinstance(learned, FeatureDomain):
                 found[name] = learned
         return found

@@ -12,7 +12,7 @@ from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.metrics.registry import averaged_column
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.transforms.discovery.derive_columns import is_cluster_field
-from slicebeam.transforms.encode.column import arrow_type, sortable
+from slicebeam.transforms.encode.column import arrow_type, plain_type, sortable
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, LeftOutColumn
 from slicebeam.transforms.encode.frozen_domains import FrozenDomain
 from slicebeam.transforms.encode.learn_domains import is_categorical
@@ -148,7 +148,7 @@ def _was_wanted(document: SearchChangeList, name: str) -> bool:
 def _held_against(domain: FeatureDomain, kind: pa.DataType, where: str) -> FeatureDomain:
     """Return a domain with the type in which a column of this data is compared with it."""
     name = domain.name
-    kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+    kind = plain_type(kind)
     is_list = pa.types.is_list(kind)
     kind = kind.value_type if is_list else kind
     common = compared_as(kind, arrow_type(domain.data_type))

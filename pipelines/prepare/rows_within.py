@@ -18,8 +18,7 @@ from slicebeam.pipelines.run.published_run import hash_of_document
 from slicebeam.pipelines.run.run_stage import run_parts
 from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
 from slicebeam.transforms.encode.predicates import Singleton
-from slicebeam.transforms.encode.reserved_rows import ReservedRows
-from slicebeam.transforms.encode.sources import read_split
+from slicebeam.transforms.encode.sources import ReservedRows, read_split
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path
 

@@ -36,7 +36,7 @@ from slicebeam.pipelines.search.sensitivity import nearest_misses, noticeable
 from slicebeam.pipelines.search.since_overall import adjusted_overall
 from slicebeam.pipelines.search.summary import summary
 from slicebeam.pipelines.search.testing_section import testing
-from slicebeam.transforms.encode.reserved_rows import ReservedRows
+from slicebeam.transforms.encode.sources import ReservedRows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

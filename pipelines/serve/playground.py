@@ -17,7 +17,7 @@ from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.rules import rule_of
 from slicebeam.pipelines.serve.answers import Given, RefusedError, takes
-from slicebeam.transforms.encode.column import python_values
+from slicebeam.transforms.encode.column import plain_type, python_values
 from slicebeam.transforms.encode.conditions import columns_of, members, needs_ids
 from slicebeam.transforms.encode.models import LoadedModel, load_model, model_features
 
@@ -81,7 +81,7 @@ class Playground:
         return {
             "row": row,
             "fields": [
-                {"name": name, "value": values[name], "type": str(_plain(kind))}
+                {"name": name, "value": values[name], "type": str(plain_type(kind))}
                 for name, kind in columns.items()
             ],
             "models": [{"is": one.role, "name": one.name} for one in models],
@@ -169,7 +169,7 @@ class Playground:
         id_field = document.dataset.id_field
         if id_field is not None:
             at = table.schema.get_field_index(id_field)
-            one = pa.array(["0"]).cast(_plain(table.schema.field(at).type))
+            one = pa.array(["0"]).cast(plain_type(table.schema.field(at).type))
             table = table.set_column(at, id_field, one)
         pq.write_table(table, path)
         uri = self.served.latest().uri
@@ -194,15 +194,11 @@ def examples_row(examples: DocumentData, row: int, columns: Mapping[str, Any]) -
     return {name: "" if one is None else str(one) for name, one in values.items()}
 
 
-def _plain(kind: pa.DataType) -> pa.DataType:
-    return kind.value_type if pa.types.is_dictionary(kind) else kind
-
-
 def _cell(text: str, column: pa.Field) -> pa.Array:
     """Return the value that a text stands for in a column."""
     if not text or pa.types.is_nested(column.type):
         return pa.nulls(1, column.type)
-    kind = _plain(column.type)
+    kind = plain_type(column.type)
     try:
         return pa.array([text]).cast(kind).cast(column.type)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -17,7 +17,7 @@ from slicebeam.metrics.randomness import hash64, splitmix64
 from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.shift.candidates import PoolCandidates
 from slicebeam.pipelines.shift.difficulties import (
-    DifficultyCounts,
+    MOST_DISTINCT,
     difficulties,
     difficulty_bins,
     quantile_edges,
@@ -27,7 +27,7 @@ from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES
 from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
 from slicebeam.transforms.encode.sources import read_split
-from slicebeam.transforms.encode.value_counts import NumberCounts, unsupported
+from slicebeam.transforms.encode.value_counts import NumberCounts, present_values, unsupported
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -208,7 +208,7 @@ def _learned(
 ) -> tuple[dict[Role, pa.Array], FloatArray]:
     """Return the classes of each column, and the edges of the bins."""
     known = dict.fromkeys(columns.class_columns, pa.array([], columns.arrow_type))
-    counts = DifficultyCounts()
+    counts = NumberCounts(pa.float64(), MOST_DISTINCT)
     for chunk in _chunks(source, columns.learned()):
         values = {role: _class_values(chunk, columns, role)[0] for role in known}
         for role, array in values.items():
@@ -220,8 +220,8 @@ def _learned(
                 unequal = pc.not_equal(values["label"], values["old"])
                 wrong = unequal.to_numpy(zero_copy_only=False)
             difficulty = _signed(chunk, columns.difficulty, wrong)
-            counts.add(difficulty[~np.isnan(difficulty)])
-    return known, quantile_edges(*counts.counted(), bins)
+            counts.add(pa.array(difficulty[~np.isnan(difficulty)]))
+    return known, quantile_edges(*_counted(counts), bins)
 
 
 def _class_values(
@@ -231,22 +231,14 @@ def _class_values(
 
     Only recorded answers may be missing.
     """
-    name = columns.class_columns[role]
-    array = chunk.table.column(name).combine_chunks()
-    present = None
-    if role == "recorded":
-        array = _decoded(array)
-        missing = missing_mask(array)
-        if missing is not None:
-            present = ~missing
-            array = array.filter(pa.array(present))
-    values = ChunkColumn(name, array, chunk).classes(columns.class_type)
+    column, present = ChunkColumn.of(chunk, columns.class_columns[role]), None
+    missing = missing_mask(column.plain) if role == "recorded" else None
+    if missing is not None:
+        present = ~missing
+        column = replace(column, array=column.plain.filter(pa.array(present)))
+    values = column.classes(columns.class_type)
     # Adding zero makes -0.0 the 0.0 that it equals.
     return pc.add(values, 0.0) if pa.types.is_floating(values.type) else values, present
-
-
-def _decoded(array: pa.Array) -> pa.Array:
-    return array.cast(array.type.value_type) if pa.types.is_dictionary(array.type) else array
 
 
 def _check_classes(known: pa.Array, columns: PoolColumns, role: Role) -> None:
@@ -315,8 +307,8 @@ class _Counts:
         position = np.arange(chunk.start_row, chunk.start_row + rows)
         identity = position.astype(np.uint64)
         if columns.example_id is not None:
-            ids = chunk.table.column(columns.example_id).combine_chunks()
-            identity = id_hashes(ids, chunk)
+            ids = ChunkColumn.of(chunk, columns.example_id)
+            identity = id_hashes(ids.array, chunk)
         state = splitmix64(splitmix64(identity) ^ self._class_hashes[label])
         if old is not None:
             state = splitmix64(state ^ self._class_hashes[old])
@@ -344,7 +336,7 @@ class _Counts:
             lists = (held.offsets.astype(np.int32), held.codes.astype(np.int32))
             known["slices"] = pa.ListArray.from_arrays(*map(pa.array, lists))
         if columns.example_id is not None:
-            known["key"] = pc.cast(_decoded(ids), pa.large_string())
+            known["key"] = pc.cast(ids.plain, pa.large_string())
         self.candidates.add(pa.table(known))
 
     def _codes(self, chunk: Chunk, role: Role) -> IntArray:
@@ -410,7 +402,7 @@ def _add(counts: NumberCounts, packed: IntArray, cells: int) -> None:
             counts.compact()
 
 
-def _counted(counts: NumberCounts) -> tuple[IntArray, IntArray]:
+def _counted(counts: NumberCounts) -> tuple[NDArray[Any], IntArray]:
     counts.compact()
     packed, number = counts.counted()
     return packed.to_numpy(), number
@@ -558,13 +550,9 @@ def by_values(source: Source, column: str, most: int = MOST_CLASSES) -> SliceMem
 
 def _distinct(array: pa.Array, kind: pa.DataType) -> tuple[pa.Array, bool]:
     """Return the distinct values of an array that are not missing, and whether some are."""
-    distinct = array.unique()
-    if pa.types.is_dictionary(distinct.type):
-        distinct = distinct.cast(kind)
+    distinct = array.unique().cast(kind)
     if pa.types.is_floating(kind):
         # Adding zero makes -0.0 the 0.0 that it equals.
         distinct = pc.add(distinct, pa.scalar(0.0, kind))
-    missing = missing_mask(distinct)
-    if missing is None:
-        return distinct, False
-    return distinct.filter(pa.array(~missing)), True
+    present, missing = present_values(distinct)
+    return present, missing > 0

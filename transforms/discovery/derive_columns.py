@@ -17,7 +17,7 @@ from scipy.special import expit
 from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.mixture import log_responsibilities, most_likely
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, chunk_name, positions
+from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, chunk_name
 from slicebeam.transforms.encode.column import ChunkColumn
 from slicebeam.transforms.encode.conditions import columns_of, members
 from slicebeam.transforms.encode.domains import FeatureDomain
@@ -217,7 +217,7 @@ def _write_beside(
     """Write the further values reported for each example, tested or not."""
     if wanted.beside is None:
         raise TypeError("no folder for what is reported of examples")
-    columns: dict[str, Any] = {ROW: positions(chunk).astype(np.int64), TESTED: tested}
+    columns: dict[str, Any] = {ROW: chunk.positions.astype(np.int64), TESTED: tested}
     if wanted.outcome is not None:
         predicted = extract_predictions(chunk, wanted.outcome)
         baseline = wanted.outcome.has_baseline

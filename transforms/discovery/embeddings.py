@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.discovery.chunks import check_finite
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.randomness import hash64, uniform
-from slicebeam.transforms.encode.column import ChunkColumn, boolean_mask, id_hashes
+from slicebeam.transforms.encode.column import ChunkColumn, boolean_mask, random_numbers
 from slicebeam.transforms.encode.extract_predictions import extract_predictions, losses_of
 from slicebeam.transforms.encode.shards import write_with_facts
 from slicebeam.transforms.storage.storage import matching
@@ -61,8 +61,7 @@ class Embedding:
         column.require_text("--text")
         column.require_values(what="text")
         # A text that many examples share is embedded once.
-        array = column.array
-        coded = array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+        coded = column.array.dictionary_encode()
         distinct = self.encoder.encode(coded.dictionary.to_pylist())
         vectors = np.ascontiguousarray(distinct[coded.indices.to_numpy()], np.float32)
         return _finite(vectors, chunk)
@@ -193,17 +192,7 @@ class ExampleSplit:
 
     def is_discovery(self, chunk: Chunk) -> BoolArray:
         """Return which examples of a chunk shape the mixture: bool [rows]."""
-        if self.id_column is None:
-            ids = positions(chunk)
-        else:
-            ids = id_hashes(ChunkColumn.of(chunk, self.id_column).array, chunk)
-        return uniform(hash64(self.seed, _DISCOVERY, ids)) < self.share
-
-
-def positions(chunk: Chunk) -> NDArray[np.uint64]:
-    """Return the position of each example among all: uint64 [rows]."""
-    rows = chunk.table.num_rows
-    return np.arange(chunk.start_row, chunk.start_row + rows, dtype=np.uint64)
+        return random_numbers(chunk, self.seed, _DISCOVERY, self.id_column) < self.share
 
 
 @dataclass(frozen=True)
@@ -240,7 +229,7 @@ def embed_chunk(wanted: Embedded, chunk: Chunk) -> int:
         if losses is not None:
             is_zero_one = losses.is_zero_one
             others = {loss_column(number): loss for number, loss in enumerate(losses.each)}
-    sampled = uniform(hash64(wanted.seed, _SAMPLED, positions(chunk))) < wanted.sample_share
+    sampled = random_numbers(chunk, wanted.seed, _SAMPLED) < wanted.sample_share
     shaping = np.ones(z.shape[0], bool)
     if wanted.split is not None:
         shaping = wanted.split.is_discovery(chunk)
@@ -297,7 +286,7 @@ class TextSample:
 
 def sample_chunk(wanted: TextSample, chunk: Chunk) -> int:
     """Write the sampled texts of a chunk, and return its number of rows."""
-    rows = positions(chunk)
+    rows = chunk.positions
     chosen = wanted.chosen(rows)
     column = ChunkColumn.of(chunk, wanted.column)
     column.require_text("--text")

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
-from slicebeam.metrics.randomness import splitmix64
+from slicebeam.metrics.randomness import hash64, splitmix64, uniform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,20 +27,13 @@ def arrow_type(text: str) -> pa.DataType:
     >>> arrow_type("timestamp[us, tz=UTC]")
     TimestampType(timestamp[us, tz=UTC])
     """
-    head, _, rest = text.partition("[")
-    if head == "timestamp":
-        unit, _, zone = rest.rstrip("]").partition(", tz=")
-        return pa.timestamp(unit, zone or None)
-    if head.startswith("decimal"):
+    head, _, zone = text.rstrip("]").partition(", tz=")
+    if zone:
+        return pa.timestamp(head.removeprefix("timestamp["), zone)
+    if text.startswith("decimal"):
         name, _, digits = text.rstrip(")").partition("(")
-        precision, scale = digits.split(",")
-        return getattr(pa, name)(int(precision), int(scale))
-    if head in ("date32", "date64"):
-        return {"date32": pa.date32(), "date64": pa.date64()}[head]
-    if head in ("time32", "time64"):
-        return pa.type_for_alias(text)
-    names = {"float": "float32", "double": "float64", "halffloat": "float16"}
-    return pa.type_for_alias(names.get(text, text))
+        return getattr(pa, name)(*map(int, digits.split(",")))
+    return pa.type_for_alias(text)
 
 
 def boolean_mask(values: pa.Array) -> BoolArray:
@@ -158,23 +151,18 @@ def from_numbers(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
         unit = decimal.Decimal(1).scaleb(-kind.scale)
         return pa.array([number * unit for number in whole.to_pylist()], kind)
     if pa.types.is_temporal(kind):
-        return whole.cast(pa.int32() if kind.bit_width == 32 else pa.int64()).view(kind)
-    return whole.cast(kind)
+        width = pa.int32() if kind.bit_width == 32 else pa.int64()
+        return whole.cast(width, safe=False).view(kind)
+    # After the largest one comes what is no larger.
+    return whole.cast(kind, safe=False)
 
 
 def successors(values: pa.Array) -> pa.Array:
     """Return the next larger value of the type for each value."""
-    kind = values.type
-    if pa.types.is_floating(kind):
+    if pa.types.is_floating(values.type):
         numbers = values.to_numpy(zero_copy_only=False)
         return pa.array(np.nextafter(numbers, numbers.dtype.type(np.inf)))
-    if pa.types.is_decimal(kind):
-        unit = pa.scalar(decimal.Decimal(1).scaleb(-kind.scale), kind)
-        return pc.add(values, unit).cast(kind)
-    if pa.types.is_temporal(kind):
-        width = pa.int32() if kind.bit_width == 32 else pa.int64()
-        return pc.add(values.view(width), pa.scalar(1, width)).view(kind)
-    return pc.add(values, pa.scalar(1, kind))
+    return from_numbers(sortable(values) + 1, values.type)
 
 
 # A float64 holds all integers up to here.
@@ -205,6 +193,11 @@ class Chunk:
     def row_number(self, at: int) -> int:
         """Return the number, from 1, that the example at a position has in the user's file."""
         return self.origin_row + 1 + int(at if self.places is None else self.places[at])
+
+    @property
+    def positions(self) -> NDArray[np.uint64]:
+        """The position of each example among all [rows]."""
+        return np.arange(self.start_row, self.start_row + self.table.num_rows, dtype=np.uint64)
 
     def with_table(self, table: pa.Table) -> Chunk:
         """Return the same examples with other columns."""
@@ -314,6 +307,17 @@ class ChunkColumn:
             ) from error
 
 
+def random_numbers(
+    chunk: Chunk, seed: int, stream: int, column: str | None = None, option: str = "--example-id"
+) -> FloatArray:
+    """Return a number in [0, 1) for each example, by the hash of its id, or else of its position."""
+    if column is None:
+        ids = chunk.positions
+    else:
+        ids = id_hashes(ChunkColumn.of(chunk, column).array, chunk, option)
+    return uniform(hash64(seed, stream, ids))
+
+
 def id_hashes(array: pa.Array, chunk: Chunk, option: str = "--example-id") -> NDArray[np.uint64]:
     """Return 64 bits [rows] of each example's id, from its value alone."""
     column = ChunkColumn(option, array, chunk)
@@ -341,9 +345,3 @@ def id_hashes(array: pa.Array, chunk: Chunk, option: str = "--example-id") -> ND
             state = splitmix64(state ^ matrix[:, word])
         hashes[rows] = state
     return hashes
-
-
-def numbers(column: pa.ChunkedArray | pa.Array, name: str, chunk: Chunk, what: str) -> FloatArray:
-    """Return `ChunkColumn.numbers` of an array."""
-    array: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return ChunkColumn(name, array, chunk).numbers(what)

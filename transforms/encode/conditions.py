@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from scipy.special import expit
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.discovery.chunks import blocks
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
-from slicebeam.transforms.encode.column import plain_type, sortable
+from slicebeam.transforms.encode.column import boolean_mask, is_number, plain_type, sortable
 from slicebeam.transforms.encode.domains import FeatureDomain
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, shortened
 from slicebeam.transforms.encode.value_counts import unsupported
@@ -54,24 +55,15 @@ class SliceMembership:
     @property
     def columns(self) -> tuple[str, ...]:
         """The columns that the conditions are about."""
-        return tuple(
-            dict.fromkeys(one.field for conditions in self.predicates for one in conditions)
-        )
+        return tuple(dict.fromkeys(one.field for one in chain(*self.predicates)))
 
     @cached_property
     def _distinct(self) -> tuple[list[Singleton], list[list[int]]]:
         """The conditions, each once though slices share it, and the numbers of each slice's."""
-        found: dict[str, int] = {}
-        distinct: list[Singleton] = []
-        numbers: list[list[int]] = []
-        for conditions in self.predicates:
-            numbers.append([])
-            for one in conditions:
-                number = found.setdefault(one.json_text(), len(distinct))
-                if number == len(distinct):
-                    distinct.append(one)
-                numbers[-1].append(number)
-        return distinct, numbers
+        texts = [[one.json_text() for one in conditions] for conditions in self.predicates]
+        distinct = dict(zip(chain(*texts), chain(*self.predicates), strict=True))
+        number = {text: at for at, text in enumerate(distinct)}
+        return [*distinct.values()], [[number[text] for text in own] for own in texts]
 
     def holds(self, chunk: Chunk) -> BoolArray:
         """Return which examples [rows] of a chunk are in at least one of the slices."""
@@ -119,20 +111,23 @@ def _domain(condition: Singleton, kind: pa.DataType) -> FeatureDomain:
     if reason := unsupported(kind):
         raise InputError(reason)
     if pa.types.is_list(kind):
-        return _list_domain(condition, kind)
+        if op not in ("contains", "is_null"):
+            raise InputError(
+                f"op {op!r} is not for lists, and the column is {kind}; use 'contains'"
+            )
+        of_element = replace(condition, op="==" if op == "contains" else op)
+        return replace(_domain(of_element, kind.value_type), kind="list")
     if op == "is_null":
         kind = pa.int64() if pa.types.is_null(kind) else kind
         return FeatureDomain("", "categorical", str(kind), (condition,), closed=False)
     if op == "contains":
         raise InputError(f"op 'contains' is for lists, but the column is {kind}; use '=='")
-    listed = condition.value if op in _LISTED else [condition.value]
-    _check_shape(condition, listed)
-    if op in _ORDERED and not _has_order(kind):
+    listed = _listed_values(condition)
+    if op in _ORDERED and not (is_number(kind) or pa.types.is_temporal(kind)):
         raise InputError(
             f"op {op!r} is for numbers, dates and times, but the column is {kind}; use '=='"
         )
-    if not pa.types.is_null(kind):
-        _check_types(listed, kind)
+    _check_types(listed, kind)
     infinite = any(value in _INFINITE for value in listed)
     if pa.types.is_integer(kind) and infinite:
         kind = pa.float64()
@@ -149,15 +144,9 @@ def _domain(condition: Singleton, kind: pa.DataType) -> FeatureDomain:
     )
 
 
-def _list_domain(condition: Singleton, kind: pa.DataType) -> FeatureDomain:
-    op = condition.op
-    if op not in ("contains", "is_null"):
-        raise InputError(f"op {op!r} is not for lists, and the column is {kind}; use 'contains'")
-    value = replace(condition, op="==" if op == "contains" else op)
-    return replace(_domain(value, kind.value_type), kind="list")
-
-
 def _check_types(listed: list[Any], kind: pa.DataType) -> None:
+    if pa.types.is_null(kind):
+        return
     flags = [isinstance(value, bool) for value in listed]
     is_number = [isinstance(value, (int, float)) or value in _INFINITE for value in listed]
     if (
@@ -168,8 +157,10 @@ def _check_types(listed: list[Any], kind: pa.DataType) -> None:
         raise InputError(f"values {shortened(repr(listed))} do not fit a column of {kind}")
 
 
-def _check_shape(condition: Singleton, listed: Any) -> None:
+def _listed_values(condition: Singleton) -> list[Any]:
+    """Return the values of a condition, none of them missing."""
     op = condition.op
+    listed = condition.value if op in _LISTED else [condition.value]
     if not isinstance(listed, list) or not listed or (op == "between" and len(listed) != 2):
         wanted = "[low, high]" if op == "between" else "a list of values"
         raise InputError(f"op {op!r} needs {wanted}, not {shortened(repr(listed))}")
@@ -179,6 +170,7 @@ def _check_shape(condition: Singleton, listed: Any) -> None:
                 f"op {op!r} needs a value, not {shortened(repr(value))}; missing values are "
                 "matched by 'is_null'"
             )
+    return listed
 
 
 def check_condition(condition: Singleton, kind: pa.DataType) -> None:
@@ -203,12 +195,6 @@ def check_condition(condition: Singleton, kind: pa.DataType) -> None:
     else:
         why, instead = "the bounds are swapped", replace(condition, value=[high, low])
     raise InputError(f"'{condition}' contains no value, because {why}; write '{instead}'")
-
-
-def _has_order(kind: pa.DataType) -> bool:
-    types = pa.types
-    kinds = (types.is_integer, types.is_floating, types.is_decimal, types.is_temporal)
-    return any(is_kind(kind) for is_kind in kinds)
 
 
 @dataclass(frozen=True)
@@ -278,14 +264,15 @@ def members(
     Where the rule needs them: raw embeddings float [rows, d], the embeddings of the texts of `queries_of`,
     and the column of ids.
     """
+    data = table, embeddings, queries, id_field
     if isinstance(rule, (AnyOf, AllOf)):
         join = np.logical_or if isinstance(rule, AnyOf) else np.logical_and
         held = np.full(table.num_rows, isinstance(rule, AllOf))
         for part in rule.of:
-            join(held, members(part, table, embeddings, queries, id_field), out=held)
+            join(held, members(part, *data), out=held)
         return held
     if isinstance(rule, Not):
-        return ~members(rule.of, table, embeddings, queries, id_field)
+        return ~members(rule.of, *data)
     if isinstance(rule, ByPredicate):
         return _satisfying(rule, table)
     if isinstance(rule, ByIds):
@@ -323,11 +310,9 @@ def _listed(rule: ByIds, table: pa.Table, id_field: str | None) -> BoolArray:
     if id_field is None:
         raise InputError("a slice is defined by ids, but this data has none; give --example-id")
     values = _column(table, id_field)
-    if pa.types.is_dictionary(values.type):
-        values = values.dictionary_decode()
+    values = values.cast(plain_type(values.type))
     wanted = _ids_like(rule.ids, values.type, id_field)
-    values = values.cast(wanted.type)
-    return pc.is_in(values, value_set=wanted).to_numpy(zero_copy_only=False).astype(bool)
+    return boolean_mask(pc.is_in(values.cast(wanted.type), value_set=wanted))
 
 
 def _ids_like(ids: tuple[int | str, ...], kind: pa.DataType, id_field: str) -> pa.Array:
@@ -342,10 +327,8 @@ def _ids_like(ids: tuple[int | str, ...], kind: pa.DataType, id_field: str) -> p
             )
     if is_text:
         return pa.array(ids, pa.large_string())
-    is_unsigned = kind == pa.uint64()
-    kind, limits = (
-        (pa.uint64(), np.iinfo(np.uint64)) if is_unsigned else (pa.int64(), np.iinfo(np.int64))
-    )
+    kind = pa.uint64() if kind == pa.uint64() else pa.int64()
+    limits = np.iinfo(kind.to_pandas_dtype())
     return pa.array([int(one) for one in ids if limits.min <= int(one) <= limits.max], kind)
 
 

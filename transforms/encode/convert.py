@@ -1,18 +1,19 @@
-"""CSV, JSON Lines and TFRecord files become Parquet once, in the work folder."""
+"""Files as tables block by block; CSV, JSON Lines and TFRecord become Parquet once, in the work folder."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.transforms.encode.file_blocks import CsvLayout, file_blocks
 from slicebeam.transforms.encode.sources import Source, StoredFile, open_parquet
 from slicebeam.transforms.formats.column_kinds import ColumnKinds, block_kinds, date_kinds
 from slicebeam.transforms.formats.schemas import storable
-from slicebeam.transforms.storage.storage import holds, written_whole
+from slicebeam.transforms.storage.files import file_format
+from slicebeam.transforms.storage.storage import holds, open_input, storage_path, written_whole
 from slicebeam.transforms.storage.work_files import (
     DamagedFileError,
     checksum_of,
@@ -21,12 +22,21 @@ from slicebeam.transforms.storage.work_files import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from slicebeam.transforms.storage.file_formats import Format
     from slicebeam.transforms.storage.storage import StoragePath
 
 _BLOCK_BYTES = 16 << 20
+_HEAD_BYTES = 1 << 20
+
+
+class CsvLayout(NamedTuple):
+    """The columns of a CSV file without a header, the lines before it, and the delimiter."""
+
+    column_names: tuple[str, ...] = ()
+    skip_rows: int = 0
+    delimiter: str = ","
 
 
 @dataclass(frozen=True)
@@ -101,3 +111,41 @@ def is_converted(conversion: Conversion, files: int) -> bool:
         return False
     parts = [part["part"] for one in facts for part in one["parts"]]
     return holds(conversion.folder, [*names, *parts])
+
+
+def first_columns(path: str, form: str | None, layout: CsvLayout) -> list[str]:
+    """Return the names of the columns of a file, of JSON Lines those of its first lines."""
+    kind = file_format(path, form)
+    if kind == "parquet":
+        try:
+            with open_input(storage_path(path)) as file:
+                return list(pq.read_schema(file).names)
+        except (pa.ArrowException, OSError):
+            # What is wrong with the file is said where it is opened for all that is read of it.
+            return list(open_parquet([StoredFile(path, path)]).schema.names)
+    if kind == "csv":
+        from slicebeam.transforms.formats.csv_columns import read_csv_names
+
+        return read_csv_names(path, *layout)
+    return list(next(file_blocks(path, kind, layout, _HEAD_BYTES)).column_names)
+
+
+def file_blocks(path: str, kind: Format, layout: CsvLayout, block_bytes: int) -> Iterator[pa.Table]:
+    """Return the blocks of a file that is not Parquet; CSV as text."""
+    if kind == "csv":
+        from slicebeam.transforms.formats.csv_columns import read_csv_blocks
+
+        return read_csv_blocks(
+            path,
+            column_names=layout.column_names or None,
+            skip_rows=layout.skip_rows,
+            delimiter=layout.delimiter,
+            block_bytes=block_bytes,
+        )
+    if kind == "jsonl":
+        from slicebeam.transforms.formats.json_lines import read_json_blocks
+
+        return read_json_blocks(path, block_bytes=block_bytes)
+    from slicebeam.transforms.formats.tfrecord import read_tfrecord_blocks
+
+    return read_tfrecord_blocks(path)

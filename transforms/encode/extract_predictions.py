@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,11 +12,10 @@ import pyarrow.compute as pc
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.kinds import OF_PROBABILITIES
-from slicebeam.metrics.measures.calibration_error import PREFIX
 from slicebeam.metrics.measures.mean import LABEL, number_loss
 from slicebeam.metrics.metric import Needs
 from slicebeam.metrics.registry import averaged_column, metric
-from slicebeam.transforms.encode.column import ChunkColumn, plain_type
+from slicebeam.transforms.encode.column import ChunkColumn, boolean_mask, plain_type
 from slicebeam.transforms.encode.list_outcomes import (
     class_outcomes,
     class_places,
@@ -28,7 +26,7 @@ from slicebeam.transforms.encode.list_outcomes import (
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.transforms.encode.column import Chunk
@@ -39,7 +37,6 @@ MOST_CLASSES = 1000
 _LARGEST = 1e75
 
 Side = Literal["prediction", "baseline"]
-_SIDES: tuple[Side, ...] = ("prediction", "baseline")
 # What a model gives: a class, the probability of the positive one, a number, or what TFMA would take.
 Given = Literal["class", "score", "number", "output"]
 
@@ -55,6 +52,11 @@ class Predictor:
     score: str | None = None
     model: str | None = None
     loss: str | None = None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether its class is what a column of scores says at the threshold."""
+        return self.column is None and self.model is None and self.score is not None
 
 
 @dataclass(frozen=True)
@@ -90,9 +92,16 @@ class Outcome:
         needs = self.needs
         return bool(needs.indicators) or needs.classes or needs.scores or needs.class_scores
 
-    def predictor(self, side: Side) -> Predictor | None:
-        """Return the model of a side."""
-        return self.new if side == "prediction" else self.old
+    @property
+    def predictors(self) -> dict[Side, Predictor]:
+        """The models by side."""
+        new: dict[Side, Predictor] = {"prediction": self.new}
+        return new if self.old is None else {**new, "baseline": self.old}
+
+    @property
+    def cuts_scores(self) -> bool:
+        """Whether the classes of a model are what scores say at the threshold."""
+        return any(one.is_cut for one in self.predictors.values())
 
 
 def class_type(label: str, label_type: pa.DataType, other: str, other_type: pa.DataType) -> str:
@@ -135,60 +144,57 @@ def model_column(side: Side, given: Given = "class") -> str:
 class Predicted:
     """What metrics need of a chunk: arrays [rows] by name, and whether they are the old model's.
 
-    `classes` are those seen by ``label`` and side, None if there are too many; `pairs` the class of each
-    row where they are counted in pairs; `predicted` its class, or whether it is the positive one. `lengths` of
-    lists of scores, by column, and where the first is.
+    `classes` are those of the label and of each side; where a score is cut, null for the one that is not
+    positive: its name may be in another chunk. `lengths` of lists of scores, by column, and where the first is.
     """
 
-    indicators: dict[tuple[str, bool], BoolArray]
-    classes: dict[str, list[Any] | None]
-    pairs: dict[str, pa.Array]
-    scores: dict[Side, FloatArray]
-    values: dict[tuple[str, bool], FloatArray]
-    weights: FloatArray | None
-    labels: pa.Array | None = None
-    predicted: dict[Side, pa.Array] = field(default_factory=dict)
+    weights: FloatArray | None = None
+    classes: dict[str, pa.Array] = field(default_factory=dict)
+    indicators: dict[tuple[str, bool], BoolArray] = field(default_factory=dict)
+    scores: dict[Side, FloatArray] = field(default_factory=dict)
+    values: dict[tuple[str, bool], FloatArray] = field(default_factory=dict)
     lengths: dict[str, tuple[int, str]] = field(default_factory=dict)
+
+    def listed_classes(self, outcome: Outcome) -> dict[str, list[Any] | None]:
+        """Return the classes that are named, by side and of the label; None where there are too many."""
+        cut = [side for side, predictor in outcome.predictors.items() if predictor.is_cut]
+        named = {side: array.unique() for side, array in self.classes.items() if side not in cut}
+        return {
+            side: distinct.to_pylist() if len(distinct) <= MOST_CLASSES else None
+            for side, distinct in named.items()
+        }
 
 
 def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
     """Return the measurements that the metrics need for the examples of a chunk."""
-    needs = outcome.needs
-    weighted = weights(chunk, outcome.weight) if outcome.weight else None
-    label: pa.Array | None = None
-    if outcome.label is not None and outcome.uses_classes:
-        label = ChunkColumn.of(chunk, outcome.label).classes(outcome.class_type)
-    found = Predicted({}, {}, {}, {}, {}, weighted, label)
-    if label is not None:
-        found.classes["label"] = _distinct(label)
-        if needs.classes:
-            found.pairs["label"] = label
+    needs, label = outcome.needs, outcome.label
+    found = Predicted(weights(chunk, outcome.weight) if outcome.weight else None)
+    if label is not None and outcome.uses_classes:
+        classes = ChunkColumn.of(chunk, label).classes(outcome.class_type)
+        found.classes["label"] = classes
         if outcome.positive_class is not None:
-            found.indicators["positive", False] = _is_positive(label, outcome)
-    truth = None
+            found.indicators["positive", False] = _is_positive(classes, outcome)
     of_errors = "--metric " + ", ".join(
         v for v in needs.values if v != LABEL and number_loss(v) is not None
     )
-    if outcome.label is not None and needs.predicted_numbers:
-        truth = _Numbers.of(chunk, outcome.label, of_errors)
-    for side in _SIDES:
-        predictor = outcome.predictor(side)
-        if predictor is None:
-            continue
+    truth = None
+    if label is not None and needs.predicted_numbers:
+        truth = _Numbers.of(chunk, label, of_errors)
+    for side, predictor in outcome.predictors.items():
         extraction = _Extraction(chunk, outcome, found, predictor, side)
         if side == "prediction" or outcome.is_paired:
             extraction.add_values()
             if truth is not None:
                 name = predictor.column or predictor.score or model_column(side, "number")
                 extraction.add_errors(truth, _Numbers.of(chunk, name, of_errors))
-        if label is not None and needs.predicted_classes:
-            extraction.add_classes(label)
+        if "label" in found.classes and needs.predicted_classes:
+            extraction.add_classes()
     if needs.two_models:
         found.indicators["disagree", False] = _disagree(found, outcome)
     for value in needs.values:
         if averaged := averaged_column(value):
-            number = ChunkColumn.of(chunk, averaged).numbers(f"--metric {value}", _LARGEST)
-            found.values[value, False] = number
+            column = ChunkColumn.of(chunk, averaged)
+            found.values[value, False] = column.numbers(f"--metric {value}", _LARGEST)
     return found
 
 
@@ -218,62 +224,69 @@ class _Extraction:
     def old(self) -> bool:
         return self.side == "baseline"
 
+    def column(self, name: str) -> ChunkColumn:
+        return ChunkColumn.of(self.chunk, name)
+
+    def add(self, values: Mapping[str, FloatArray]) -> None:
+        self.found.values.update({(name, self.old): value for name, value in values.items()})
+
     def add_values(self) -> None:
         """Add losses, scores, and what lists measure."""
         needs, label, predictor = self.outcome.needs, self.outcome.label, self.predictor
         if predictor.loss and needs.losses:
-            column = ChunkColumn.of(self.chunk, predictor.loss)
-            self.found.values["loss", self.old] = column.numbers("a loss", _LARGEST)
+            self.add({"loss": self.column(predictor.loss).numbers("a loss", _LARGEST)})
         if needs.scores:
-            name = predictor.score or model_column(self.side, "score")
-            column = ChunkColumn.of(self.chunk, name)
+            column = self.column(predictor.score or model_column(self.side, "score"))
             self.found.scores[self.side] = column.numbers("a score")
-            self._add_losses(column)
+            self.add(self._probability_losses(column))
         if label and predictor.score and needs.class_scores:
-            self._add_class_scores(label, predictor.score)
-        of = partial(ChunkColumn.of, self.chunk)
-        values: dict[str, FloatArray] = {}
+            column = self.column(predictor.score)
+            scores = class_scores(column)
+            if len(scores):
+                self.found.lengths[predictor.score] = (scores.shape[1], column.row(0))
+            labels, names = self.found.classes["label"], self.outcome.score_classes
+            places = class_places(self.column(label), labels, names, scores.shape[1])
+            bits, values = class_outcomes(column, scores, places, needs)
+            self.found.indicators.update({(name, self.old): bit for name, bit in bits.items()})
+            self.add(values)
         if label and predictor.score and needs.rankings:
-            values |= ranking_values(of(label), of(predictor.score), needs)
+            self.add(ranking_values(self.column(label), self.column(predictor.score), needs))
         if label and predictor.column and needs.label_lists:
-            values |= label_sets(of(label), of(predictor.column), needs)
-        self.found.values.update({(name, self.old): value for name, value in values.items()})
+            self.add(label_sets(self.column(label), self.column(predictor.column), needs))
 
-    def _add_class_scores(self, label: str, score: str) -> None:
-        column, labels = ChunkColumn.of(self.chunk, score), ChunkColumn.of(self.chunk, label)
-        scores = class_scores(column)
-        if len(scores):
-            self.found.lengths[score] = (scores.shape[1], column.row(0))
-        names = self.outcome.score_classes
-        places = class_places(labels, self.found.labels, names, scores.shape[1])
-        bits, values = class_outcomes(column, scores, places, self.outcome.needs)
-        self.found.indicators.update({(name, self.old): bit for name, bit in bits.items()})
-        self.found.values.update({(name, self.old): value for name, value in values.items()})
-
-    def _add_losses(self, column: ChunkColumn) -> None:
-        """Add the losses of scores as probabilities, clipped as scikit-learn's ``log_loss`` does."""
+    def _probability_losses(self, column: ChunkColumn) -> dict[str, FloatArray]:
+        """Return the losses of scores as probabilities, clipped as scikit-learn's ``log_loss`` does."""
         named = self.outcome.needs.values
         wanted = [value for value in named if value.partition(":")[0] in OF_PROBABILITIES]
         positive = self.found.indicators.get(("positive", False))
         if not wanted or positive is None:
-            return
-        score, values = self.found.scores[self.side], self.found.values
-        taker = f"--metric {', '.join(sorted(wanted))} takes"
-        _require_probabilities(score, column, f"{taker} probabilities, 0 to 1; convert it")
-        if "calibration_in_the_large" in wanted:
-            values["calibration_in_the_large", self.old] = positive - score
-        for value in wanted:
-            if value.startswith(PREFIX):
-                values[value, self.old] = score - positive
-        if "brier" in wanted:
-            values["brier", self.old] = (score - positive) ** 2
-        if "log_loss" in wanted:
+            return {}
+        score = self.found.scores[self.side]
+        takes = f"--metric {', '.join(sorted(wanted))} takes probabilities, 0 to 1; convert it"
+        _require_probabilities(score, column, takes)
+
+        def log_loss() -> FloatArray:
             smallest = np.finfo(np.float64).eps
             clipped = np.clip(score, smallest, 1 - smallest)
-            values["log_loss", self.old] = -np.where(positive, np.log(clipped), np.log1p(-clipped))
+            return -np.where(positive, np.log(clipped), np.log1p(-clipped))
+
+        losses: dict[str, Callable[[], FloatArray]] = {
+            "calibration_in_the_large": lambda: positive - score,
+            "calibration_error": lambda: score - positive,
+            "brier": lambda: (score - positive) ** 2,
+            "log_loss": log_loss,
+        }
+        # In this order they are part of what an example's content is.
+        return {
+            value: loss()
+            for kind, loss in losses.items()
+            for value in wanted
+            if value.partition(":")[0] == kind
+        }
 
     def add_errors(self, truth: _Numbers, predicted: _Numbers) -> None:
         """Add the errors of predicted numbers."""
+        errors: dict[str, FloatArray] = {}
         for name in self.outcome.needs.values:
             loss = number_loss(name)
             if loss is None:
@@ -284,41 +297,37 @@ class _Extraction:
                 if wrong is not None:
                     column.refuse(wrong(numbers), numbers, why)
             with np.errstate(over="ignore"):
-                self.found.values[name, self.old] = values = loss.of(truth.values, predicted.values)
+                errors[name] = loss.of(truth.values, predicted.values)
             why = f", of which --metric {name} is too large to be summed; drop such examples"
             if loss.why:
-                truth.column.refuse(~(np.abs(values) <= _LARGEST), truth.values, why)
+                truth.column.refuse(~(np.abs(errors[name]) <= _LARGEST), truth.values, why)
+        self.add(errors)
 
-    def add_classes(self, label: pa.Array) -> None:
-        """Add what follows from the predicted class."""
+    def add_classes(self) -> None:
+        """Add the predicted class, and what follows from it."""
         found, predictor, needs = self.found, self.predictor, self.outcome.needs
-        if predictor.column is None and predictor.model is None and predictor.score is not None:
-            is_positive = self._above_threshold(predictor.score)
+        label = found.classes["label"]
+        is_positive = self._above_threshold() if predictor.is_cut else None
+        if is_positive is not None:
             wrong = is_positive != found.indicators["positive", False]
-            found.predicted[self.side] = pa.array(is_positive)
-            if needs.classes:
-                # The name of the other class may be in another chunk: it is null here.
-                named = pa.scalar(self.outcome.positive_class, label.type)
-                other = pa.scalar(None, label.type)
-                found.pairs[self.side] = pc.if_else(found.predicted[self.side], named, other)
+            if needs.classes or needs.two_models:
+                classes = (pa.scalar(c, label.type) for c in (self.outcome.positive_class, None))
+                found.classes[self.side] = pc.if_else(pa.array(is_positive), *classes)
         else:
             name = predictor.column or model_column(self.side)
             shown = predictor.column or f"the predictions of {predictor.model}"
             predicted = ChunkColumn.of(self.chunk, name, shown).classes(self.outcome.class_type)
-            found.predicted[self.side] = predicted
-            found.classes[self.side] = _distinct(predicted)
-            wrong = _numpy(pc.not_equal(label, predicted))
-            if "predicted" in needs.indicators:
-                is_positive = _is_positive(predicted, self.outcome)
-            if needs.classes:
-                found.pairs[self.side] = predicted
+            found.classes[self.side] = predicted
+            wrong = boolean_mask(pc.not_equal(label, predicted))
         if "wrong" in needs.indicators:
             found.indicators["wrong", self.old] = wrong
         if "predicted" in needs.indicators:
+            if is_positive is None:
+                is_positive = _is_positive(predicted, self.outcome)
             found.indicators["predicted", self.old] = is_positive
 
-    def _above_threshold(self, name: str) -> BoolArray:
-        column, threshold = ChunkColumn.of(self.chunk, name), self.outcome.threshold
+    def _above_threshold(self) -> BoolArray:
+        column, threshold = self.column(str(self.predictor.score)), self.outcome.threshold
         score = self.found.scores.get(self.side)
         if score is None:
             score = column.numbers("a score")
@@ -331,14 +340,12 @@ class _Extraction:
 
 
 def _disagree(found: Predicted, outcome: Outcome) -> BoolArray:
-    new, old = found.predicted["prediction"], found.predicted["baseline"]
-    if new.type != old.type:
+    sides = [found.classes[side] for side in outcome.predictors]
+    if outcome.cuts_scores:
         # A score tells only the positive class from the other.
-        new, old = (
-            one if pa.types.is_boolean(one.type) else pa.array(_is_positive(one, outcome))
-            for one in (new, old)
-        )
-    return _numpy(pc.not_equal(new, old))
+        new, old = (_is_positive(classes, outcome) for classes in sides)
+        return new != old
+    return boolean_mask(pc.not_equal(*sides))
 
 
 def weights(chunk: Chunk, name: str) -> FloatArray:
@@ -350,22 +357,13 @@ def weights(chunk: Chunk, name: str) -> FloatArray:
     return found
 
 
-def _is_positive(label: pa.Array, outcome: Outcome) -> BoolArray:
-    return _numpy(pc.equal(label, pa.scalar(outcome.positive_class, label.type)))
+def _is_positive(classes: pa.Array, outcome: Outcome) -> BoolArray:
+    positive = pc.equal(classes, pa.scalar(outcome.positive_class, classes.type))
+    return boolean_mask(positive.fill_null(False) if positive.null_count else positive)
 
 
 def _require_probabilities(score: FloatArray, column: ChunkColumn, why: str) -> None:
     column.refuse(~((score >= 0) & (score <= 1)), score, f", but {why}", "score column")
-
-
-def _numpy(mask: pa.Array) -> BoolArray:
-    array: BoolArray = mask.to_numpy(zero_copy_only=False)
-    return array
-
-
-def _distinct(array: pa.Array) -> list[Any] | None:
-    distinct = array.unique()
-    return distinct.to_pylist() if len(distinct) <= MOST_CLASSES else None
 
 
 def check_classes(
@@ -390,9 +388,8 @@ def check_classes(
             f"label {outcome.label!r} holds fractions ({_some(labels)}): it is not a class; "
             "metrics such as accuracy need classes, mse and mae need numbers"
         )
-    for side in _SIDES:
-        predictor = outcome.predictor(side)
-        if predictor is None or side not in merged:
+    for side, predictor in outcome.predictors.items():
+        if side not in merged:
             continue
         values = merged[side]
         # Zeros and ones are never misspelt: a model that is always wrong on them is just that.
@@ -410,7 +407,9 @@ def check_classes(
     if outcome.positive_class is None:
         return sorted(labels)
     # On some days no label is positive, but a misspelt class is never predicted either.
-    occurs = outcome.positive_class in labels.union(*(merged.get(side) or () for side in _SIDES))
+    occurs = outcome.positive_class in labels.union(
+        *(merged.get(side) or () for side in outcome.predictors)
+    )
     if not occurs and not {*labels, outcome.positive_class} <= {0, 1}:
         raise OptionError(
             f"--positive-class {outcome.positive_class!r} is not a value of label "
@@ -418,9 +417,7 @@ def check_classes(
         )
     if len(labels) > 2:
         several = f"label {outcome.label!r} has {len(labels)} classes ({_some(labels)})"
-        models = filter(None, map(outcome.predictor, _SIDES))
-        cuts = any(one.column is None and one.model is None for one in models)
-        if outcome.needs.predicted_classes and cuts:
+        if outcome.needs.predicted_classes and outcome.cuts_scores:
             raise InputError(
                 f"{several}: a score separates only two; give predicted classes as --prediction"
             )
@@ -480,13 +477,13 @@ def losses_of(predicted: Predicted, name: str, *, baseline: bool) -> Losses | No
 
 def _wrong(predicted: Predicted, *, old: bool) -> BoolArray:
     """Return which examples the model puts in a wrong class."""
-    bits, pairs = predicted.indicators, predicted.pairs
+    bits, classes = predicted.indicators, predicted.classes
     if ("wrong", old) in bits:
         return bits["wrong", old]
     if ("predicted", old) in bits and ("positive", False) in bits:
         return bits["predicted", old] != bits["positive", False]
-    same = pc.equal(pairs["label"], pairs["baseline" if old else "prediction"])
-    return ~_numpy(pc.fill_null(same, False))
+    same = pc.equal(classes["label"], classes["baseline" if old else "prediction"])
+    return ~boolean_mask(pc.fill_null(same, False))
 
 
 # A column is not counted with the label where there are more cells of a value and a class.

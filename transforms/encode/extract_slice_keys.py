@@ -67,7 +67,7 @@ class Encoding:
     def columns(self) -> list[str]:
         """Return the columns that are read."""
         outcome = self.outcome
-        predictors = [one for one in (outcome.new, outcome.old) if one is not None]
+        predictors = outcome.predictors.values()
         wanted = [
             *(domain.name for domain in self.domains),
             *(self.given.columns if self.given is not None else ()),
@@ -109,8 +109,8 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> int:
     pairs: dict[str, list[Any]] = {}
     for (axis, old), name in CLASS_COLUMNS.items():
         side = "label" if axis == "label_class" else "baseline" if old else "prediction"
-        if side in predicted.pairs:
-            coded = predicted.pairs[side].dictionary_encode(null_encoding="encode")
+        if encoding.outcome.needs.classes and side in predicted.classes:
+            coded = predicted.classes[side].dictionary_encode(null_encoding="encode")
             pairs[name] = coded.dictionary.to_pylist()
             measured[name] = coded.indices.to_numpy()
     # A weight is hashed when the largest one is known, as a share of that: its unit says nothing.
@@ -125,15 +125,15 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> int:
         "start_row": chunk.start_row,
         "rows": chunk.table.num_rows,
         "split": chunk.split,
-        "classes": predicted.classes,
+        "classes": predicted.listed_classes(encoding.outcome),
         "lengths": predicted.lengths,
         "pairs": pairs,
         "ranges": [
             [name, old, float(values.min(initial=np.inf)), float(values.max(initial=-np.inf))]
             for (name, old), values in predicted.values.items()
         ],
-        "differs": _differs(predicted),
-        "labels": count_labels(predicted.labels, codes, radices),
+        "differs": _differs(predicted, classes=encoding.outcome.needs.classes),
+        "labels": count_labels(predicted.classes.get("label"), codes, radices),
         "heaviest": 1.0 if predicted.weights is None else float(predicted.weights.max(initial=0)),
         "content": int(_with_weights(contents, predicted).sum(dtype=np.uint64)),
     }
@@ -142,19 +142,18 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> int:
     return chunk.table.num_rows
 
 
-def _differs(predicted: Predicted) -> bool | None:
+def _differs(predicted: Predicted, *, classes: bool) -> bool | None:
     """Return whether the two models differ in anything measured; None if there is one model."""
-    pairs: list[tuple[Any, Any]] = []
+    equal: list[bool] = []
     for of_rows in (predicted.indicators, predicted.values):
-        pairs += [(of_rows[name, False], of_rows[name, True]) for name, old in of_rows if old]
+        both = [(of_rows[name, False], of_rows[name, True]) for name, old in of_rows if old]
+        equal += [np.array_equal(*pair) for pair in both]
     if "baseline" in predicted.scores:
-        pairs.append((predicted.scores["prediction"], predicted.scores["baseline"]))
-    if "baseline" in predicted.pairs:
-        same = predicted.pairs["prediction"].equals(predicted.pairs["baseline"])
-        pairs.append((same, True))
-    if not pairs:
-        return None
-    return any(not np.array_equal(new, old) for new, old in pairs)
+        scores = predicted.scores
+        equal.append(np.array_equal(scores["prediction"], scores["baseline"]))
+    if classes and "baseline" in predicted.classes:
+        equal.append(predicted.classes["prediction"].equals(predicted.classes["baseline"]))
+    return not all(equal) if equal else None
 
 
 def _with_weights(contents: NDArray[np.uint64], predicted: Predicted) -> NDArray[np.uint64]:
@@ -164,7 +163,6 @@ def _with_weights(contents: NDArray[np.uint64], predicted: Predicted) -> NDArray
 
 
 def _measured(predicted: Predicted) -> dict[str, FloatArray]:
-    """Return the columns of numbers."""
     columns = {} if predicted.weights is None else {WEIGHT: predicted.weights}
     for side, score in predicted.scores.items():
         columns[score_column(old=side == "baseline")] = score
@@ -217,13 +215,9 @@ class ReadExamples(beam.PTransform):
 
     def expand(self, pipeline: beam.pvalue.PBegin) -> beam.PCollection[Chunk]:
         """Wire the transform."""
-        read = partial(_read, self.source, self.columns)
+        read = partial(read_split, self.source, columns=self.columns)
         splits = list(self.source.splits)
         return pipeline | "Splits" >> beam.Create(splits) | "Read" >> beam.FlatMap(read)
-
-
-def _read(source: Source, columns: list[str], split: Split) -> Iterator[Chunk]:
-    return read_split(source, split, columns)
 
 
 @dataclass
@@ -239,8 +233,8 @@ class ExtractPredictions(beam.PTransform):
             from slicebeam.transforms.encode.models import LoadedModel
             from slicebeam.transforms.encode.run_model import run_model
 
-            predictor, positive = outcome.predictor(side), outcome.positive_class
-            if predictor is None or predictor.model is None:
+            predictor, positive = outcome.predictors[side], outcome.positive_class
+            if predictor.model is None:
                 continue
             wanted: dict[Given, Any] = {}
             if outcome.needs.predicted_classes:

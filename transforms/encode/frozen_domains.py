@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from slicebeam.metrics.significance.count_tests import p_more_frequent
 from slicebeam.transforms.encode.column import missing_mask, sortable, successors
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, UnseenValue
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, json_values
-from slicebeam.transforms.encode.value_counts import most_frequent
+from slicebeam.transforms.encode.value_counts import most_frequent, present_values
 
 if TYPE_CHECKING:
     from slicebeam.transforms.encode.value_counts import ValueCounts
@@ -53,12 +54,7 @@ class FrozenDomain:
 
 
 def with_new_values(
-    frozen: FrozenDomain,
-    counted: ValueCounts,
-    *,
-    top_values: int,
-    smallest: int,
-    error: float = 0.0,
+    frozen: FrozenDomain, counted: ValueCounts, *, top_values: int, smallest: int
 ) -> FeatureDomain:
     """Return a categorical domain or that of a list column, completed for new data."""
     # Predicates keep their places; new ones follow: values, *other*, *missing*. A new value is named if it
@@ -88,13 +84,13 @@ def with_new_values(
     )
     rest = counts[~named & ~chosen]
     other = int(rest.sum())
-    if error and domain.kind == "categorical":
+    if counted.error and domain.kind == "categorical":
         # A sketch keeps no rare values.
         other = max(other, counted.rows - counted.missing - int(counts[named | chosen].sum()))
     return replace(
         domain,
-        singletons=_completed(domain, listed, bool(other or error), bool(counted.missing)),
-        error=max(domain.error, error),
+        singletons=_completed(domain, listed, bool(other or counted.error), bool(counted.missing)),
+        error=max(domain.error, counted.error),
         closed=True,
         seen=ColumnSummary(int(counted.missing), other, int(rest.max(initial=0))),
         new_values=new,
@@ -143,9 +139,8 @@ class FrozenBins:
         """Look at a chunk's column."""
         for array in column.chunks:
             values = self._domain.comparable(array)
-            missing = missing_mask(values)
-            present = values if missing is None else values.filter(pa.array(~missing))
-            self._missing += len(values) - len(present)
+            present, missing = present_values(values)
+            self._missing += missing
             if not len(present):
                 continue
             numbers = sortable(present)
@@ -199,8 +194,7 @@ def _with_gaps(domain: FeatureDomain) -> list[tuple[Singleton, bool]]:
     begins = domain.constants(edges)
     ends = domain.constants([one.value[1] if one.op == "between" else one.value for one in bins])
     is_point = np.array([one.op == "==" for one in bins])
-    both = pa.concat_arrays([ends, successors(ends)])
-    after = both.take(pa.array(np.arange(len(bins)) + np.where(is_point, len(bins), 0)))
+    after = pc.if_else(pa.array(is_point), successors(ends), ends)
     first, last = sortable(begins), sortable(ends)
     # The largest number of a type has none after it.
     is_end = is_point & (sortable(after) <= last)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms.encode.column import boolean_mask, plain_type, sortable, successors
+from slicebeam.transforms.encode.column import (
+    boolean_mask,
+    from_numbers,
+    plain_type,
+    sortable,
+    successors,
+)
 from slicebeam.transforms.encode.domains import (
     ColumnSummary,
     FeatureDomain,
@@ -25,7 +32,6 @@ from slicebeam.transforms.encode.domains import (
 )
 from slicebeam.transforms.encode.frozen_domains import FrozenBins, FrozenDomain, with_new_values
 from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
-from slicebeam.transforms.encode.rounded_edges import rounded_edges
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.encode.value_counts import (
     ColumnCounter,
@@ -37,6 +43,8 @@ from slicebeam.transforms.storage.parts import WriteParts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.transforms.encode.sources import Source
@@ -84,39 +92,38 @@ def learn_columns(
     if not supported:
         return
     most_bytes = options.memory // 3 // len(supported)
-    kinds = {name: plain_type(source.schema.field(name).type) for name in supported}
-    counters: dict[str, ColumnCounter | FrozenBins] = {}
-    for name, kind in kinds.items():
-        frozen = options.frozen.get(name)
-        bins = frozen is not None and frozen.domain.kind == "numeric"
-        counters[name] = FrozenBins(frozen) if frozen and bins else ColumnCounter(kind, most_bytes)
+    counters = {
+        name: _counter(options.frozen.get(name), source.schema.field(name).type, most_bytes)
+        for name in supported
+    }
     for split in source.splits:
         for chunk in read_split(source, split, supported):
             for name, counter in counters.items():
                 counter.add(chunk.table.column(name))
+    top = options.top_values
     for name, counter in counters.items():
-        if isinstance(counter, FrozenBins):
-            yield counter.result()
-            continue
-        counted, error = counter.result()
-        if name in options.frozen:
-            yield with_new_values(
-                options.frozen[name],
+        counted = counter.result()
+        if isinstance(counted, FeatureDomain):
+            yield counted
+        elif frozen := options.frozen.get(name):
+            yield with_new_values(frozen, counted, top_values=top, smallest=options.smallest)
+        else:
+            yield learn_domain(
+                name,
                 counted,
-                top_values=options.top_values,
-                smallest=options.smallest,
-                error=error,
+                bins=options.bins,
+                top_values=top,
+                named=name in options.named,
+                exact_edges=options.exact_edges,
             )
-            continue
-        yield learn_domain(
-            name,
-            counted,
-            bins=options.bins,
-            top_values=options.top_values,
-            named=name in options.named,
-            error=error,
-            exact_edges=options.exact_edges,
-        )
+
+
+def _counter(
+    frozen: FrozenDomain | None, kind: pa.DataType, most_bytes: int
+) -> ColumnCounter | FrozenBins:
+    if frozen and frozen.domain.kind == "numeric":
+        return FrozenBins(frozen)
+    return ColumnCounter(plain_type(kind), most_bytes)
 
 
 def domain_from_json(shape: dict[str, Any]) -> FeatureDomain | LeftOutColumn:
@@ -177,48 +184,55 @@ def learn_domain(
     bins: int,
     top_values: int,
     named: bool,
-    error: float = 0.0,
     exact_edges: bool = False,
 ) -> FeatureDomain | LeftOutColumn:
-    """Return the domain of a column, or why it has none."""
-    # A column that the user `named` is never taken for an id. `error`: of the sketch that counted.
+    """Return the domain of a column, or why it has none; what the user `named` is never taken for an id."""
+    if reason := _left_out_because(counted, named=named):
+        return LeftOutColumn(name, reason)
+    values = counted.values.type
+    kind: Kind = "list" if counted.list_column else "categorical"
+    if kind == "list" or is_categorical(values, counted.distinct, bins):
+        singletons, seen = _most_frequent_values(name, kind, counted, top_values)
+    else:
+        kind = "numeric"
+        singletons, seen = _quantile_bins(name, counted, bins, exact_edges=exact_edges)
+    if counted.missing:
+        singletons.append(Singleton(name, "is_null"))
+    if kind != "list" and len(singletons) < 2:
+        return LeftOutColumn(name, "all of its values are in one bin")
+    return FeatureDomain(name, kind, str(values), tuple(singletons), counted.error, seen=seen)
+
+
+def _left_out_because(counted: ValueCounts, *, named: bool) -> str | None:
     kind, distinct = counted.values.type, counted.distinct
     present = counted.rows - counted.missing
     if counted.list_column:
         present = int(counted.counts.sum())
     if distinct == 0:
-        return LeftOutColumn(name, "every value is missing")
+        return "every value is missing"
     if distinct == 1 and counted.missing == 0 and not counted.list_column:
         value = json_values(counted.values)[0]
         shown = shortened(value) if isinstance(value, str) else value
-        return LeftOutColumn(name, f"one value only ({shown!r})")
+        return f"one value only ({shown!r})"
     if pa.types.is_decimal(kind):
         try:
             sortable(counted.values)
         except InputError as too_wide:
-            return LeftOutColumn(name, str(too_wide))
-    ids = present > FEW_VALUES and not named
+            return str(too_wide)
+    if named or present <= FEW_VALUES:
+        return None
     # A sketch knows the number of distinct values to about one percent.
-    most = present if error == 0 else 0.98 * present
-    if ids and pa.types.is_integer(kind) and distinct >= most:
-        return LeftOutColumn(name, f"all of its {present:,} integers are distinct: an id")
-    if ids and pa.types.is_string(kind) and distinct > MOST_DISTINCT * present:
-        return LeftOutColumn(
-            name, f"{distinct:,} distinct values in {present:,}: an id or free text"
-        )
-    if ids and not error and not counted.list_column and _are_pairs(counted, distinct, present):
-        return LeftOutColumn(
-            name,
+    most = 0.98 * present if counted.error else present
+    if pa.types.is_integer(kind) and distinct >= most:
+        return f"all of its {present:,} integers are distinct: an id"
+    if pa.types.is_string(kind) and distinct > MOST_DISTINCT * present:
+        return f"{distinct:,} distinct values in {present:,}: an id or free text"
+    if _are_pairs(counted, distinct, present):
+        return (
             f"{distinct:,} distinct values in {present:,}, about twice each: an id of pairs; name "
-            "the column in --features to keep it",
+            "the column in --features to keep it"
         )
-    if counted.list_column:
-        return _value_domain(name, "list", counted, top_values, error)
-    if is_categorical(kind, distinct, bins):
-        domain = _value_domain(name, "categorical", counted, top_values, error)
-    else:
-        domain = numeric_domain(name, counted, bins, error, exact_edges=exact_edges)
-    return domain if domain.size > 1 else LeftOutColumn(name, "all of its values are in one bin")
+    return None
 
 
 def _are_pairs(counted: ValueCounts, distinct: int, present: int) -> bool:
@@ -226,54 +240,40 @@ def _are_pairs(counted: ValueCounts, distinct: int, present: int) -> bool:
     # Integers that measure something may repeat as seldom, but by chance: two in five of them at most
     # occur twice. So nearly all have to.
     kind, counts = counted.values.type, counted.counts
-    if counts.max() > _MOST_OF_PAIR:
+    if counted.error or counted.list_column or counts.max() > _MOST_OF_PAIR:
         return False
     if pa.types.is_string(kind):
         return distinct * _MOST_OF_PAIR >= present
     return bool(pa.types.is_integer(kind)) and np.mean(counts == 2) >= _TWICE
 
 
-def _value_domain(
-    name: str, kind: Kind, counted: ValueCounts, top_values: int, error: float
-) -> FeatureDomain:
+def _most_frequent_values(
+    name: str, kind: Kind, counted: ValueCounts, top_values: int
+) -> tuple[list[Singleton], ColumnSummary]:
     top = most_frequent(counted.counts, top_values)
     values = json_values(counted.values.take(pa.array(top)))
     op = "contains" if kind == "list" else "=="
     singletons = [Singleton(name, op, value) for value in values]
-    if kind != "list" and (top.size < counted.distinct or error):
+    if kind != "list" and (top.size < counted.distinct or counted.error):
         singletons.append(Singleton(name, "not_in", values))
     rest = np.delete(counted.counts, top)
     distinct = None if kind == "list" else int(counted.distinct)
     seen = ColumnSummary(
         int(counted.missing), int(rest.sum()), int(rest.max(initial=0)), distinct=distinct
     )
-    return _domain(name, kind, counted, singletons, error, seen)
+    return singletons, seen
 
 
-def _domain(
-    name: str,
-    kind: Kind,
-    counted: ValueCounts,
-    singletons: list[Singleton],
-    error: float,
-    seen: ColumnSummary,
-) -> FeatureDomain:
-    missing = [Singleton(name, "is_null")] if counted.missing else []
-    every = (*singletons, *missing)
-    return FeatureDomain(name, kind, str(counted.values.type), every, error, seen=seen)
-
-
-def numeric_domain(
-    name: str, counted: ValueCounts, bins: int, error: float = 0.0, *, exact_edges: bool = False
-) -> FeatureDomain:
-    """Return the bins of a numeric column: `bins` quantiles, with `rounded_edges` unless exact."""
+def _quantile_bins(
+    name: str, counted: ValueCounts, bins: int, *, exact_edges: bool
+) -> tuple[list[Singleton], ColumnSummary]:
     # A value that alone holds more than 1/bins of the column gets a bin of its own (else the deciles of a
     # column that is mostly zero collapse to one). A range must not contain it, so ranges break there.
     values, counts = counted.values, counted.counts
     low, high = json_values(values.take(pa.array([0, len(values) - 1])))
     present = int(counts.sum())
     heavy = counts * bins > present
-    if error:
+    if counted.error:
         values, counts, heavy = _without_gaps(values, counts, heavy)
     lower = np.zeros(counts.size, bool)
     rest = np.where(heavy, 0, counts)
@@ -296,22 +296,19 @@ def numeric_domain(
         edges = json_values(values.take(pa.array(starts)))
     else:
         edges = rounded_edges(values, counts, starts, heavy[starts], bins)
-    ends = np.append(starts[1:], counts.size)
     singletons = []
-    for i, (start, end) in enumerate(zip(starts, ends, strict=True)):
-        if heavy[start]:
-            singletons.append(Singleton(name, "==", edges[i]))
-        elif start == 0 and end == counts.size:
-            # The only bin: all values, which the comparison with its smallest value says.
-            singletons.append(Singleton(name, ">=", edges[i]))
-        elif start == 0:
-            singletons.append(Singleton(name, "<", edges[i + 1]))
-        elif end == counts.size:
-            singletons.append(Singleton(name, ">=", edges[i]))
+    for i, edge in enumerate(edges):
+        if heavy[starts[i]]:
+            singletons.append(Singleton(name, "==", edge))
+        elif i + 1 == len(edges):
+            # Where it is the only bin all values are in it.
+            singletons.append(Singleton(name, ">=", edge))
+        elif i == 0:
+            singletons.append(Singleton(name, "<", edges[1]))
         else:
-            singletons.append(Singleton(name, "between", [edges[i], edges[i + 1]]))
+            singletons.append(Singleton(name, "between", [edge, edges[i + 1]]))
     seen = ColumnSummary(int(counted.missing), low=low, high=high, distinct=int(counted.distinct))
-    return _domain(name, "numeric", counted, singletons, error, seen)
+    return singletons, seen
 
 
 def _without_gaps(
@@ -330,3 +327,138 @@ def _without_gaps(
         np.append(counts, np.zeros(after.size, np.int64))[order],
         np.append(heavy, np.zeros(after.size, bool))[order],
     )
+
+
+# A bin's share changes by at most this part of 1/bins.
+_PARTS = 4
+_UNITS = ("Y", "M", "D", "h", "m", "s", "ms", "us", "ns")
+_UNITS_OF_A_DAY = _UNITS[3:]
+# No number has more digits: 20 of an integer, 17 of a double.
+_CONTEXT = Context(prec=40)
+
+
+def rounded_edges(
+    values: pa.Array, counts: IntArray, starts: IntArray, is_point: BoolArray, bins: int
+) -> list[Any]:
+    """Return where bins begin, each at the number with the fewest significant digits that will do.
+
+    An edge will do if, of the examples whose value has no bin of its own (`is_point`), it moves at most
+    1/(4·bins) into or out of each of its two bins, and each keeps a value; what a point and the bin after it
+    hold stays. Of two numbers with as many digits the nearer one is chosen, else the lower one. Dates and
+    times are cut to years, months, …, fractions of a second, in the time zone of the column. Values are
+    ascending, `starts` the positions at which bins begin. The edges are JSON; those of floats are the
+    doubles that the digits mean, compared in the width of the column.
+
+    >>> scores = pa.array([0.1241, 0.2572, 0.2581, 0.3333, 0.4817, 0.498, 0.6])
+    >>> starts, is_point = np.array([0, 2, 5]), np.zeros(3, bool)
+    >>> rounded_edges(scores, np.full(7, 10), starts, is_point, bins=3)
+    [0.1241, 0.258, 0.49]
+    """
+    numbers = sortable(values)
+    below: list[int] = np.concatenate([[0], np.cumsum(counts)]).tolist()
+    others = below[-1] - int(counts[starts[is_point]].sum())
+    begins: list[int] = starts.tolist()
+    ends = [*begins[1:], len(values)]
+    exact = values.take(pa.array(starts))
+    widths = _widths(values.type, numbers)
+    chosen: list[Any] = _shortest(exact)
+    at = moved = 0
+    for i in range(1, len(begins)):
+        begin, previous, moved_before = begins[i], at, moved
+        at, moved = begin, 0
+        if is_point[i]:
+            continue
+        for candidate in _candidates(exact.slice(i, 1), numbers):
+            with np.errstate(over="ignore"):
+                # A number is rounded to the width of the column that it is compared with.
+                compared = [numbers.dtype.type(width(candidate)) for width in widths]
+            position, *again = np.unique(np.searchsorted(numbers, compared)).tolist()
+            if again:
+                continue
+            change = below[position] - below[begin]
+            if is_point[i - 1]:
+                fits = position == begin
+            else:
+                largest = max(abs(change), abs(change - moved_before))
+                fits = previous < position < ends[i] and _PARTS * bins * largest <= others
+            if fits:
+                chosen[i], at, moved = candidate, position, change
+                break
+    if pa.types.is_floating(values.type):
+        return json_values(pa.array(chosen, pa.float64()))
+    return json_values(from_numbers(np.array(chosen, numbers.dtype), values.type))
+
+
+def _shortest(values: pa.Array) -> list[Any]:
+    """Return numbers as `sortable` does, those of floats as doubles with the fewest digits."""
+    if pa.types.is_floating(values.type):
+        return [float(value) for value in json_values(values)]
+    listed: list[Any] = sortable(values).tolist()
+    return listed
+
+
+def _widths(kind: pa.DataType, numbers: NDArray[Any]) -> list[Any]:
+    """Return the numpy types in which values are compared: more than one for half floats."""
+    # They are read as floats, but compared as halves by who has the column itself.
+    if not pa.types.is_floating(kind):
+        return [numbers.dtype.type]
+    with np.errstate(over="ignore"):
+        is_half = bool((numbers.astype(np.float16) == numbers).all())
+    is_single = kind == pa.float32()
+    own = np.dtype(f"f{kind.bit_width // 8}").type
+    return [own, *([np.float16] if is_single and is_half else [])]
+
+
+def _candidates(edge: pa.Array, numbers: NDArray[Any]) -> list[Any]:
+    """Return candidates for an edge [1], the best first, as `sortable` returns numbers."""
+    (exact,) = _shortest(edge)
+    if pa.types.is_temporal(edge.type):
+        near = _times(edge)
+    elif np.isfinite(exact):
+        near = list(map(type(exact), _decimals(Decimal(repr(exact)))))
+    else:
+        return []
+    # Beyond the values nothing can be an edge, and the type may not hold it.
+    smallest, largest = numbers[0].item(), numbers[-1].item()
+    return [one for one in near if smallest < one <= largest and np.isfinite(one)]
+
+
+def _decimals(number: Decimal) -> list[Decimal]:
+    """Return the neighbours of a number among those with 0, 1, 2, … digits, the nearer one first.
+
+    >>> print(*_decimals(Decimal("-0.257")))
+    0 -0.3 -0.2 -0.26 -0.25 -0.257 -0.257
+    """
+    found = [Decimal(0)]
+    for digits in range(1, len(number.as_tuple().digits) + 1):
+        unit = Decimal((0, (1,), number.adjusted() - digits + 1))
+        low, high = (
+            number.quantize(unit, rounding, _CONTEXT) for rounding in (ROUND_FLOOR, ROUND_CEILING)
+        )
+        is_low = _CONTEXT.subtract(number, low) <= _CONTEXT.subtract(high, number)
+        found += [low, high] if is_low else [high, low]
+    return found
+
+
+def _times(edge: pa.Array) -> list[int]:
+    """Return the times next to a date, an instant or a time of day, from whole years to its unit."""
+    # They are numbers as `sortable` returns them.
+    kind = edge.type
+    zone = kind.tz if pa.types.is_timestamp(kind) else None
+    local = pc.local_timestamp(edge) if zone else edge
+    (number,) = sortable(local).tolist()
+    own = {pa.date32(): "D", pa.date64(): "ms"}.get(kind) or kind.unit
+    units = _UNITS_OF_A_DAY if pa.types.is_time(kind) else _UNITS
+    time, found = np.array([number], np.int64).view(f"datetime64[{own}]"), []
+    for unit in units[: units.index(own) + 1]:
+        whole = time.astype(f"datetime64[{unit}]")
+        both = np.concatenate([whole, whole + 1]).astype(f"datetime64[{own}]")
+        low, high = both.astype(np.int64).tolist()
+        found += [low, high] if number - low <= high - number else [high, low]
+    if not zone:
+        return found
+    # What stands twice or not at all on a clock that is set back or forward means the earlier one.
+    on_clock = from_numbers(np.array(found, np.int64), local.type)
+    zoned = pc.assume_timezone(on_clock, zone, ambiguous="earliest", nonexistent="earliest")
+    instants: list[int] = sortable(zoned).tolist()
+    return instants

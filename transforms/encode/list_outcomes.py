@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.kinds import OF_CLASS_SCORES, OF_LISTS, OF_RANKINGS, TOP
-from slicebeam.transforms.encode.column import is_number
+from slicebeam.transforms.encode.column import is_number, plain_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -235,7 +235,7 @@ def _elements(column: ChunkColumn) -> tuple[pa.Array, Any]:
     lists = _lists(column, "a list of labels")
     rows = pc.list_parent_indices(lists).to_numpy(zero_copy_only=False).astype(np.int64)
     flat = pc.list_flatten(lists)
-    flat = flat.cast(flat.type.value_type) if pa.types.is_dictionary(flat.type) else flat
+    flat = flat.cast(plain_type(flat.type))
     _refuse_missing(column, flat.is_null(), lists, "value")
     if pa.types.is_integer(flat.type):
         return flat.cast(pa.int64()), rows

@@ -190,7 +190,6 @@ def model_files(path: str | None) -> tuple[str, ...]:
 
 
 def _saved_model(path: str) -> OutputModel:
-    """Return a SavedModel of TensorFlow, by its signature ``serving_default``."""
     try:
         import tensorflow as tf
     except ImportError as error:
@@ -201,30 +200,24 @@ def _saved_model(path: str) -> OutputModel:
     signature = loaded.signatures[_SIGNATURE]
     inputs = dict(signature.structured_input_signature[1])
     output = _only_output(path, list(signature.structured_outputs))
-    parsed = _parsed_features(signature)
+    parsed = _parsed_features(signature) if len(inputs) == 1 else {}
 
-    def run_examples(columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-        serialized = tf.constant(_serialized(columns, parsed))
-        return np.asarray(
-            loaded.signatures[_SIGNATURE](**dict.fromkeys(inputs, serialized))[output].numpy()
-        )
-
-    if parsed and len(inputs) == 1:
-        return _of_columns(path, dict.fromkeys(parsed, 1), run_examples)
+    def tensor(name: str, columns: Mapping[str, NDArray[Any]]) -> Any:
+        if parsed:
+            return tf.constant(_serialized(columns, parsed))
+        values, spec = columns[name], inputs[name]
+        if spec.dtype != tf.string:
+            values = values.astype(spec.dtype.as_numpy_dtype)
+        shape = [len(values)] if spec.shape.rank == 1 else [len(values), -1]
+        return tf.reshape(tf.constant(values, spec.dtype), shape)
 
     def run(columns: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
-        tensors = {}
-        for name, spec in inputs.items():
-            values = columns[name]
-            if spec.dtype != tf.string:
-                values = values.astype(spec.dtype.as_numpy_dtype)
-            shape = [len(values)] if spec.shape.rank == 1 else [len(values), -1]
-            tensors[name] = tf.reshape(tf.constant(values, spec.dtype), shape)
+        tensors = {name: tensor(name, columns) for name in inputs}
         # The signature alone does not keep the variables alive.
         return np.asarray(loaded.signatures[_SIGNATURE](**tensors)[output].numpy())
 
     widths = {name: _width(spec.shape.as_list()) for name, spec in inputs.items()}
-    return _of_columns(path, widths, run)
+    return _of_columns(path, dict.fromkeys(parsed, 1) or widths, run)
 
 
 def _parsed_features(signature: Any) -> dict[str, str]:
@@ -265,7 +258,6 @@ def _serialized(columns: Mapping[str, NDArray[Any]], kinds: Mapping[str, str]) -
 
 
 def _onnx_model(path: str) -> OutputModel:
-    """Return a model in an ONNX file, by ONNX Runtime."""
     try:
         import onnxruntime
     except ImportError as error:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from slicebeam.metrics.randomness import repeats
+from slicebeam.transforms.encode.column import plain_type
 from slicebeam.transforms.encode.shards import CONTENT, WEIGHT, Shard
 from slicebeam.transforms.encode.sources import Split, read_split
 from slicebeam.transforms.storage.parts import WriteParts
@@ -202,8 +203,7 @@ def exploded(table: pa.Table) -> pa.Table:
     """Return rows with one element of each list, all combinations; without missing values."""
     for name in table.column_names:
         column = table.column(name).combine_chunks()
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
+        column = column.cast(plain_type(column.type))
         if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
             table = table.take(pc.list_parent_indices(column))
             column = pc.list_flatten(column)

@@ -106,16 +106,13 @@ class Singleton:
         if self.op == "is_null":
             return f"{field} is missing"
         if self.op == "between":
-            return (
-                f"{field} in [{shown(_as_date(self.value[0]))}, {shown(_as_date(self.value[1]))})"
-            )
-        if self.op == "not_in":
-            listed = ", ".join(shown(value) for value in self.value[:most])
-            more = 0 if most is None else len(self.value) - most
-            rest = f", … {more} more" if more > 0 else ""
-            return f"{field} not in {{{listed}{rest}}}"
-        if self.op == "in":
-            return f"{field} in {{{', '.join(shown(value) for value in self.value)}}}"
+            low, high = (shown(_as_date(edge)) for edge in self.value)
+            return f"{field} in [{low}, {high})"
+        if self.op in ("in", "not_in"):
+            listed = [shown(value) for value in self.value]
+            more = 0 if most is None or self.op == "in" else len(listed) - most
+            listed = [*listed[:most], f"… {more} more"] if more > 0 else listed
+            return f"{field} {self.op.replace('_', ' ')} {{{', '.join(listed)}}}"
         sign = {"==": "=", "<": "<", ">=": ">=", "contains": "contains"}[self.op]
         value = _as_date(self.value) if self.op in ("<", ">=") else self.value
         return f"{field} {sign} {shown(value)}"

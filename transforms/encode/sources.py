@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
-from slicebeam.transforms.encode.column import Chunk, arrow_type
+from slicebeam.transforms.encode.column import Chunk, arrow_type, random_numbers
 from slicebeam.transforms.formats.column_kinds import parse_column
 from slicebeam.transforms.formats.schemas import conform, unify_schemas, unstorable_reason
 from slicebeam.transforms.storage.file_formats import CHUNK_ROWS
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 # Bytes of a column that are read at a time.
 _BUFFER = 1 << 20
+# A stream of random words apart from those of replicates, which count from 0, and of discovery.
+_RESERVED = -5
 VARIES = "varies within queries"
 
 
@@ -126,6 +128,30 @@ class RowFilter(Protocol):
 
 
 @dataclass(frozen=True)
+class ReservedRows:
+    """About this share of the examples, or the others, by a hash of a column or of the position.
+
+    Examples with the same value in the column, such as those of a group, stay together.
+    """
+
+    share: float
+    seed: int
+    column: str | None
+    option: str
+    is_reserved: bool
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that decide."""
+        return () if self.column is None else (self.column,)
+
+    def holds(self, chunk: Chunk) -> BoolArray:
+        """Return which examples [rows] of a chunk of the whole data these are."""
+        numbers = random_numbers(chunk, self.seed, _RESERVED, self.column, self.option)
+        return np.asarray((numbers < self.share) == self.is_reserved)
+
+
+@dataclass(frozen=True)
 class Source:
     """All the examples of a run.
 
@@ -174,11 +200,7 @@ class Source:
         if name in self.varying:
             raise ColumnError(f"{where}column {name!r} {VARIES}; leave it out")
         if name not in self.schema.names:
-            raise (
-                unknown_name("column", name, self.schema.names)
-                if not what
-                else ColumnError(f"{what}: {unknown_name('column', name, self.schema.names)}")
-            )
+            raise ColumnError(f"{where}{unknown_name('column', name, self.schema.names)}")
         kind = self.schema.field(name).type
         if reason := unstorable_reason(kind):
             raise ColumnError(f"{where}column {name!r} cannot be read ({reason}); name another one")

@@ -9,7 +9,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.transforms.encode.column import from_numbers, missing_mask, sortable
+from slicebeam.transforms.encode.column import (
+    boolean_mask,
+    from_numbers,
+    is_number,
+    missing_mask,
+    plain_type,
+    sortable,
+)
 from slicebeam.transforms.formats.schemas import unstorable_reason
 
 if TYPE_CHECKING:
@@ -23,13 +30,17 @@ _FREQUENT_LG_K = 16
 _QUANTILES = 2000
 _DISTINCT_LG_K = 14
 _AT_A_TIME = 1 << 20
+# Bits of the mantissa that are kept, finest first: with eight, all numbers that there are fit.
+_RESOLUTIONS = (52, 20, 18, 16, 14, 12, 10, 8)
+_MINUS_ZERO = np.int64(np.iinfo(np.int64).min)
 
 
 @dataclass
 class ValueCounts:
     """How many examples have each value (sorted, none missing) of a column, or element of lists.
 
-    `distinct`: how many values there are, more than these where a sketch counted them.
+    `distinct`: how many values there are, more than these where a sketch counted them. `error`: the relative
+    error of its ranks or counts; 0 where they are exact.
     """
 
     values: pa.Array
@@ -38,6 +49,7 @@ class ValueCounts:
     rows: int
     list_column: bool = False
     distinct: int = 0
+    error: float = 0.0
 
     def __post_init__(self) -> None:
         self.distinct = max(self.distinct, len(self.values))
@@ -51,25 +63,18 @@ def most_frequent(counts: IntArray, most: int) -> IntArray:
 
 def unsupported(kind: pa.DataType) -> str | None:
     """Return why a column of this type can't be a feature, None if it can."""
-    if pa.types.is_dictionary(kind):
-        kind = kind.value_type
+    kind, types = plain_type(kind), pa.types
     if reason := unstorable_reason(kind):
         return reason
-    if pa.types.is_list(kind):
-        inner = kind.value_type
-        if pa.types.is_string(inner) or pa.types.is_integer(inner) or pa.types.is_boolean(inner):
-            return None
+    inner = kind.value_type if types.is_list(kind) else kind
+    if types.is_string(inner) or types.is_integer(inner) or types.is_boolean(inner):
+        return None
+    if types.is_list(kind):
         return f"lists of {inner} have no values to compare"
-    flat = (
-        pa.types.is_string(kind)
-        or pa.types.is_boolean(kind)
-        or pa.types.is_integer(kind)
-        or pa.types.is_floating(kind)
-        or pa.types.is_decimal(kind)
-        or pa.types.is_null(kind)
-        or (pa.types.is_temporal(kind) and not pa.types.is_duration(kind))
-    )
-    return None if flat else f"a column of {kind} has no values to compare"
+    is_time = types.is_temporal(kind) and not types.is_duration(kind)
+    if is_number(kind) or types.is_null(kind) or is_time:
+        return None
+    return f"a column of {kind} has no values to compare"
 
 
 class _ValueCounts:
@@ -120,9 +125,8 @@ class ColumnCounter:
         self.most_bytes = most_bytes
         self.rows = 0
         self.missing = 0
-        is_number = pa.types.is_integer(self.kind) or pa.types.is_floating(self.kind)
-        sorts = is_number and not self.list_column
-        self._counts = NumberCounts(self.kind) if sorts else _ValueCounts(self.kind)
+        is_hashed = self.list_column or not is_number(self.kind) or pa.types.is_decimal(self.kind)
+        self._counts = _ValueCounts(self.kind) if is_hashed else NumberCounts(self.kind)
         self._compact_bytes = 0
         self._sketch: Any = None
         self._distinct: Any = None
@@ -145,7 +149,7 @@ class ColumnCounter:
         elif pa.types.is_dictionary(array.type):
             values, counts, missing = _counted_dictionary(array)
         else:
-            values, missing = _present(array)
+            values, missing = present_values(array)
         self._counts.add(values.cast(self.kind), counts)
         return missing
 
@@ -169,7 +173,7 @@ class ColumnCounter:
 
     def _update_sketch(self, values: pa.Array, counts: IntArray) -> None:
         valid = pc.is_valid(values)
-        values, counts = values.filter(valid), counts[valid.to_numpy(zero_copy_only=False)]
+        values, counts = values.filter(valid), counts[boolean_mask(valid)]
         if self._is_frequent:
             texts = values.cast(pa.string()).to_pylist()
             for text, count in zip(texts, counts.tolist(), strict=True):
@@ -186,37 +190,30 @@ class ColumnCounter:
             at = np.searchsorted(ends, copies, side="right")
             self._sketch.update(numbers[at].astype(np.float64))
 
-    def result(self) -> tuple[ValueCounts, float]:
-        """Return the counts, sorted by value, and the error: 0.0 where they are exact."""
+    def result(self) -> ValueCounts:
+        """Return the counts, sorted by value."""
         self._compact()
-        if self._sketch is not None:
-            values, counts, error = self._sketched()
-            distinct = round(self._distinct.get_estimate())
-            if not self.list_column:
-                distinct = min(distinct, self.rows - self.missing)
-        else:
+        examples = self.missing, self.rows, self.list_column
+        if self._sketch is None:
             values, counts = self._counts.counted()
-            error, distinct = 0.0, len(values)
-        counted = ValueCounts(
-            values, counts, self.missing, self.rows, self.list_column, max(distinct, len(values))
-        )
-        return counted, error
+            return ValueCounts(values, counts, *examples)
+        distinct = round(self._distinct.get_estimate())
+        if not self.list_column:
+            distinct = min(distinct, self.rows - self.missing)
+        values, counts, error = self._sketched()
+        return ValueCounts(values, counts, *examples, distinct, error)
 
     def _sketched(self) -> tuple[pa.Array, IntArray, float]:
         import datasketches
 
         if self._is_frequent:
-            items = self._sketch.get_frequent_items(
-                datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
-            )
+            no_false_negatives = datasketches.frequent_items_error_type.NO_FALSE_NEGATIVES
+            items = self._sketch.get_frequent_items(no_false_negatives)
             values = pa.array([item[0] for item in items], pa.string()).cast(self.kind)
             order = pc.sort_indices(values)
             counts = np.array([item[1] for item in items], np.int64)[order.to_numpy()]
-            return (
-                values.take(order),
-                counts,
-                float(self._sketch.get_epsilon_for_lg_size(_FREQUENT_LG_K)),
-            )
+            error = self._sketch.get_epsilon_for_lg_size(_FREQUENT_LG_K)
+            return values.take(order), counts, float(error)
         ranks = (np.arange(_QUANTILES) + 0.5) / _QUANTILES
         quantiles = np.asarray(self._sketch.get_quantiles(ranks))
         # The smallest and the largest value are known exactly: no value is outside of all bins.
@@ -236,13 +233,13 @@ def _counted_dictionary(array: pa.Array) -> tuple[pa.Array, IntArray, int]:
     held = np.flatnonzero(counts)
     values = array.dictionary.take(pa.array(held))
     # A dictionary may hold a null, or a value twice: the counts are summed when compacted.
-    valid = pc.is_valid(values).to_numpy(zero_copy_only=False)
+    valid = boolean_mask(pc.is_valid(values))
     present = counts[held][valid]
     return values.drop_null(), present, len(array) - int(present.sum())
 
 
-def _present(array: pa.Array) -> tuple[pa.Array, int]:
-    """Return the values that are neither null nor NaN, and how many are."""
+def present_values(array: pa.Array) -> tuple[pa.Array, int]:
+    """Return the values that are neither null nor NaN, and how many others there are."""
     missing = missing_mask(array)
     if missing is None:
         return array, 0
@@ -252,10 +249,8 @@ def _present(array: pa.Array) -> tuple[pa.Array, int]:
 def _counted_lists(array: pa.Array) -> tuple[pa.Array, IntArray, int]:
     """Return the distinct elements, how many examples hold each, and the number of null lists."""
     rows = pc.list_parent_indices(array).to_numpy(zero_copy_only=False).astype(np.int64)
-    encoded = pc.list_flatten(array)
-    if not pa.types.is_dictionary(encoded.type):
-        encoded = encoded.dictionary_encode()
-    valid = pc.is_valid(encoded).to_numpy(zero_copy_only=False)
+    encoded = pc.list_flatten(array).dictionary_encode()
+    valid = boolean_mask(pc.is_valid(encoded))
     indices = encoded.indices.drop_null().to_numpy(zero_copy_only=False).astype(np.int64)
     distinct = max(len(encoded.dictionary), 1)
     pairs = np.unique(rows[valid] * distinct + indices)
@@ -264,10 +259,15 @@ def _counted_lists(array: pa.Array) -> tuple[pa.Array, IntArray, int]:
 
 
 class NumberCounts:
-    """How often each of some numbers occurs: they are kept as they come until `compact` sorts them."""
+    """How often each of some numbers occurs: they are kept as they come until `compact` sorts them.
 
-    def __init__(self, kind: pa.DataType) -> None:
-        self._kind = kind
+    Where more than `most` doubles are distinct they are rounded down, to the finest of a few resolutions at
+    which they fit: that depends on the values alone, never on their order, as what a sketch keeps does.
+    """
+
+    def __init__(self, kind: pa.DataType, most: int | None = None) -> None:
+        self._kind, self._most = kind, most
+        self._bits = _RESOLUTIONS[0]
         self._waiting: list[NDArray[Any]] = []
         self._numbers: NDArray[Any] = pa.array([], kind).to_numpy(zero_copy_only=False)
         self._counts = np.zeros(0, np.int64)
@@ -282,9 +282,11 @@ class NumberCounts:
         """Add numbers, none of them missing, and how often each occurs; once if not said."""
         numbers = values.to_numpy(zero_copy_only=False)
         # Adding zero makes -0.0 the 0.0 that it equals, and a copy of what may be mapped.
-        numbers = numbers + numbers.dtype.type(0)
+        numbers = rounded_down(numbers + numbers.dtype.type(0), self._bits)
         if counts is None:
             self._waiting.append(numbers)
+            if self._most is not None and self.nbytes > 3 * 16 * self._most:
+                self.compact()
         else:
             self._merge(numbers, counts)
 
@@ -295,6 +297,13 @@ class NumberCounts:
             self._waiting = []
             begins = _begins(numbers)
             self._merge(numbers[begins], np.diff(np.append(begins, numbers.size)))
+        for bits in _RESOLUTIONS[_RESOLUTIONS.index(self._bits) + 1 :]:
+            numbers, counts = self._numbers, self._counts
+            if self._most is None or numbers.size <= self._most:
+                break
+            self._bits = bits
+            self.clear()
+            self._merge(rounded_down(numbers, bits), counts)
 
     def counted(self) -> tuple[pa.Array, IntArray]:
         """Return the distinct numbers, sorted, and their counts, when compact."""
@@ -315,6 +324,22 @@ class NumberCounts:
         begins = _begins(numbers)
         self._numbers = numbers[begins]
         self._counts = np.add.reduceat(counts, begins) if begins.size else counts
+
+
+def rounded_down(values: NDArray[Any], bits: int) -> NDArray[Any]:
+    """Return finite doubles rounded down to this many mantissa bits; first to more changes nothing.
+
+    >>> rounded_down(np.array([1.999, -1.001]), 1).tolist()
+    [1.5, -1.5]
+    """
+    if bits == _RESOLUTIONS[0]:
+        return values
+    words = np.ascontiguousarray(values).view(np.int64)
+    # As integers of this kind floats are ordered by value; the map is its own inverse.
+    ordered = np.where(words < 0, _MINUS_ZERO - words, words)
+    cut = np.int64(52 - bits)
+    ordered = (ordered >> cut) << cut
+    return np.where(ordered < 0, _MINUS_ZERO - ordered, ordered).view(np.float64)
 
 
 def _begins(ordered: NDArray[Any]) -> IntArray:

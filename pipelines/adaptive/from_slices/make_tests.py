@@ -36,6 +36,7 @@ from slicebeam.pipelines.define.document_data import open_data
 from slicebeam.pipelines.define.fingerprints import fingerprint_again
 from slicebeam.pipelines.page.overview import shown_slices
 from slicebeam.pipelines.show.terminal_text import harmless, json_line
+from slicebeam.transforms.encode.column import plain_type
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import storage_path
 
@@ -210,7 +211,7 @@ def _text_columns(
 
 
 def _is_text(kind: pa.DataType) -> bool:
-    inner = kind.value_type if pa.types.is_dictionary(kind) else kind
+    inner = plain_type(kind)
     return bool(pa.types.is_string(inner) or pa.types.is_large_string(inner))
 
 

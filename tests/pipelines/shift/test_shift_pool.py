@@ -12,7 +12,6 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.metrics.randomness import hash64
-from slicebeam.pipelines.shift import difficulties
 from slicebeam.pipelines.shift import difficulties as df
 from slicebeam.pipelines.shift import pool as pool_module
 from slicebeam.pipelines.shift.answers import LOST
@@ -209,7 +208,7 @@ def test_a_pool_does_not_depend_on_how_it_is_cut(tmp_path, monkeypatch):
 
 
 def test_edges_of_many_values_do_not_depend_on_how_they_are_cut(tmp_path, monkeypatch):
-    monkeypatch.setattr(difficulties, "_MOST_DISTINCT", 200)
+    monkeypatch.setattr(pool_module, "MOST_DISTINCT", 200)
     frame = frame_of(3000, seed=4)
     frame["c"] = np.random.default_rng(4).normal(size=3000)
     columns = replace(TEXT, fields=(), example_id=None)
@@ -436,39 +435,6 @@ def test_a_value_at_an_edge_is_in_the_bin_above_and_a_missing_one_in_none():
     assert df.difficulty_bins(values, np.zeros(0)).tolist() == [0, 0, 0, 0, -1, 0]
     # Without values there are no edges.
     assert df.quantile_edges(np.zeros(0), np.zeros(0, np.int64), 3).size == 0
-
-
-def test_rounding_keeps_the_order_and_may_be_done_in_steps():
-    rng = np.random.default_rng(7)
-    values = rng.normal(size=500) * 10.0 ** rng.integers(-300, 300, 500)
-    values = np.sort(np.concatenate([values, [0.0, -0.0]]))
-    for bits in (52, 20, 8, 1):
-        found = df.rounded_down(values, bits)
-        assert (found <= values).all()
-        assert (np.diff(found) >= 0).all()
-        # The oracle: a floor of the number's own multiple of its last bit that is kept.
-        mantissa, exponent = np.frexp(values)
-        wanted = np.ldexp(np.floor(np.ldexp(mantissa, bits + 1)), exponent - bits - 1)
-        assert found.tolist() == wanted.tolist()
-        steps = df.rounded_down(df.rounded_down(values, min(bits + 3, 52)), bits)
-        assert steps.tolist() == found.tolist()
-
-
-@pytest.mark.parametrize(("size", "most"), [(40, 50), (3000, 50), (3000, 2000), (3000, 5000)])
-def test_counts_of_difficulties_do_not_depend_on_how_they_come(size, most):
-    rng = np.random.default_rng(size + most)
-    # Those of the second half are close together: only some parts are many.
-    values = [rng.integers(0, 40, size) / 40, 0.75 + rng.random(size) * 1e-5, -rng.random(20)]
-    values = np.concatenate(values)
-    sizes = {b: np.unique(df.rounded_down(values, b)).size for b in (52, 20, 18, 16, 14, 12, 10)}
-    resolution = next((bits for bits, size in sizes.items() if size <= most), 8)
-    wanted = counted(df.rounded_down(values, resolution))
-    for parts in (1, 3, 17, 40):
-        counts = df.DifficultyCounts(most)
-        for part in np.array_split(rng.permutation(values), parts):
-            counts.add(part)
-        for column, expected in zip(counts.counted(), wanted, strict=True):
-            np.testing.assert_array_equal(column, expected)
 
 
 @pytest.mark.parametrize(("values", "wanted"), [

@@ -23,9 +23,8 @@ def count(values, most_bytes=1 << 28, rows=5000):
 
 
 def learn(values, most_bytes=1 << 28, *, bins=10, top_values=100, **options):
-    counted, error = count(values, most_bytes)
-    options = {"named": False, "error": error, **options}
-    return learn_domain("x", counted, bins=bins, top_values=top_values, **options)
+    options = {"named": False, **options}
+    return learn_domain("x", count(values, most_bytes), bins=bins, top_values=top_values, **options)
 
 
 def masks(domain, values):

@@ -84,7 +84,7 @@ def test_scores_are_cut_at_the_threshold_and_have_losses():
         name: mask.tolist() for name, mask in wanted.items()
     }
     # The name of the other class may be in another chunk.
-    assert found.pairs["prediction"].to_pylist() == [1 if one else None for one in above]
+    assert found.classes["prediction"].to_pylist() == [1 if one else None for one in above]
     np.testing.assert_allclose(found.values["brier", False], (s - y) ** 2)
     each = [log_loss([label], [score], labels=[0, 1]) for label, score in zip(y, s, strict=True)]
     np.testing.assert_allclose(found.values["log_loss", False], each)

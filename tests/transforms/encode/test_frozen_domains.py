@@ -582,7 +582,7 @@ def test_what_a_document_does_not_tell_is_not_known():
 
 def test_what_a_sketch_forgot_is_among_the_others():
     # Of 100 rows 5 are missing, 60 and 20 have names, 3 are others that the sketch kept.
-    counted = ValueCounts(pa.array(["a", "b", "z"]), np.array([60, 20, 3]), rows=100, missing=5)
-    found = with_new_values(FrozenDomain(TEXTS, 100), counted, top_values=9, smallest=10, error=0.1)
+    counted = ValueCounts(pa.array(["a", "b", "z"]), np.array([60, 20, 3]), 5, 100, error=0.1)
+    found = with_new_values(FrozenDomain(TEXTS, 100), counted, top_values=9, smallest=10)
     assert found.seen.other == 100 - 5 - 60 - 20
     assert found.seen.largest_other == 3

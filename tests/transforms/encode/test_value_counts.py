@@ -5,6 +5,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
+from slicebeam.transforms.encode.value_counts import NumberCounts, rounded_down
 from tests.transforms.encode.test_domains import assert_encodes, count, learn, masks
 
 SMALL = 1 << 15
@@ -52,11 +53,11 @@ def test_numbers_beyond_the_exact_limit(kind, share):
 def test_texts_beyond_the_exact_limit():
     numbers = np.minimum(np.random.default_rng(4).zipf(1.4, 60_000), 20_000)
     values = pa.array([f"word {n}" for n in numbers])
-    counted, error = count(values, SMALL)
+    counted = count(values, SMALL)
     true = pd.Series(values.to_pylist()).value_counts()
-    assert 0 < error < 1e-3
+    assert 0 < counted.error < 1e-3
     off = np.array(counted.counts) - true[counted.values.to_pylist()].to_numpy()
-    assert np.abs(off).max() <= error * len(values)
+    assert np.abs(off).max() <= counted.error * len(values)
     assert counted.distinct == pytest.approx(len(true), rel=0.05)
     domain = learn(values, SMALL, top_values=20)
     assert {one.value for one in domain.singletons[:20]} == set(true.index[:20])
@@ -73,3 +74,37 @@ def test_lists_beyond_the_exact_limit():
     held = masks(domain, values)
     assert np.diff(offsets).tolist() == held.sum(0).tolist()
     np.testing.assert_array_equal(np.bincount(codes), held.sum(1))
+
+
+def test_rounding_keeps_the_order_and_may_be_done_in_steps():
+    rng = np.random.default_rng(7)
+    values = rng.normal(size=500) * 10.0 ** rng.integers(-300, 300, 500)
+    values = np.sort(np.concatenate([values, [0.0, -0.0]]))
+    for bits in (52, 20, 8, 1):
+        found = rounded_down(values, bits)
+        assert (found <= values).all()
+        assert (np.diff(found) >= 0).all()
+        # The oracle: a floor of the number's own multiple of its last bit that is kept.
+        mantissa, exponent = np.frexp(values)
+        wanted = np.ldexp(np.floor(np.ldexp(mantissa, bits + 1)), exponent - bits - 1)
+        assert found.tolist() == wanted.tolist()
+        steps = rounded_down(rounded_down(values, min(bits + 3, 52)), bits)
+        assert steps.tolist() == found.tolist()
+
+
+@pytest.mark.parametrize(("size", "most"), [(40, 50), (3000, 50), (3000, 2000), (3000, 5000)])
+def test_counts_of_difficulties_do_not_depend_on_how_they_come(size, most):
+    rng = np.random.default_rng(size + most)
+    # Those of the second half are close together: only some parts are many.
+    values = [rng.integers(0, 40, size) / 40, 0.75 + rng.random(size) * 1e-5, -rng.random(20)]
+    values = np.concatenate(values)
+    sizes = {b: np.unique(rounded_down(values, b)).size for b in (52, 20, 18, 16, 14, 12, 10)}
+    resolution = next((bits for bits, size in sizes.items() if size <= most), 8)
+    wanted = np.unique(rounded_down(values, resolution), return_counts=True)
+    for parts in (1, 3, 17, 40):
+        counts = NumberCounts(pa.float64(), most)
+        for part in np.array_split(rng.permutation(values), parts):
+            counts.add(pa.array(part))
+        counts.compact()
+        for column, expected in zip(counts.counted(), wanted, strict=True):
+            np.testing.assert_array_equal(column, expected)
