@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.extract_predictions import LabelCounts
 
 # Where the most frequent class has this share, a model that misses all examples of all others keeps
-# an accuracy of 90 %, and of a slice's accuracy nine tenths or so are about that class.
-_MOST_FREQUENT = 0.9
+# an accuracy of 80 %, and of a slice's accuracy four fifths or so are about that class.
+_MOST_FREQUENT = 0.8
 # Macro averages are counted for so many classes.
 _MOST_MACRO = 64
 # Metrics that need no more count the wrong predictions, of whichever class: accuracy, error rate, and
@@ -30,7 +30,7 @@ _ONLY_WRONG = Needs(indicators=("wrong",))
 def unbalanced_classes(config: RunConfig, prepared: EncodedDataset) -> Iterator[str]:
     """Yield a line where accuracy, or what equals it, says little of the model.
 
-    At least 90 % of the examples have one class, or always predicting the most frequent class would be right
+    At least 80 % of the examples have one class, or always predicting the most frequent class would be right
     as often. Not with other metrics, which show what accuracy hides, nor of two models, whose difference
     such a constant cancels from, nor with weights.
     """
@@ -73,10 +73,10 @@ def _remedy(prepared: EncodedDataset, counts: LabelCounts) -> str:
     """Return which metrics say more, with the flags that they take here."""
     rarest = counts.classes[int(counts.sizes.argmin())]
     positive = prepared.outcome.positive_class
-    name, flag = "recall", ""
+    name, flag = "recall,precision", ""
     if positive is not None:
         # Scores speak of this class already.
-        name = "recall" if positive == rarest else "specificity"
+        name = "recall,precision" if positive == rarest else "specificity,npv"
     elif rarest != 1:
         number = isinstance(rarest, float) and rarest.is_integer()
         flag = f" --positive-class {shlex.quote(str(int(rarest) if number else rarest))}"
