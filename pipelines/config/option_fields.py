@@ -8,6 +8,7 @@ reference page are generated from the fields.
 from __future__ import annotations
 
 import ast
+import re
 import sys
 import types
 from dataclasses import dataclass
@@ -43,6 +44,7 @@ Panel = Literal[
 ]
 # The groups of a page of help, in this order.
 PANELS: tuple[Panel, ...] = get_args(Panel)
+_FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
 # The bounds that fields have, in words.
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
@@ -152,6 +154,15 @@ def flag(name: str) -> str:
     '--max-cross-size'
     """
     return "--" + name.replace("_", "-")
+
+
+def with_keywords(text: str, quote: str = "") -> str:
+    """Return a text with the keywords of Python in place of flags.
+
+    >>> with_keywords("--max-cross-size 20: it must be at most 10")
+    'max_cross_size 20: it must be at most 10'
+    """
+    return _FLAG.sub(lambda name: f"{quote}{name[1].replace('-', '_')}{quote}", text)
 
 
 def declared(model: type[BaseModel]) -> dict[str, OptionField]:

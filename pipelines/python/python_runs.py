@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
@@ -21,7 +22,7 @@ from slicebeam.pipelines.commands.launch import configuration
 from slicebeam.pipelines.commands.table import COMMANDS, command_spec
 from slicebeam.pipelines.config.coercion import as_flag
 from slicebeam.pipelines.config.common import validated
-from slicebeam.pipelines.config.option_fields import declared, flagged
+from slicebeam.pipelines.config.option_fields import declared, flagged, with_keywords
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.python.memory_tables import files_of
 from slicebeam.pipelines.run.engine import start_engine
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.shift import ShiftConfig
     from slicebeam.pipelines.run.engine import Engine
 
+# The file that a table in memory is written to.
+_WRITTEN_TABLE = re.compile(r"(--data )?\S*/slicebeam-\w+/data\.parquet")
 _SHIFTED = pa.schema(
     [
         *((name, pa.string()) for name in ("slice_id", "slice")),
@@ -178,7 +181,7 @@ def run(name: str, data: Any, options: Mapping[str, Any]) -> Report:
     EngineError
         The engine or the storage failed.
     """
-    with _redacting():
+    with _errors_of_python():
         return _run(name, data, _given(options))
 
 
@@ -201,7 +204,7 @@ def run_document(
     EngineError
         The engine, an API or the storage failed.
     """
-    with _redacting():
+    with _errors_of_python():
         given = _given({argument: first, **options})
         prints = bool(given.pop("progress", False))
         spec = command_spec(name)
@@ -217,12 +220,15 @@ def run_document(
 
 
 @contextmanager
-def _redacting() -> Iterator[None]:
-    """Remove secrets from errors, since messages of engines and endpoints may contain them."""
+def _errors_of_python() -> Iterator[None]:
+    """Let errors speak of keywords, not of flags and temporary files, and remove secrets from them.
+
+    Messages of engines and endpoints may contain secrets.
+    """
     try:
         yield
     except SlicebeamError as error:
-        message = redacted(str(error))
+        message = redacted(with_keywords(_WRITTEN_TABLE.sub("the data", str(error))))
         if message == str(error):
             raise
         raise type(error)(message) from None

@@ -16,13 +16,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from slicebeam.pipelines.commands.table import COMMANDS, SUBCOMMANDS, command_spec
-from slicebeam.pipelines.config.option_fields import FILE, FOLDER, PATH, by_panel, declared, flagged
+from slicebeam.pipelines.config.option_fields import (
+    FILE,
+    FOLDER,
+    PATH,
+    by_panel,
+    declared,
+    flagged,
+    with_keywords,
+)
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.config.option_fields import OptionField
 
 STUB = Path(__file__).parents[1] / "api.pyi"
-_FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
 # How a flag is given several times.
 _REPEATED = re.compile("Repeatable(, or separated by commas)?")
 _PROGRESS = "print progress and notes on stderr"
@@ -201,7 +208,7 @@ def _quoted(word: str) -> str:
 def _worded(text: str) -> str:
     """Return a help text with names of keywords for flags."""
     text = _REPEATED.sub("One or several", text)
-    return _FLAG.sub(lambda found: f"`{found[1].replace('-', '_')}`", text)
+    return with_keywords(text, "`")
 
 
 def formatted(text: str) -> str:
