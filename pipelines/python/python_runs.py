@@ -136,9 +136,12 @@ class Report:
         report : ``all`` for the table of the worst slices in place of the findings; the page has both
         """
         if Console().is_jupyter:
-            from IPython.display import display
+            from IPython.display import HTML, display
 
-            display(self)
+            from slicebeam.pipelines.page.content import page_in_memory
+            from slicebeam.pipelines.page.single_file import framed
+
+            display(HTML(framed(page_in_memory(self.changelist, self.slices))))
             return
         from slicebeam.pipelines.changelist.document import ShiftChangeList
         from slicebeam.pipelines.show.shift import show_shift
@@ -155,11 +158,10 @@ class Report:
             sys.stdout.write(f"Ids and all numbers: {where}\n")
 
     def _repr_html_(self) -> str:
-        """Return the page of ``slicebeam report`` in a frame, which notebooks show."""
-        from slicebeam.pipelines.page.content import page_in_memory
-        from slicebeam.pipelines.page.single_file import framed
+        """Return the verdict and the findings, which notebooks show."""
+        from slicebeam.pipelines.show.notebook import notebook_html
 
-        return framed(page_in_memory(self.changelist, self.slices))
+        return notebook_html(self.changelist)
 
     def __repr__(self) -> str:
         where = "" if self.path is None else f" in {self.path}"

@@ -1,5 +1,6 @@
 """Commands from Python, and `FindSlices` in a user's pipeline, find what the command line finds."""
 
+import html
 import json
 import re
 import runpy
@@ -106,7 +107,7 @@ def test_a_column_that_parquet_cannot_store_is_left_out(adult_path):
     (left_out,) = found.dataset.left_out
     assert left_out.name == "since"
     assert left_out.reason == "Parquet cannot store month_day_nano_interval"
-    with pytest.raises(ColumnError, match="^group: column 'since' cannot be read"):
+    with pytest.raises(ColumnError, match=r"^group: column 'since' cannot be read"):
         search(table.append_column("since", intervals), **roles, group="since")
 
 
@@ -200,15 +201,30 @@ def test_a_notebook_shows_the_page(adult, monkeypatch, capsys):
     shell = type("ZMQInteractiveShell", (), {})()
     monkeypatch.setattr("rich.console.get_ipython", lambda: shell, raising=False)
     shown = []
-    module = types.SimpleNamespace(display=shown.append)
+    module = types.SimpleNamespace(display=shown.append, HTML=str)
     monkeypatch.setitem(sys.modules, "IPython.display", module)  # type: ignore[arg-type]
     found = search(adult, **OPTIONS)
     found.show()
-    assert shown == [found]
-    frame = found._repr_html_()
+    [frame] = shown
     assert frame.startswith("<iframe srcdoc=")
     assert 'sandbox="allow-scripts allow-downloads"' in frame
     assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(("metric", "table"), [
+    ("accuracy", "Accuracy, worse than expected (over all examples .872):"),
+    ("auc", "auc:"),
+])  # fmt: skip
+def test_a_cell_ends_with_the_verdict_and_the_findings(adult, metric, table):
+    frame = adult.assign(sex=adult["sex"].replace("Female", "<script>alert(1)</script>"))
+    found = search(frame, **{**OPTIONS, "prediction": None, "score": "score", "metric": metric})
+    shown = found._repr_html_()
+    assert len(shown) < 100_000
+    assert html.escape(found.changelist.summary) in shown
+    assert table in shown
+    (first, *_) = found.findings["slice"].to_pylist() or [found.changelist.slices[0].name]
+    assert f">{html.escape(first)}</td>" in shown
+    assert "<script" not in shown
 
 
 def test_in_a_notebook(adult, monkeypatch):

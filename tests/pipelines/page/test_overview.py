@@ -11,7 +11,7 @@ import pytest
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.page.content import page_in_memory
 from slicebeam.pipelines.page.overview import overview_of
-from slicebeam.pipelines.python.python_runs import Report
+from slicebeam.pipelines.page.single_file import framed
 from tests.pipelines.page.in_browser import opened, violations
 from tests.pipelines.page.results import HOSTILE
 
@@ -266,7 +266,7 @@ def test_what_was_not_looked_for_is_a_click_away(browser, results):
 @pytest.mark.parametrize("name", ["overall", "hostile"])
 def test_a_notebook_shows_the_page_in_a_frame(browser, results, name):
     document = read_search(str(results[name] / "changelist.json"), "")
-    shown = Report(document, pq.read_table(results[name] / "slices.parquet"), None)._repr_html_()
+    shown = framed(page_in_memory(document, pq.read_table(results[name] / "slices.parquet")))
     page, wrong = browser.new_page(), []
     page.on("request", lambda one: wrong.append(one.url))
     page.on("dialog", lambda one: wrong.append(str(one)))
