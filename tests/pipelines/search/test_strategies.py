@@ -476,9 +476,9 @@ def test_what_the_command_prints(people, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("column", "message"), [
-    (lambda y: ["a"] * len(y), r"--parity 'it' has no groups: one value only \('a'\)"),
+    (lambda y: ["a"] * len(y), r"parity 'it' has no groups: one value only \('a'\)"),
     (lambda y: [["a", "b"], ["b"]] * (len(y) // 2) + [["a"]], "whose groups overlap"),
-    (lambda y: [f"v{at // 6}" for at in range(len(y))], "more than 200; lower --top-values or --bins"),
+    (lambda y: [f"v{at // 6}" for at in range(len(y))], "more than 200; lower top_values or bins"),
 ])  # fmt: skip
 def test_columns_without_groups_are_refused(people, column, message):
     data = people.assign(it=column(people.y))
