@@ -40,12 +40,25 @@ def summary(
             sentences.append(f"It could not be tested: {tested.blind}.")
             continue
         found = _found(config, prepared, tested)
-        own = [one for one in lists if one.metric == tested.metric]
-        possible = any(one.model.stop != "not possible" for one in own)
+        of_metric = [one for one in lists if one.metric == tested.metric]
+        possible = any(one.model.stop != "not possible" for one in of_metric)
         if possible and tested.significant and prepared.given is None:
-            found = f"{found[:-1]}; {counted(sum(len(one.findings) for one in own), 'finding')}."
+            number = counted(sum(len(one.findings) for one in of_metric), "finding")
+            found = _held(of_metric) or f"{found[:-1]}; {number}."
         sentences.append(found)
     return " ".join(sentences)
+
+
+def _held(lists: Sequence[FindingList]) -> str | None:
+    """Return what the findings hold, in a sentence; None without any, or where they are no parts of a sum."""
+    for one in lists:
+        if one.model.direction == "worse" and one.findings:
+            share = one.findings[-1].held_share
+            what = "all errors" if one.model.kind == "logistic" else "the sum of all values"
+            hold = "holds" if len(one.findings) == 1 else "hold"
+            number = counted(len(one.findings), "finding")
+            return None if share is None else f"{number} {hold} {share:.0%} of {what}."
+    return None
 
 
 def overall_sentences(overall: Sequence[Change]) -> list[str]:

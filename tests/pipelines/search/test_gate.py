@@ -181,7 +181,7 @@ def test_a_slice_that_only_the_second_metric_finds(recalls):
     assert counts == {"accuracy": (4, 0, 0, 0), "recall": (4, 1, 1, 1)}
     assert document["summary"].startswith(
         f"Accuracy is {(frame['y'] == frame['p']).mean():.1%} over 6,000 examples. No slice is "
-        f"significantly worse. Recall is {positive['p'].mean():.1%}. 1 slice is significantly worse;"
+        f"significantly worse. Recall is {positive['p'].mean():.1%}. 1 finding holds "
     )
     assert document["title"] == ("Accuracy and Recall: where they are worse than over all examples")
 

@@ -124,7 +124,8 @@ def test_three_lines_at_the_end(found, capsys, monkeypatch):
     assert (blank, corrected) == ("", document["testing"]["corrected_for"])
     paths = [found / name for name in ("changelist.json", "slices.parquet")]
     assert files == f"Ids and all numbers: {paths[0]}; all slices: {paths[1]}"
-    assert document["summary"].endswith(f" slices are significantly worse; {findings} findings.")
+    held = document["findings"][-1]["held_share"]
+    assert document["summary"].endswith(f" {findings} findings hold {held:.0%} of all errors.")
     assert "say more" not in printed
 
 
