@@ -35,6 +35,7 @@ _LARGEST_CORRECTION = 0.5
 _OF_SPAN = 0.3
 # Deviations are tilted by at most e to this.
 _LARGEST_TILT = 50.0
+_ROUNDING = 1e-12
 
 
 def p_value(
@@ -54,6 +55,8 @@ class StudentLaw:
 
     def __init__(self, of: Population, mean: float) -> None:
         x = np.asarray(of.points) - mean
+        # What rounding leaves of 0 is on neither side of it.
+        x[np.abs(x) <= _ROUNDING * np.abs(x).max()] = 0.0
         self.chance = _tilted_to_zero(x, np.asarray(of.counts) / np.sum(of.counts))
         x = x - (self.chance * x).sum()
         x /= np.sqrt((self.chance * x * x).sum())

@@ -64,9 +64,12 @@ def adjusted(
     tests_per_level: Sequence[int],
     correction: Correction,
     levels: int,
+    metrics: int = 1,
 ) -> FloatArray:
     """Return the q-values [slices] of slices of several cross sizes (level, 1-based); called where q ≤ α.
 
+    They are multiplied by the number of metrics that are tested, so that each has α/`metrics`: of all that are
+    called in any metric no larger share is false, nor is any with a larger probability, than of one metric.
     ``fdr-level``: Benjamini–Hochberg within the level, times `levels` (at α/L); ``fwer-level``: p·L·m_l,
     valid under any order of search; ``bh``, ``by``: over the tests of all levels; ``none``: q = p.
 
@@ -89,18 +92,18 @@ def adjusted(
     if correction == "none":
         return p_values.copy()
     if correction == "bh":
-        return bh_adjusted(p_values, int(tests.sum()))
-    if correction == "by":
-        return by_adjusted(p_values, int(tests.sum()))
-    if correction == "fwer-level":
-        return np.minimum(1.0, p_values * (levels * tests[at - 1].astype(np.float64)))
-    if correction == "fdr-level":
+        q = bh_adjusted(p_values, int(tests.sum()))
+    elif correction == "by":
+        q = by_adjusted(p_values, int(tests.sum()))
+    elif correction == "fwer-level":
+        q = p_values * (levels * tests[at - 1].astype(np.float64))
+    elif correction == "fdr-level":
         q = np.ones(p_values.size)
         for cross_size in range(1, levels + 1):
             here = at == cross_size
-            within = bh_adjusted(p_values[here], int(tests[cross_size - 1]))
-            q[here] = np.minimum(1.0, levels * within)
-        return q
-    raise ValueError(
-        f"unknown correction {correction!r}: use 'fdr-level', 'fwer-level', 'bh', 'by' or 'none'"
-    )
+            q[here] = levels * bh_adjusted(p_values[here], int(tests[cross_size - 1]))
+    else:
+        raise ValueError(
+            f"unknown correction {correction!r}: use 'fdr-level', 'fwer-level', 'bh', 'by' or 'none'"
+        )
+    return np.minimum(1.0, metrics * q)

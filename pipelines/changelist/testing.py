@@ -94,7 +94,7 @@ class Testing(Part):
         description="slices that the correction counts, of at least min_slice_size examples: all "
         "of them in a batch search or a check; if a strategy did not visit all, "
         "those it tested and an upper bound of the others, which count with p = 1; "
-        "each metric has its own correction"
+        "q-values are multiplied by the number of metrics"
     )
     family_per_level: tuple[int, ...]
     tested_per_level: tuple[int, ...]

@@ -38,7 +38,8 @@ def explain(
     lines = [f"{name} (n = {int(results.sizes[at]):,}, level {level})"]
     for measured in results.metrics:
         lines += _metric_lines(measured, at, config, prepared, results)
-    each = "; each metric has its own correction" if len(results.metrics) > 1 else ""
+    number = len(results.metrics)
+    each = f"; times {number}, the number of metrics" if number > 1 else ""
     lines.append(
         f"  q: {config.used_correction}; {bound}{family[level - 1]:,} slices of level {level} "
         f"could be tested, {sum(family):,} in all; L = {len(family)}; significant where q <= "

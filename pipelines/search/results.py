@@ -307,7 +307,9 @@ def _load(
     q = np.full(kept.p.shape, np.nan)
     for i in range(metrics):
         tested = ~np.isnan(kept.p[:, i])
-        q[tested, i] = adjusted(kept.p[tested, i], levels[tested], tests, correction, len(tests))
+        q[tested, i] = adjusted(
+            kept.p[tested, i], levels[tested], tests, correction, len(tests), metrics
+        )
     return kept, q, tally
 
 

@@ -85,9 +85,10 @@ class SecondTests:
         return [some[called] for some, called in zip(keys, split, strict=True)]
 
     def adjusted(self, p: Array, levels: Array, per_level: tuple[int, ...]) -> Array:
-        """Return the q-value of each p: corrected for the tests of each level."""
+        """Return the q-value of each p: corrected for the tests of each level, and for all metrics."""
         correction = self.config.used_correction
-        return adjusted(p, levels, per_level, correction, len(per_level))
+        metrics = len(self.config.metric)
+        return adjusted(p, levels, per_level, correction, len(per_level), metrics)
 
     def resampled(
         self, parts: list[StoragePath], per_level: tuple[int, ...], record: IterationRecord

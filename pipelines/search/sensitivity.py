@@ -56,7 +56,9 @@ def _strictness(config: RunConfig, searched: SearchResult) -> float:
     family = searched.tests_per_level
     levels = np.flatnonzero(family) + 1
     q = [
-        adjusted([_TINY], [level], family, config.used_correction, len(family))[0]
+        adjusted([_TINY], [level], family, config.used_correction, len(family), len(config.metric))[
+            0
+        ]
         for level in levels
     ]
     return max(q, default=_TINY) / _TINY

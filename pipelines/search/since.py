@@ -195,7 +195,7 @@ def _tested(config: RunConfig, found: RunDifference) -> _Tested:
     # One family: a slice is compared whatever was significant, so that nothing selected it.
     correction = _WITHIN.get(config.used_correction, config.used_correction)
     ones = np.ones(tested.size, np.int64)
-    q[tested] = adjusted(found.p[tested], ones, (tested.size,), correction, 1)
+    q[tested] = adjusted(found.p[tested], ones, (tested.size,), correction, 1, len(config.metric))
     return _Tested(found, q, q <= config.used_alpha)
 
 
@@ -204,7 +204,7 @@ def _sentence(config: RunConfig, counts: Sequence[MetricSince]) -> str:
     if config.used_correction == "none":
         return text
     if len(counts) > 1:
-        text += f" Each of the {len(counts)} metrics has its own correction, over its own slices."
+        text += f" That holds for the {len(counts)} metrics together: q-values are multiplied by their number."
     return (
         f"{text} The changes of values are corrected in the same way, separately from those of "
         "deltas; those over all examples by Holm's method."

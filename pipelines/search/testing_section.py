@@ -101,12 +101,7 @@ def _corrected_for(config: RunConfig, prepared: EncodedDataset, searched: Search
     if config.used_correction != "none" and prepared.given is None:
         text += _unvisited(searched)
     if len(config.metric) > 1 and config.used_correction != "none":
-        text += (
-            f" Each of the {len(config.metric)} metrics has its own correction, over its own tests; "
-            "nothing is corrected across metrics"
-        )
-        has_changes = config.comparison == "baseline" and not config.group
-        text += ", but for the changes over all examples (Holm)." if has_changes else "."
+        text += f" That holds for the {len(config.metric)} metrics together: q-values are multiplied by their number."
     return text
 
 

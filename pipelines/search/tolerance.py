@@ -117,7 +117,8 @@ def with_tolerances(
             margin, measured = tolerance[tested.metric], results.metrics[number]
             p = _p_values(measured, margin, config, prepared, results)
             levels, family = prepared.lattice.cross_sizes(results.keys), searched.tests_per_level
-            q = adjusted(p, levels, family, config.used_correction, len(family))
+            metrics = len(config.metric)
+            q = adjusted(p, levels, family, config.used_correction, len(family), metrics)
             is_tested = not math.isnan(overall[number])
             tolerated = Tolerated(
                 tolerance=margin,

@@ -138,6 +138,15 @@ def tested_line(document: SearchChangeList) -> str:
     return f"{_tested(document)} {noun}{of} tested ({document.search.strategy}; {tests})."
 
 
+def chance_line(document: SearchChangeList) -> str | None:
+    """Return how often a gate fails by chance; None without one, and where nothing is corrected."""
+    testing, gate = document.testing, document.gate
+    if gate is None or gate.fail_on != "worse" or testing.correction == "none":
+        return None
+    runs = round(1 / testing.alpha)
+    return f"Where nothing is worse, about 1 run in {runs:,} fails by chance, at most (--alpha {testing.alpha:g})."
+
+
 def found_line(document: SearchChangeList) -> str:
     """Return how many slices are significant, of how many, and how many of them are findings.
 

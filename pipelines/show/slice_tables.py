@@ -23,7 +23,13 @@ from slicebeam.pipelines.show.finding_tables import (
     reason_line,
     table,
 )
-from slicebeam.pipelines.show.result_notes import found_line, notes, since_lines, tested_line
+from slicebeam.pipelines.show.result_notes import (
+    chance_line,
+    found_line,
+    notes,
+    since_lines,
+    tested_line,
+)
 from slicebeam.pipelines.show.sensitivity import sensitivity_lines
 from slicebeam.pipelines.show.terminal_text import FILES, guarded, table_of
 from slicebeam.pipelines.show.worst_slices import (
@@ -124,6 +130,8 @@ def show_slices(
     console.print()
     console.print(found_line(document) if told else tested_line(document), markup=False)
     console.print(document.testing.corrected_for, markup=False)
+    if chance := chance_line(document):
+        console.print(chance, markup=False)
 
 
 def _blocks_of_options(document: SearchChangeList, places: ResultPlaces) -> Iterator[list[str]]:

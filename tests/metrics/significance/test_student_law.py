@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from slicebeam.metrics.significance.random_subset import Population
 from slicebeam.metrics.significance.student_law import p_value
 from tests.conftest import slow
 from tests.deviations import compressed
@@ -120,3 +121,11 @@ def test_tails_of_any_slice(values, tail):
     assert p_value(n, 0.0, 0.0, of, 0.0, tail) > 0.2
     assert 0 < p_value(n, 30.0, 30.0, of, 0.0, tail) <= 1
     assert 0 < p_value(n, 30.0, 60.0, compressed(np.abs(values)), 0.0, tail) <= 1
+
+
+def test_what_rounding_leaves_of_zero_is_zero():
+    first, second = np.array([3.0, 9.0]), np.array([0.9, 2.7])
+    laws = [Population((least, 0.1), (727.0, 273.0)) for least in (0.0, -1e-19, 1e-19)]
+    exact, *others = (p_value(100, first, second, law, 0.0, "both").tolist() for law in laws)
+    assert others == [exact, exact]
+    assert 0 < exact[1] < exact[0] < 1

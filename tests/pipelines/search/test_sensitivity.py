@@ -13,7 +13,7 @@ from tests.running import search
 
 
 class Corrected:
-    used_correction = "fdr-level"
+    used_correction, metric = "fdr-level", ("accuracy", "recall")
 
 
 def table(path, seed, fall=0.0, rows=4000, size=100):
@@ -59,7 +59,7 @@ def test_the_threshold_is_that_of_a_slice_that_alone_is_significant():
 
     factor = _strictness(Corrected, Levels)
     for p, significant in ((0.0499 / factor, True), (0.0501 / factor, False)):
-        assert (adjusted([p], [3], (9, 0, 41), "fdr-level", 3) <= 0.05).all() == significant
+        assert (adjusted([p], [3], (9, 0, 41), "fdr-level", 3, 2) <= 0.05).all() == significant
 
 
 @pytest.mark.slow
