@@ -50,15 +50,17 @@ def summary(
 
 
 def _held(lists: Sequence[FindingList]) -> str | None:
-    """Return what the findings hold, in a sentence; None without any, or where they are no parts of a sum."""
-    for one in lists:
-        if one.model.direction == "worse" and one.findings:
-            share = one.findings[-1].held_share
-            what = "all errors" if one.model.kind == "logistic" else "the sum of all values"
-            hold = "holds" if len(one.findings) == 1 else "hold"
-            number = counted(len(one.findings), "finding")
-            return None if share is None else f"{number} {hold} {share:.0%} of {what}."
-    return None
+    """Return what the findings hold, in a sentence; None without any, of both sides, or that are no parts of a sum."""
+    listed = [one for one in lists if one.findings]
+    if len(listed) != 1 or listed[0].direction != "worse":
+        return None
+    findings, kind = listed[0].findings, listed[0].model.kind
+    share = findings[-1].held_share
+    if share is None:
+        return None
+    what = "all errors" if kind == "logistic" else "the sum of all values"
+    hold = "holds" if len(findings) == 1 else "hold"
+    return f"{counted(len(findings), 'finding')} {hold} {share:.0%} of {what}."
 
 
 def overall_sentences(overall: Sequence[Change]) -> list[str]:

@@ -137,7 +137,9 @@ def test_two_sides(adult_path, tmp_path, capsys):
     assert re.search(r"^ *n +value .* held +outside +slice", worse, re.MULTILINE)
     assert re.search(r"^ *n +value .*\] +observed +outside +slice", better, re.MULTILINE)
     assert "selecting the most extreme" in " ".join(better.split())
-    findings = read(tmp_path / "out").document["findings"]
+    document = read(tmp_path / "out").document
+    findings = document["findings"]
+    assert document["summary"].endswith(f"significantly different; {len(findings)} findings.")
     of = {side: sum(one["direction"] == side for one in findings) for side in ("worse", "better")}
     assert f"{len(findings)} findings ({of['worse']} worse, {of['better']} better)." in better
 
