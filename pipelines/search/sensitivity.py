@@ -38,15 +38,15 @@ def noticeable(
     """
     if config.group or config.resamples_examples:
         return
-    own, everything = metric(name), prepared.slices()
+    measured, everything = metric(name), prepared.slices()
     if everything.is_paired:
         alpha = config.used_alpha / len(config.metric)
-        fall = smallest_fall(own, everything, None, alpha, "both")
+        fall = smallest_fall(measured, everything, None, alpha, "both")
         if fall is not None:
             yield Noticeable(n=None, fall=fall, power=POWER)
     alpha = config.used_alpha / _strictness(config, searched)
     for n in SLICE_SIZES:
-        fall = smallest_fall(own, everything, n, alpha, config.alternative)
+        fall = smallest_fall(measured, everything, n, alpha, config.alternative)
         if fall is not None and n < prepared.rows:
             yield Noticeable(n=n, fall=fall, power=POWER)
 

@@ -42,12 +42,12 @@ def notebook_html(document: ChangeList) -> str:
 def _tables(document: SearchChangeList) -> Iterator[str]:
     """Yield the findings of each metric, and the worst slices of metrics that have none."""
     with_findings = set()
-    by_id = {one.slice_id: one.name for one in document.slices}
+    names = {listed.slice_id: listed.name for listed in document.slices}
     for shown in all_findings(document):
         if shown.findings and document.check is None:
             lines, _ = lines_of(shown.findings, MOST_LINES)
             cells = columns(document, shown, lines)
-            slices = [by_id.get(one.slice_id, "") for one in shown.findings[:lines]]
+            slices = [names.get(finding.slice_id, "") for finding in shown.findings[:lines]]
             rows = zip(*(column.cells for column in cells), slices, strict=True)
             yield _table(heading(document, shown), [column.header for column in cells], rows)
             with_findings.add(shown.model.metric)
@@ -59,9 +59,9 @@ def _tables(document: SearchChangeList) -> Iterator[str]:
                     number_text(change.after.value),
                     number_text(reference_of(change)),
                     signed_text(None if change.delta is None else change.delta.value),
-                    one.name,
+                    listed.name,
                 )
-                for one, change in worst.rows
+                for listed, change in worst.rows
             )
             yield _table(f"{worst.metric}:", ["n", "value", "reference", "delta"], worst_rows)
 

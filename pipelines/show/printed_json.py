@@ -33,7 +33,7 @@ def printed_json(published: Published | PublishedShift) -> dict[str, Any]:
         mode="json", by_alias=True, exclude_none=True, exclude=_NOT_PRINTED
     )
     shown = _slices(document)
-    content["slices"] = [one for one in content["slices"] if one["slice_id"] in shown]
+    content["slices"] = [row for row in content["slices"] if row["slice_id"] in shown]
     if "since" in content:
         content["since"]["slices"] = content["since"]["slices"][:MOST_ROWS]
     files = {"document": str(published.changelist_path)}
@@ -46,11 +46,11 @@ def printed_json(published: Published | PublishedShift) -> dict[str, Any]:
 def _slices(document: ChangeList) -> set[str]:
     """Return the ids of the slices that are printed."""
     if document.adaptive is not None:
-        return {one.slice_id for one in document.slices}
+        return {listed.slice_id for listed in document.slices}
     if not isinstance(document, SearchChangeList):
-        return {one.slice_id for one in document.slices[:MOST_ROWS]}
-    worst = {one.slice_id for table in worst_slices(document) for one, _ in table.rows}
-    return worst | {one.slice_id for one in document.findings}
+        return {listed.slice_id for listed in document.slices[:MOST_ROWS]}
+    worst = {row.slice_id for table in worst_slices(document) for row, _ in table.rows}
+    return worst | {finding.slice_id for finding in document.findings}
 
 
 def print_json(content: Any) -> None:

@@ -43,10 +43,10 @@ def _miss_text(miss: NearMiss) -> str:
 
 
 def _noticeable_text(name: str, falls: Sequence[Noticeable]) -> str:
-    own = metric(name)
-    lower = "lower" if own.higher_is_better else "higher"
+    measured = metric(name)
+    lower = "lower" if measured.higher_is_better else "higher"
     parts = [f"by {_short(fall.fall)} over all examples" for fall in falls if fall.n is None]
-    of = f"on slices of {{}} {own.counted or 'examples'}"
+    of = f"on slices of {{}} {measured.counted or 'examples'}"
     for fall in falls:
         if fall.n is not None:
             parts.append(f"by {_short(fall.fall)} {of.format(f'{fall.n:,}')}")
