@@ -160,11 +160,12 @@ def _largest(scores: FloatArray, draws: _Draws) -> tuple[FloatArray, FloatArray]
         # Of the last cells that are drawn, maybe not all.
         last = np.argmax((taken > 0) * (before + 1.0), axis=1)[:, None]
         at = [np.take_along_axis(column, last, axis=1)[:, 0] for column in (alike, taken)]
-        log_chance += _log_choose(*at) - _log_choose(totals.sum(axis=1), drawn)
+        log_chance += log_choose(*at) - log_choose(totals.sum(axis=1), drawn)
     return most, np.exp(np.minimum(log_chance, 0.0))
 
 
-def _log_choose(n: FloatArray, k: FloatArray) -> FloatArray:
+def log_choose(n: FloatArray, k: FloatArray) -> FloatArray:
+    """Return the log of the number of ways to choose k of n."""
     return np.asarray(gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0))
 
 

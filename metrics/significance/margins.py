@@ -12,9 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import betainc, betaincc, gammaln, ndtr, xlog1py, xlogy
+from scipy.special import betainc, betaincc, ndtr, xlog1py, xlogy
 
 from slicebeam.metrics.arrays import floats
+from slicebeam.metrics.significance.few_cells import log_choose
 from slicebeam.metrics.significance.outcome_codes import select_tail
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.kinds import Tail
 
-    Law = Callable[[IntArray, FloatArray], FloatArray]
+    Law = Callable[[IntArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 # The first count is summed up to this variance, value by value; beyond it a normal law corrected for skewness is near.
 _SUMMED_UP_TO_VARIANCE = 400.0
@@ -59,12 +60,7 @@ def paired_p_value(
     )
     far = (size, only_new, b, z, skewness)
     # b − c ≥ its observed value where c ≤ b − (b − c observed).
-    return _p_value(
-        far,
-        lambda at, x: _at_most(x - (b - c)[at], size[at] - x, of_rest[at]),
-        lambda at, x: _at_least(x - (b - c)[at], size[at] - x, of_rest[at]),
-        tail,
-    )
+    return _p_value(far, lambda at, x: _tails(x - (b - c)[at], size[at] - x, of_rest[at]), tail)
 
 
 def unpaired_p_value(
@@ -89,8 +85,7 @@ def unpaired_p_value(
     # x/n − y/m ≥ its observed value where y ≤ m·(x/n − observed).
     return _p_value(
         (size, p, mine, z, skewness),
-        lambda at, x: _at_most(rest[at] * (x / size[at] - observed[at]), rest[at], q[at]),
-        lambda at, x: _at_least(rest[at] * (x / size[at] - observed[at]), rest[at], q[at]),
+        lambda at, x: _tails(rest[at] * (x / size[at] - observed[at]), rest[at], q[at]),
         tail,
     )
 
@@ -112,8 +107,8 @@ def _farrington_manning(
     return np.clip(root, np.maximum(d, 0.0), np.minimum(1.0 + d, 1.0))
 
 
-def _p_value(far: tuple[FloatArray, ...], at_most: Law, at_least: Law, tail: Tail) -> FloatArray:
-    """Return the p-value, given the other count's chance, with the first as it is, of an upper and a lower tail.
+def _p_value(far: tuple[FloatArray, ...], tails_of_second: Law, tail: Tail) -> FloatArray:
+    """Return the p-value: for each value of the first count its chance times the tails of the second count.
 
     ``far``: trials, share and observed value of the first count, z and skewness of the difference.
     """
@@ -135,36 +130,23 @@ def _p_value(far: tuple[FloatArray, ...], at_most: Law, at_least: Law, tail: Tai
         values = low[column] + np.arange(width)
         x = np.minimum(values, size[column])
         chance = np.where(values > x, 0.0, _probability(x, size[column], share[column]))
-        upper[at] = np.minimum((chance * at_most(column, x)).sum(axis=1), 1.0)
-        lower[at] = np.minimum((chance * at_least(column, x)).sum(axis=1), 1.0)
+        for side, part in zip((upper, lower), tails_of_second(column, x), strict=True):
+            side[at] = np.minimum((chance * part).sum(axis=1), 1.0)
     return select_tail(upper, lower, tail)
 
 
 def _probability(k: FloatArray, n: FloatArray, p: FloatArray) -> FloatArray:
     """Return the binomial probability of k."""
-    ways = gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0)
-    return np.asarray(np.exp(ways + xlogy(k, p) + xlog1py(n - k, -p)))
+    return np.asarray(np.exp(log_choose(n, k) + xlogy(k, p) + xlog1py(n - k, -p)))
 
 
-def _tie(k: FloatArray, n: FloatArray, p: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return k as a whole number where rounding hides it, and its probability."""
+def _tails(k: FloatArray, n: FloatArray, p: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return P(Y ≤ k) and P(Y ≥ k) of a binomial Y, k a whole number where only rounding hides that."""
     whole = np.round(k)
     same = (np.abs(k - whole) <= 1e-9 * (1.0 + np.abs(k))) & (whole >= 0) & (whole <= n)
-    tied = np.clip(whole, 0.0, n)
-    return np.where(same, whole, k), np.where(same, _probability(tied, n, p), 0.0)
-
-
-def _at_most(k: FloatArray, n: FloatArray, p: FloatArray) -> FloatArray:
-    """Return P(Y ≤ k) of a binomial Y."""
-    k, _ = _tie(k, n, p)
+    k = np.where(same, whole, k)
+    tie = np.where(same, _probability(np.clip(whole, 0.0, n), n, p), 0.0)
     floor = np.clip(np.floor(k), 0.0, np.maximum(n - 1.0, 0.0))
-    below = betaincc(floor + 1.0, np.maximum(n - floor, 0.5), p)
-    return np.where(k < 0, 0.0, np.where(k >= n, 1.0, below))
-
-
-def _at_least(k: FloatArray, n: FloatArray, p: FloatArray) -> FloatArray:
-    """Return P(Y ≥ k) of a binomial Y."""
-    k, tie = _tie(k, n, p)
-    floor = np.clip(np.floor(k), 0.0, np.maximum(n - 1.0, 0.0))
-    above = betainc(floor + 1.0, np.maximum(n - floor, 0.5), p)
-    return np.where(k < 0, 1.0, np.where(k >= n, 0.0, above) + tie)
+    ends = floor + 1.0, np.maximum(n - floor, 0.5), p
+    at_most = np.where(k < 0, 0.0, np.where(k >= n, 1.0, betaincc(*ends)))
+    return at_most, np.where(k < 0, 1.0, np.where(k >= n, 0.0, betainc(*ends)) + tie)

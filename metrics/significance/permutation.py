@@ -53,38 +53,34 @@ _SIDES: tuple[Tail, Tail] = ("upper", "lower")
 
 
 class NullMoments(NamedTuple):
-    """Mean, deviation and skewness of a statistic under the null [slices]; skewness 0 where the deviation is."""
+    """Mean, deviation and skewness of a statistic under the null; skewness 0 where the deviation is."""
 
-    mean: FloatArray
-    sd: FloatArray
-    skewness: FloatArray
+    mean: float
+    sd: float
+    skewness: float
 
 
-def linear_statistic_moments(scores: ArrayLike, totals: ArrayLike, n: ArrayLike) -> NullMoments:
-    """Return the exact moments of a sum of scores [slices, cells] over n examples drawn from totals [cells].
+def linear_statistic_moments(scores: FloatArray, totals: IntArray, n: int) -> NullMoments:
+    """Return the exact moments of a sum of scores [cells] over n examples drawn from totals [cells].
 
     Mean n·ā, variance n·(N−n)/(N−1)·μ₂, third central moment n·(N−n)·(N−2n)/((N−1)(N−2))·μ₃: Isserlis
     (1931), Proc. R. Soc. A 132:586; Cochran (1977), "Sampling techniques", sections 2.6 and 2.15.
     """
-    weights = np.atleast_2d(np.asarray(totals, dtype=np.float64))
-    values = np.atleast_2d(np.asarray(scores, dtype=np.float64))
-    drawn = np.asarray(n, dtype=np.float64)
-    population = weights.sum(axis=1)
-    shares = weights / np.maximum(population, 1.0)[:, None]
-    average = (values * shares).sum(axis=1)
-    deviation = values - average[:, None]
-    scale = np.abs(values).max(axis=1, initial=0.0)
-    deviation[np.abs(deviation) <= _EQUAL_SCORES * scale[:, None]] = 0.0
-    second = (shares * np.square(deviation)).sum(axis=1)
-    third = (shares * deviation**3).sum(axis=1)
-    rest = np.maximum(population - drawn, 0.0)
-    variance = drawn * rest / np.maximum(population - 1.0, 1.0) * second
-    # third moment / variance^1.5, in an order that neither overflows nor divides by zero
-    varies = variance > 0
-    spread = np.sqrt(np.where(varies, variance, 0.0))
-    asymmetry = (rest - drawn) / np.maximum(population - 2.0, 1.0)
-    shape = third / np.where(second > 0, second, 1.0) / np.where(varies, spread, 1.0)
-    return NullMoments(drawn * average, spread, np.where(varies, asymmetry * shape, 0.0))
+    population = float(totals.sum(dtype=np.float64))
+    shares = totals / max(population, 1.0)
+    average = (scores * shares).sum()
+    deviation = scores - average
+    deviation[np.abs(deviation) <= _EQUAL_SCORES * np.abs(scores).max(initial=0.0)] = 0.0
+    second = (shares * np.square(deviation)).sum()
+    third = (shares * deviation**3).sum()
+    rest = max(population - n, 0.0)
+    variance = n * rest / max(population - 1.0, 1.0) * second
+    if variance <= 0.0:
+        return NullMoments(n * average, 0.0, 0.0)
+    # third moment / variance^1.5, in an order that does not overflow
+    spread = np.sqrt(variance)
+    asymmetry = (rest - n) / max(population - 2.0, 1.0)
+    return NullMoments(n * average, spread, asymmetry * (third / second / spread))
 
 
 def permutation_p_value(
@@ -142,8 +138,7 @@ class _Draws(NamedTuple):
         defined = ~np.isnan(values)
         undefined = 1.0 - float(defined.mean())
         if undefined > _UNDEFINED_SHARE:
-            nothing = np.array([np.nan])
-            return _Sample(np.empty(0), NullMoments(nothing, nothing, nothing), undefined)
+            return _Sample(np.empty(0), NullMoments(np.nan, np.nan, np.nan), undefined)
         values = values[defined]
         few_cells = self.totals.size <= _CELLS_PER_DRAW * self.replicates
         if undefined == 0.0 and few_cells:
@@ -182,13 +177,12 @@ def _cells_of_huge_population(
 
 
 def _sample_moments(values: FloatArray) -> NullMoments:
-    mean = values.mean()
+    mean = float(values.mean())
     deviation = values - mean
     sd = float(np.sqrt(np.square(deviation).mean()))
     if sd <= _EQUAL_SCORES * np.abs(values).max(initial=0.0):
-        return NullMoments(np.array([mean]), np.zeros(1), np.zeros(1))
-    third = float((deviation**3).mean())
-    return NullMoments(np.array([mean]), np.array([sd]), np.array([third / sd**3]))
+        return NullMoments(mean, 0.0, 0.0)
+    return NullMoments(mean, sd, float((deviation**3).mean()) / sd**3)
 
 
 def _moments_with_exact_linear_part(
@@ -199,30 +193,30 @@ def _moments_with_exact_linear_part(
     A control variate: simulation noise, which a deep tail magnifies, is left only in the rest.
     """
     plain = _sample_moments(values)
-    if plain.sd[0] == 0.0:
+    if plain.sd == 0.0:
         return plain
     shares = totals / totals.sum(dtype=np.float64)
     regressors = cells - n * shares
-    scores = np.linalg.lstsq(regressors, values - plain.mean[0], rcond=1e-10)[0]
+    scores = np.linalg.lstsq(regressors, values - plain.mean, rcond=1e-10)[0]
     linear = regressors @ scores
     rest = values - linear
     mean = rest.mean()
     rest -= mean
-    exact = linear_statistic_moments(scores[None, :], totals[None, :], np.array([n]))
-    variance = exact.sd[0] ** 2 + (2.0 * linear * rest + rest * rest).mean()
+    exact = linear_statistic_moments(scores, totals, n)
+    variance = exact.sd**2 + (2.0 * linear * rest + rest * rest).mean()
     mixed = 3.0 * linear * rest * (linear + rest) + rest**3
-    third = exact.skewness[0] * exact.sd[0] ** 3 + mixed.mean()
+    third = exact.skewness * exact.sd**3 + mixed.mean()
     if variance <= 0.0:
         return plain
     sd = np.sqrt(variance)
-    return NullMoments(np.array([mean]), np.array([sd]), np.array([third / sd**3]))
+    return NullMoments(mean, sd, third / sd**3)
 
 
 def _of_own_size(sample: _Sample, value: FloatArray, tail: Tail) -> tuple[FloatArray, Reason]:
     """Return the p-values of slices of one size, counted or fitted, and why there are none."""
     if sample.undefined > _UNDEFINED_SHARE:
         return np.ones(value.shape), Reason.UNDEFINED_REPLICATES
-    if sample.moments.sd[0] == 0.0:
+    if sample.moments.sd == 0.0:
         return np.ones(value.shape), Reason.NO_VARIANCE
     m = sample.values.size
     below = np.searchsorted(sample.values, value - _TIE, side="left")
@@ -248,20 +242,17 @@ def _on_grid(
     # What a linear statistic's deviation from its limit, sd and skewness are proportional to.
     unit = np.sqrt((N - nodes) / nodes)
     limit = float(np.asarray(draws.value_of(draws.totals[None, :]))[0])
-    mean, sd, skewness = (
-        np.array([sample.moments[part][0] for sample in samples]) for part in range(3)
-    )
+    mean, sd, skewness = np.array([sample.moments for sample in samples]).T
     # Bilinear in the size of slice and rest: the skewness of a small rest grows as that of a slice.
     scaled = ((mean - limit) / unit**2, sd / unit, skewness * np.sqrt(nodes * (N - nodes) / N))
     mean, sd, skewness = (np.interp(n, nodes, part) for part in scaled)
     own_unit = np.sqrt((N - n) / n)
-    moments = NullMoments(
-        limit + mean * own_unit**2, sd * own_unit, skewness / np.sqrt(n * ((N - n) / N))
-    )
-    refused = ~(np.interp(n, nodes, undefined) <= _UNDEFINED_SHARE) | np.isnan(moments.sd)
+    mean, sd = limit + mean * own_unit**2, sd * own_unit
+    skewness = skewness / np.sqrt(n * ((N - n) / N))
+    refused = ~(np.interp(n, nodes, undefined) <= _UNDEFINED_SHARE) | np.isnan(sd)
     # A law without a deviation has a p of 1.
-    p = np.where(refused, 1.0, pearson_iii_p_value(value, *moments, tail))
-    constant = np.where(moments.sd == 0.0, Reason.NO_VARIANCE, 0)
+    p = np.where(refused, 1.0, pearson_iii_p_value(value, mean, sd, skewness, tail))
+    constant = np.where(sd == 0.0, Reason.NO_VARIANCE, 0)
     return p, np.where(refused, Reason.UNDEFINED_REPLICATES, constant).astype(np.int8)
 
 

@@ -58,6 +58,5 @@ def _ordered(
     value: FloatArray, low: FloatArray, high: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return an estimate and its interval's ends; NaN for one that does not hold its estimate but for rounding."""
-    near = (np.where(np.abs(end - value) <= _ROUNDING, value, end) for end in (low, high))
-    low, high = near
+    low, high = (np.where(np.abs(end - value) <= _ROUNDING, value, end) for end in (low, high))
     return value, np.where(low > value, np.nan, low), np.where(high < value, np.nan, high)

@@ -145,15 +145,11 @@ class SliceTest:
             else:
                 parts.append(self._run_own(reduced[some], of_all))
         if not parts:
-            none = np.zeros(0)
             codes = np.zeros(0, np.int8)
-            return Outcomes(Tested(none, codes, codes), none)
-        p, reasons, methods = (
-            np.concatenate([getattr(part.tested, name) for part in parts])
-            for name in Tested._fields
-        )
-        errors = np.concatenate([part.errors for part in parts])
-        return self._finished(Outcomes(Tested(p, reasons, methods), errors), reduced)
+            return Outcomes(Tested(np.zeros(0), codes, codes), np.zeros(0))
+        columns = zip(*((*part.tested, part.errors) for part in parts), strict=True)
+        *tested, errors = (np.concatenate(column) for column in columns)
+        return self._finished(Outcomes(Tested(*tested), errors), reduced)
 
     def of_sums(self, reduced: IntArray, of_all: IntArray) -> Outcomes:
         """Test slices by the metric's own test, of reduced sums [slices, columns] and those of all examples."""

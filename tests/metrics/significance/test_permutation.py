@@ -75,7 +75,8 @@ def test_moments_equal_the_enumerated_ones():
     for n in range(10):
         subsets = np.array(list(itertools.combinations(range(9), n)), dtype=int)
         sums = values[:, subsets].sum(axis=2)
-        mean, sd, skewness = permutation.linear_statistic_moments(scores, totals, np.full(3, n))
+        moments = [permutation.linear_statistic_moments(row, totals, n) for row in scores]
+        mean, sd, skewness = np.array(moments).T
         np.testing.assert_allclose(mean, sums.mean(axis=1), atol=1e-13)
         np.testing.assert_allclose(sd, sums.std(axis=1), atol=1e-13)
         third = ((sums - sums.mean(axis=1, keepdims=True)) ** 3).mean(axis=1)
@@ -84,13 +85,12 @@ def test_moments_equal_the_enumerated_ones():
 
 
 def test_moments_of_0_1_scores_are_hypergeometric():
-    n, K, N = np.array([1, 20, 700, 999]), 300, 1000
-    totals = np.array([[K, N - K]])
-    mean, sd, skewness = permutation.linear_statistic_moments([[1.0, 0.0]], totals, n)
-    law = stats.hypergeom(N, K, n)
-    np.testing.assert_allclose(mean, law.mean())
-    np.testing.assert_allclose(sd, law.std())
-    np.testing.assert_allclose(skewness, law.stats(moments="s"), rtol=1e-9)
+    K, N, scores = 300, 1000, np.array([1.0, 0.0])
+    for n in (1, 20, 700, 999):
+        moments = permutation.linear_statistic_moments(scores, np.array([K, N - K]), n)
+        law = stats.hypergeom(N, K, n)
+        expected = law.mean(), law.std(), law.stats(moments="s")
+        np.testing.assert_allclose(moments, expected, rtol=1e-9)
 
 
 def rates(low, upper):
