@@ -138,7 +138,7 @@ def _remember():
     from slicebeam.pipelines.commands import flags
     from slicebeam.runner_configs.unrun_pipeline import unrun_pipeline
 
-    flags.make_command("search")
+    flags.PanelCommand("search")
     with unrun_pipeline():
         pass
 

@@ -15,7 +15,7 @@ from slicebeam.pipelines.commands import flags
 
 _specs_of, _view_of = userstate.get_dofn_specs, PipelineOptions.view_as
 _parse, _signature_of = PipelineOptions.__init__, decorators.get_signature
-_make_command = cache(flags.make_command)
+_panel_command = cache(flags.PanelCommand)
 
 
 def remember_answers(put):
@@ -25,7 +25,7 @@ def remember_answers(put):
     signatures = _Signatures()
     for module in (decorators, core, ptransform):
         put(module, "get_signature", signatures.of)
-    put(flags, "make_command", _make_command)
+    put(flags, "PanelCommand", _panel_command)
 
 
 class _Specs:

@@ -77,4 +77,4 @@ def test_a_command_is_as_made_anew(capsys):
         printed = capsys.readouterr().out
         assert help_of.setdefault(flag, printed) == printed
     assert help_of["--help"] != help_of["--help-all"]
-    assert flags.make_command("search") is flags.make_command("search")
+    assert flags.PanelCommand("search") is flags.PanelCommand("search")

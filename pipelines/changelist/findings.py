@@ -143,3 +143,8 @@ class FindingModel(Part):
         "slice is significant; most findings: there are 50; not possible: see reason"
     )
     reason: str | None = Field(None, description="why there can be no findings")
+
+    @property
+    def whole(self) -> str:
+        """What findings hold a share of, in words."""
+        return "all errors" if self.kind == "logistic" else "the sum of all values"

@@ -29,7 +29,7 @@ _SHOWS_ALL = "slicebeam.help_all"
 
 
 class PanelCommand(click.Command):
-    """A command whose help shows its options in groups, and ends with an example."""
+    """A command, by its words such as ``edit rename``; its help shows the options in groups, and an example."""
 
     def __init__(self, name: str) -> None:
         from slicebeam.pipelines.config.option_fields import by_panel
@@ -62,19 +62,14 @@ class PanelCommand(click.Command):
             for parameter in self.get_params(ctx)
             if isinstance(parameter, click.Option)
         }
+        hidden = set() if ctx.meta.get(_SHOWS_ALL) else self.rare
         for title, fields in self.panels.items():
-            panel = [
-                (field.option.metavar or "", field.help)
-                if field.option.is_argument
-                else rows.pop(field.name)
-                for field in fields
-            ]
-            hidden = set() if ctx.meta.get(_SHOWS_ALL) else self.rare
-            _write_rows(
-                formatter,
-                title,
-                (row for field, row in zip(fields, panel, strict=True) if field.name not in hidden),
-            )
+            panel = {field.name: rows.pop(field.name, None) for field in fields}
+            for field in fields:
+                if field.option.is_argument:
+                    panel[field.name] = (field.option.metavar or "", field.help)
+            shown = (row for name, row in panel.items() if name not in hidden)
+            _write_rows(formatter, title, shown)
         _write_rows(formatter, "Help" if self.panels else "Options", rows.values())
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  (click's)
@@ -106,7 +101,7 @@ class CommandGroup(click.Group):
             return None
         if not self.within and cmd_name in SUBCOMMANDS:
             return CommandGroup(cmd_name, help=COMMANDS[cmd_name].help)
-        return make_command(f"{self.within} {cmd_name}".strip())
+        return PanelCommand(f"{self.within} {cmd_name}".strip())
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -147,11 +142,6 @@ def program() -> CommandGroup:
     return version(CommandGroup(help=about))
 
 
-def make_command(name: str) -> PanelCommand:
-    """Return a command with its flags, by its words, such as ``search`` or ``edit rename``."""
-    return PanelCommand(name)
-
-
 def _is_rare(field: OptionField) -> bool:
     return not field.is_required and field.name not in COMMON and field.option.panel in _SHARED
 
@@ -179,13 +169,13 @@ def _parameter(field: OptionField) -> click.Parameter:
     kind: Any = field.kind if field.kind in (int, float, bool) else str
     option = field.option
     if option.is_argument:
+        metavar = option.metavar if field.is_required else f"[{option.metavar}]"
         return click.Argument(
             [field.name],
             type=kind,
             required=field.is_required,
             nargs=-1 if field.is_list else 1,
-            metavar=(f"{option.metavar}" if field.is_required else f"[{option.metavar}]")
-            + ("..." if field.is_list else ""),
+            metavar=f"{metavar}..." if field.is_list else metavar,
             shell_complete=_completions(field),
         )
     words = f"  [default: {option.default}]" if option.default else ""

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,7 +33,7 @@ from slicebeam.transforms.secrets.plain_http import allow
 from slicebeam.transforms.secrets.variables import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from slicebeam.pipelines.changelist.document import SearchChangeList, ShiftChangeList
     from slicebeam.pipelines.changelist.findings import Finding
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.shift import ShiftConfig
     from slicebeam.pipelines.run.engine import Engine
 
-# The file that a table in memory is written to.
-_WRITTEN_TABLE = re.compile(r"(--data )?\S*/slicebeam-\w+/data\.parquet")
 _SHIFTED = pa.schema(
     [
         *((name, pa.string()) for name in ("slice_id", "slice")),
@@ -183,7 +182,7 @@ def run(name: str, data: Any, options: Mapping[str, Any]) -> Report:
     EngineError
         The engine or the storage failed.
     """
-    with _errors_of_python():
+    with _errors_in(_words_of_python):
         return _run(name, data, _given(options))
 
 
@@ -206,7 +205,7 @@ def run_document(
     EngineError
         The engine, an API or the storage failed.
     """
-    with _errors_of_python():
+    with _errors_in(_words_of_python):
         given = _given({argument: first, **options})
         prints = bool(given.pop("progress", False))
         spec = command_spec(name)
@@ -221,16 +220,18 @@ def run_document(
         return spec.run(config, note)
 
 
-@contextmanager
-def _errors_of_python() -> Iterator[None]:
-    """Let errors speak of keywords, not of flags and temporary files, and remove secrets from them.
+def _words_of_python(message: str) -> str:
+    """Return a message with keywords in place of flags, and without the secrets of engines and endpoints."""
+    return redacted(with_keywords(message))
 
-    Messages of engines and endpoints may contain secrets.
-    """
+
+@contextmanager
+def _errors_in(words: Callable[[str], str]) -> Iterator[None]:
+    """Let errors say it in other words."""
     try:
         yield
     except SlicebeamError as error:
-        message = redacted(with_keywords(_WRITTEN_TABLE.sub("the data", str(error))))
+        message = words(str(error))
         if message == str(error):
             raise
         raise type(error)(message) from None
@@ -251,6 +252,9 @@ def _run(name: str, data: Any, given: dict[str, Any]) -> Report:
         _check_nothing_is_lost(typed, resume=run_options.resume)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slicebeam-")))
+        # A table in memory is not a file to the user.
+        written = re.compile(rf"(--data )?\S*{re.escape(str(folder))}/data\.parquet")
+        stack.enter_context(_errors_in(partial(written.sub, "the data")))
         typed["data"] = files_of(data, folder)
         is_kept = "output" in typed
         typed.setdefault("output", str(folder / "out"))

@@ -13,7 +13,7 @@ from slicebeam.metrics.testing.level_bound import Visited, tests_per_level
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.search.batch_cost import batch_cost
 from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress, SearchResult
-from slicebeam.pipelines.search.second_tests import SecondTests
+from slicebeam.pipelines.search.second_tests import SecondTests, q_values
 from slicebeam.pipelines.search.slice_counter import SliceCounter, parts_of, slice_sizes
 from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchState, Strategy
 from slicebeam.transforms.count.tables import part_column, read_facts
@@ -117,7 +117,7 @@ class Iterations:
             self._learn(fresh, known)
             tested = np.flatnonzero(known.sizes >= known.min_size)
             levels = lattice.cross_sizes(known.keys[tested])
-            q = self.second_tests.adjusted(known.p[tested], levels, family)
+            q = q_values(self.config, known.p[tested], levels, family)
             known.significant[:] = False
             known.significant[tested] = q <= self.config.used_alpha
             self._note(record, int(np.count_nonzero(known.significant)))

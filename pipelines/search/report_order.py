@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.search.refinement_labels import says_more
 
 if TYPE_CHECKING:
@@ -72,13 +71,13 @@ def said_by(results: Results, measured: MetricResult) -> NDArray[np.int64]:
 
 
 def _worst_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
-    own = metric(measured.name)
     chosen = said_by(results, measured)
     delta = measured.delta[chosen]
     upward = np.where(delta > 0, measured.low[chosen], -measured.high[chosen])
-    worse = (delta > 0) != own.higher_is_better
     # With --alternative both the worse slices come first.
-    order = np.lexsort((results.keys[chosen], results.levels[chosen], -upward, ~worse))
+    order = np.lexsort(
+        (results.keys[chosen], results.levels[chosen], -upward, ~measured.worse[chosen])
+    )
     return chosen[order]
 
 
@@ -96,9 +95,8 @@ def given_order(results: Results) -> Reported:
 
 
 def _given_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
-    upward = measured.delta > 0
-    worse = (upward != metric(measured.name).higher_is_better) & (measured.delta != 0)
-    harm = np.where(worse, 1, -1) * np.where(upward, measured.low, -measured.high)
+    worse = measured.worse
+    harm = np.where(worse, 1, -1) * np.where(measured.delta > 0, measured.low, -measured.high)
     harm = np.where(np.isnan(harm), -np.inf, harm)
     # Nothing says of a slice without a delta that it is worse, whichever way is better.
     is_unknown = np.isnan(measured.delta)

@@ -12,11 +12,11 @@ from scipy.special import stdtrit
 
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
-from slicebeam.metrics.testing.multiplicity import adjusted
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.prepare.exact_auc import put_whole
 from slicebeam.pipelines.search.duplicates import same_examples
 from slicebeam.pipelines.search.refinement_labels import NO_LABEL, ParentSums, labels, says_more
+from slicebeam.pipelines.search.second_tests import q_values
 from slicebeam.pipelines.search.slice_counter import parts_of
 from slicebeam.transforms.count.tables import part_column
 
@@ -75,6 +75,12 @@ class MetricResult:
     p_refine: NDArray[np.float64]  # of the refinement test, NaN if there is none
     value_error: NDArray[np.float64]
     complement_error: NDArray[np.float64]  # how far the complement may be off; NaN for baseline
+
+    @property
+    def worse(self) -> NDArray[np.bool_]:
+        """On which slices [slices] the metric is worse than its reference."""
+        upward: NDArray[np.bool_] = self.delta > 0
+        return (upward != metric(self.name).higher_is_better) & (self.delta != 0)
 
 
 @dataclass(frozen=True)
@@ -303,13 +309,10 @@ def _load(
         *(np.concatenate([getattr(piece, one.name) for piece in pieces]) for one in fields(_Kept))
     )
     levels = lattice.cross_sizes(kept.keys)
-    tests = searched.tests_per_level
     q = np.full(kept.p.shape, np.nan)
     for i in range(metrics):
         tested = ~np.isnan(kept.p[:, i])
-        q[tested, i] = adjusted(
-            kept.p[tested, i], levels[tested], tests, correction, len(tests), metrics
-        )
+        q[tested, i] = q_values(config, kept.p[tested, i], levels[tested], searched.tests_per_level)
     return kept, q, tally
 
 

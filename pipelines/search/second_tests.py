@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.counting import Resampling
     from slicebeam.metrics.counting.lattice import Keys
+    from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.run.engine import Cost
     from slicebeam.pipelines.search.iteration_records import IterationRecord
     from slicebeam.transforms.storage.storage import StoragePath
@@ -32,6 +33,14 @@ if TYPE_CHECKING:
 
 # How far the first, quick test may be off: by this factor in p.
 _SPARED = 10.0
+
+
+def q_values(
+    config: RunConfig, p: Array, levels: Array, tests_per_level: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Return the q-value of each p, corrected for the tests of each level and for all metrics."""
+    number, metrics = len(tests_per_level), len(config.metric)
+    return adjusted(p, levels, tests_per_level, config.used_correction, number, metrics)
 
 
 class SecondTests:
@@ -80,15 +89,9 @@ class SecondTests:
             keys.append(batch.column("key").to_numpy()[small])
             p.append(own[small])
             levels.append(self.prepared.lattice.cross_sizes(keys[-1]))
-        q = self.adjusted(np.concatenate(p), np.concatenate(levels), per_level)
+        q = q_values(self.config, np.concatenate(p), np.concatenate(levels), per_level)
         split = np.split(q <= self.config.used_alpha, np.cumsum([one.size for one in keys])[:-1])
         return [some[called] for some, called in zip(keys, split, strict=True)]
-
-    def adjusted(self, p: Array, levels: Array, per_level: tuple[int, ...]) -> Array:
-        """Return the q-value of each p: corrected for the tests of each level, and for all metrics."""
-        correction = self.config.used_correction
-        metrics = len(self.config.metric)
-        return adjusted(p, levels, per_level, correction, len(per_level), metrics)
 
     def resampled(
         self, parts: list[StoragePath], per_level: tuple[int, ...], record: IterationRecord

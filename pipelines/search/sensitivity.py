@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.testing.multiplicity import adjusted
 from slicebeam.metrics.testing.power import POWER, smallest_fall
 from slicebeam.pipelines.changelist.testing import Noticeable
+from slicebeam.pipelines.search.second_tests import q_values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,37 +46,38 @@ def noticeable(
             yield Noticeable(n=None, fall=fall, power=POWER)
     alpha = config.used_alpha / _strictness(config, searched)
     for n in SLICE_SIZES:
+        if n >= prepared.rows:
+            return
         fall = smallest_fall(measured, everything, n, alpha, config.alternative)
-        if fall is not None and n < prepared.rows:
+        if fall is not None:
             yield Noticeable(n=n, fall=fall, power=POWER)
 
 
 def _strictness(config: RunConfig, searched: SearchResult) -> float:
     """Return by how much the correction raises the p-value of a slice that alone is significant, at most."""
-    family = searched.tests_per_level
+    family, p = searched.tests_per_level, np.array([_TINY])
     levels = np.flatnonzero(family) + 1
-    q = [
-        adjusted([_TINY], [level], family, config.used_correction, len(family), len(config.metric))[
-            0
-        ]
-        for level in levels
-    ]
+    # Each level by itself: a slice that alone has a small p-value.
+    q = [q_values(config, p, np.array([level]), family).item() for level in levels]
     return max(q, default=_TINY) / _TINY
 
 
 def nearest_misses(results: Results, measured: MetricResult, lattice: Lattice) -> NDArray[np.int64]:
-    """Return the positions of the worse slices with the smallest p-values, none a part of another; the nearest first."""
-    worse = (measured.delta > 0) != metric(measured.name).higher_is_better
-    possible = np.flatnonzero(worse & (measured.delta != 0) & (measured.p < 1))
+    """Return the positions of the worse slices with the smallest p-values; the nearest first.
+
+    None is a part of another, and no two have the same sums, as two names of the same examples have.
+    """
+    possible = np.flatnonzero(measured.worse & (measured.p < 1))
     nearest = possible[np.argsort(measured.p[possible], kind="stable")[:_CANDIDATES]]
     conditions = [
         set(digits[digits > 0].tolist()) for digits in lattice.digits(results.keys[nearest])
     ]
+    sums = results.sums[nearest]
     chosen: list[int] = []
     for at, mine in enumerate(conditions):
-        others = (conditions[other] for other in chosen)
-        if len(chosen) < _MOST_MISSES and not any(
-            mine <= other or other <= mine for other in others
-        ):
+        parts = (mine <= conditions[other] or mine >= conditions[other] for other in chosen)
+        if not any(parts) and not (sums[chosen] == sums[at]).all(axis=1).any():
             chosen.append(at)
+            if len(chosen) == _MOST_MISSES:
+                break
     return nearest[chosen]

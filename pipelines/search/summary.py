@@ -54,13 +54,11 @@ def _held(lists: Sequence[FindingList]) -> str | None:
     listed = [one for one in lists if one.findings]
     if len(listed) != 1 or listed[0].direction != "worse":
         return None
-    findings, kind = listed[0].findings, listed[0].model.kind
-    share = findings[-1].held_share
+    findings, share = listed[0].findings, listed[0].findings[-1].held_share
     if share is None:
         return None
-    what = "all errors" if kind == "logistic" else "the sum of all values"
     hold = "holds" if len(findings) == 1 else "hold"
-    return f"{counted(len(findings), 'finding')} {hold} {share:.0%} of {what}."
+    return f"{counted(len(findings), 'finding')} {hold} {share:.0%} of {listed[0].model.whole}."
 
 
 def overall_sentences(overall: Sequence[Change]) -> list[str]:

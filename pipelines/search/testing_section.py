@@ -46,7 +46,7 @@ def testing(
         _metric_tests(config, prepared, searched, results, number, reported.by_metric[number])
         for number in range(len(config.metric))
     )
-    degraded = [measured.significant & _worse(measured) for measured in results.metrics]
+    degraded = [measured.significant & measured.worse for measured in results.metrics]
     expected = None
     if config.used_correction == "none":
         expected = config.used_alpha * sum(searched.tested_per_level) * len(config.metric)
@@ -141,7 +141,7 @@ def _metric_tests(
         untested=untested,
         blind=blind,
         significant=int(np.count_nonzero(measured.significant)),
-        degraded=int(np.count_nonzero(measured.significant & _worse(measured))),
+        degraded=int(np.count_nonzero(measured.significant & measured.worse)),
         reported=reported.size,
     )
 
@@ -220,7 +220,7 @@ def _unseen(config: RunConfig, results: Results) -> Iterator[str]:
     if config.alternative == "better":
         return
     for measured, reasons in zip(results.metrics, results.tally.reasons, strict=True):
-        surely_better = (measured.reason == Reason.UNVARYING) & ~_worse(measured)
+        surely_better = (measured.reason == Reason.UNVARYING) & ~measured.worse
         count = int(reasons[Reason.UNVARYING]) - int(np.count_nonzero(surely_better))
         if count:
             yield f"{measured.name} on {counted(count, 'slice')}: {Reason.UNVARYING.text}"
@@ -310,12 +310,6 @@ def _warnings(
                 f"{_upward(float(error.max()))} (each slice's own bound: value_error in "
                 "slices.parquet)."
             )
-
-
-def _worse(measured: MetricResult) -> NDArray[np.bool_]:
-    """Return on which slices the metric is worse than its reference."""
-    worse: NDArray[np.bool_] = (measured.delta > 0) != metric(measured.name).higher_is_better
-    return worse & (measured.delta != 0)
 
 
 def _upward(bound: float) -> str:

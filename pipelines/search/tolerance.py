@@ -10,10 +10,10 @@ from scipy.special import stdtr, stdtrit
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.testing.multiplicity import adjusted
 from slicebeam.metrics.testing.slice_test import has_margin_test, worse_by_more_p
 from slicebeam.pipelines.changelist.testing import Tolerated
 from slicebeam.pipelines.search.results import CONFIDENCE
+from slicebeam.pipelines.search.second_tests import q_values
 from slicebeam.pipelines.search.since_overall import adjusted_overall
 
 if TYPE_CHECKING:
@@ -116,9 +116,8 @@ def with_tolerances(
         if tested.metric in tolerance:
             margin, measured = tolerance[tested.metric], results.metrics[number]
             p = _p_values(measured, margin, config, prepared, results)
-            levels, family = prepared.lattice.cross_sizes(results.keys), searched.tests_per_level
-            metrics = len(config.metric)
-            q = adjusted(p, levels, family, config.used_correction, len(family), metrics)
+            levels = prepared.lattice.cross_sizes(results.keys)
+            q = q_values(config, p, levels, searched.tests_per_level)
             is_tested = not math.isnan(overall[number])
             tolerated = Tolerated(
                 tolerance=margin,

@@ -262,7 +262,7 @@ def legend(
     if "observed" not in hidden:
         words.append("observed: with it")
     parts = {
-        "all errors" if some.model.kind == "logistic" else "the sum of all values"
+        some.model.whole
         for some in shown
         if some.model.direction == "worse"
         and any(one.held_share is not None for one in some.findings)

@@ -6,12 +6,12 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.pipelines.show.worst_slices import MOST_ROWS, worst_slices
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import ChangeList
-    from slicebeam.pipelines.run.published import Published
     from slicebeam.pipelines.shift.run import PublishedShift
 
 # What a document has besides: who made it of what, its history, and the domains of its features.
@@ -29,17 +29,17 @@ def printed_json(published: Published | PublishedShift) -> dict[str, Any]:
     Of the slices those of the findings, and the worst of each metric; of a shift the first, of scored tests all.
     """
     document = published.changelist
-    content = document.model_dump(
+    shown = _slices(document)
+    slices = tuple(listed for listed in document.slices if listed.slice_id in shown)
+    content = document.model_copy(update={"slices": slices}).model_dump(
         mode="json", by_alias=True, exclude_none=True, exclude=_NOT_PRINTED
     )
-    shown = _slices(document)
-    content["slices"] = [row for row in content["slices"] if row["slice_id"] in shown]
     if "since" in content:
         content["since"]["slices"] = content["since"]["slices"][:MOST_ROWS]
     files = {"document": str(published.changelist_path)}
-    if isinstance(document, SearchChangeList):
-        files["table"] = str(getattr(published, "slices_path", ""))
-        content["explanation"] = list(getattr(published, "explanation", ()))
+    if isinstance(published, Published):
+        files["table"] = str(published.slices_path)
+        content["explanation"] = list(published.explanation)
     return files | content
 
 

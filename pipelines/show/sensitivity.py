@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.registry import metric
+from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.show.finding_numbers import Numbers
+from slicebeam.pipelines.show.worst_slices import reference_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -31,14 +33,11 @@ def sensitivity_lines(document: SearchChangeList) -> Iterator[str]:
 
 
 def _miss_text(miss: NearMiss) -> str:
-    change = miss.change
-    against = change.before.value if change.before is not None else change.reference
-    delta = change.delta
-    has_ends = delta is not None and delta.lo is not None and delta.hi is not None
-    interval = f" [{_TEXT(delta.lo)}, {_TEXT(delta.hi)}]" if delta and has_ends else ""
+    change, delta = miss.change, miss.change.delta or Estimate()
+    interval = "" if delta.lo is None else f" [{_TEXT(delta.lo)}, {_TEXT(delta.hi)}]"
     return (
-        f"n {change.n:,}: {_TEXT(change.after.value)} against {_TEXT(against)}, "
-        f"{_TEXT(None if delta is None else delta.value)}{interval}, q {_short(change.p_adjusted)}: {miss.name}"
+        f"n {change.n:,}: {_TEXT(change.after.value)} against {_TEXT(reference_of(change))}, "
+        f"{_TEXT(delta.value)}{interval}, q {_short(change.p_adjusted)}: {miss.name}"
     )
 
 

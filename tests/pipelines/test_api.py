@@ -306,6 +306,11 @@ def test_views_in_lists_and_dictionaries():
 def test_errors_are_caught_by_kind(adult, tmp_path):
     refuses(FileError, "no such file", search, tmp_path / "nowhere.parquet", **OPTIONS)
     refuses(FileError, "no such file", check, adult, changelist=tmp_path / "nowhere.json")
+    # A file of the user's by its name; a table in memory has none.
+    refuses(
+        FileError, "slicebeam-a/data.parquet: no", search, "slicebeam-a/data.parquet", **OPTIONS
+    )
+    refuses(InputError, "^the data: there are no examples", search, adult.iloc[:0], **OPTIONS)
     (tmp_path / "file").touch()
     with pytest.raises((StorageError, FileError)):
         search(adult, **OPTIONS, output=tmp_path / "file" / "out")

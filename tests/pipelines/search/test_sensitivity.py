@@ -47,6 +47,18 @@ def test_the_nearest_misses_are_those_of_the_table(tmp_path):
     assert not any(a <= b for a in sets for b in sets if a is not b)
 
 
+def test_the_same_examples_are_told_once(tmp_path):
+    options = table(tmp_path / "d.parquet", 1)
+    frame = pd.read_parquet(options["data"])
+    frame.assign(code=frame.group.map(lambda name: f"code {name}")).to_parquet(options["data"])
+    found = search(tmp_path / "out", **options)
+    rows = found.table.set_index("slice_id").loc[
+        [one["slice_id"] for one in told(found)["nearest"]]
+    ]
+    assert len(rows) == 3
+    assert not rows.duplicated(["n", "value", "reference"]).any()
+
+
 def test_nothing_is_told_where_a_slice_is_worse(tmp_path):
     found = search(tmp_path / "out", **table(tmp_path / "d.parquet", 1, fall=0.6))
     assert told(found)["degraded"]

@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from dataclasses import fields
 from functools import cache
 from types import SimpleNamespace
 
@@ -23,6 +24,7 @@ from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search import batch_cost, findings, strategies
 from slicebeam.pipelines.search.duplicates import nested_classes
 from slicebeam.pipelines.search.report_order import given_order
+from slicebeam.pipelines.search.results import MetricResult
 from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchState
 from slicebeam.transforms.storage.work_files import open_arrow, write_arrow
 from tests.oracles import lattice as oracle
@@ -399,9 +401,9 @@ def test_parts_of_a_stopped_run_are_not_added(tmp_path, adult_path, monkeypatch,
 @pytest.mark.parametrize("metric", ["accuracy", "error_rate", "loss"])
 def test_slices_without_a_delta_are_last_whatever_the_metric(metric):
     delta = np.array([np.nan, 0.1, -0.1, np.nan, 0.0])
-    measured = SimpleNamespace(
-        name=metric, delta=delta, low=delta - 0.05, high=delta + 0.05, significant=np.zeros(5, bool)
-    )
+    measured = MetricResult(**dict.fromkeys((one.name for one in fields(MetricResult)), delta))
+    measured.name, measured.significant = metric, np.zeros(5, bool)
+    measured.low, measured.high = delta - 0.05, delta + 0.05
     order = given_order(SimpleNamespace(metrics=[measured], keys=np.arange(1, 6)))
     assert order.positions[0] == (2 if metric == "accuracy" else 1)
     assert order.positions[-2:].tolist() == [0, 3]
