@@ -94,6 +94,9 @@ export interface MetricTests {
   significant: number;
   degraded: number;
   blind?: string;
+  // Where nothing is significantly worse: the slices that came nearest, and the falls that a run notices.
+  nearest: { slice_id: string; name: string; change: Change }[];
+  noticeable: { n?: number | null; fall: number; power: number }[];
 }
 
 export interface Overview {

@@ -9,9 +9,9 @@ import { hashOf } from "./route";
 import { SinceThen } from "./since";
 import { Term } from "./term";
 import { UpSet } from "./upset";
-import type { Finding, FindingModel, Metric, Overview as Content } from "./model";
+import type { Change, Finding, FindingModel, Metric, Overview as Content, Slice } from "./model";
 import type { Sides, Store } from "./store";
-import { asText, counted, counts, findingText, firstFinding, gap, held, metricOf, modelText, overall, primary, sliceOf, valueInterval } from "./verdict";
+import { againstText, asText, counted, counts, findingText, firstFinding, gap, held, metricOf, missText, modelText, noticeable, overall, primary, referenceOf, sliceOf, valueInterval } from "./verdict";
 
 const FIRST = 10;
 
@@ -114,6 +114,7 @@ function List({ content, model }: { content: Content; model: FindingModel }) {
         <h2>{title}</h2>
         <p>{noFindings(model)}</p>
         <Worst content={content} model={model} />
+        {model.direction === "worse" && <Nearest content={content} metric={metric} />}
       </section>
     );
   }
@@ -163,21 +164,9 @@ function Worst({ content, model }: { content: Content; model: FindingModel }) {
   for (const id of content.worst[model.metric] ?? []) {
     const slice = sliceOf(content, id);
     const change = slice?.changes.find((one) => one.metric === model.metric);
-    const reference = change?.before?.value ?? change?.reference;
-    if (!slice || change?.after.value == null || reference == null) continue;
-    if ((change.direction === "degraded") !== isWorse) continue;
-    const delta = change.delta ?? {};
-    rows.push({
-      rank: rows.length + 1,
-      id,
-      slice,
-      value: change.after.value,
-      expected: reference,
-      lo: delta.lo == null ? null : reference + delta.lo,
-      hi: delta.hi == null ? null : reference + delta.hi,
-      isWorse,
-      text: `against ${format.value(metric, reference)} ${change.before ? "before" : "overall"}: ${format.differences(metric, delta.lo, delta.hi)}; ${format.plural(change.n, "example")}`,
-    });
+    if (!slice || !change || (change.direction === "degraded") !== isWorse) continue;
+    const row = changeRow(rows.length + 1, slice, change, isWorse, againstText(metric, change));
+    if (row) rows.push(row);
   }
   if (!rows.length) return null;
   return (
@@ -187,6 +176,37 @@ function Worst({ content, model }: { content: Content; model: FindingModel }) {
       </p>
       <Bars rows={rows} metric={metric} isChange={false} />
     </>
+  );
+}
+
+/** A slice beside what it is compared with; nothing where either value is undefined. */
+function changeRow(rank: number, slice: Slice, change: Change, isWorse: boolean, text: string): Row | undefined {
+  const expected = referenceOf(change);
+  const { value } = change.after;
+  if (value == null || expected == null) return undefined;
+  const [lo, hi] = [change.delta?.lo, change.delta?.hi].map((end) => (end == null ? null : expected + end));
+  return { rank, id: slice.slice_id, slice, value, expected, lo: lo ?? null, hi: hi ?? null, isWorse, text };
+}
+
+/** What a run that finds nothing worse can say: the slices that came nearest, and what it would have noticed. */
+function Nearest({ content, metric }: { content: Content; metric: Metric }) {
+  const misses = content.tests.find((one) => one.metric === metric.key)?.nearest ?? [];
+  const rows = misses.flatMap(({ slice_id, name, change }, at) => {
+    const slice = { slice_id, name, conditions: [], phrases: [], share: 0, n: change.n, changes: [change] };
+    return changeRow(at + 1, slice, change, true, missText(metric, change)) ?? [];
+  });
+  return (
+    <div class="misses">
+      {rows.length > 0 && (
+        <>
+          <p class="legend">
+            These came nearest to it, and none is significant. The upright line is what each is compared with.
+          </p>
+          <Bars rows={rows} metric={metric} isChange={false} />
+        </>
+      )}
+      <p class="legend">{noticeable(content, metric)}</p>
+    </div>
   );
 }
 

@@ -91,6 +91,36 @@ export function counts(overview: Overview, metric: Metric): string {
   return `Of ${tested}, ${worse} and ${format.count(better)} significantly better.`;
 }
 
+/** The smallest falls that the run would have noticed; nothing where they are not known. */
+export function noticeable(overview: Overview, metric: Metric): string {
+  const falls = overview.tests.find((one) => one.metric === metric.key)?.noticeable ?? [];
+  if (!falls.length) return "";
+  const size = ({ fall }: (typeof falls)[number]) => format.difference(metric, fall).replace("+", "");
+  const parts = falls.map((one) =>
+    one.n == null ? `by ${size(one)} over all examples` : `by ${size(one)} on slices of ${counted(metric, one.n)}`,
+  );
+  const way = metric.higher_is_better ? "lower" : "higher";
+  return `Noticed with a probability of ${format.share(falls[0]?.power ?? 0)}: ${metric.name} ${way} ${parts.join(", ")}.`;
+}
+
+/** What a slice is compared with: the earlier model, or all examples. */
+export function referenceOf(change: Change): number | undefined {
+  return change.before?.value ?? change.reference;
+}
+
+/** What stands beside the value of a slice. */
+export function againstText(metric: Metric, change: Change): string {
+  const reference = referenceOf(change);
+  const against = reference == null ? "nothing" : format.value(metric, reference);
+  const interval = format.differences(metric, change.delta?.lo, change.delta?.hi);
+  return `against ${against} ${change.before ? "before" : "overall"}: ${interval}; ${format.plural(change.n, "example")}`;
+}
+
+/** The same of a slice that came near to being significantly worse. */
+export function missText(metric: Metric, change: Change): string {
+  return `${againstText(metric, change)}, q ${format.probability(format.log(change.p_adjusted))}`;
+}
+
 /** The list that a reader wants first: what is worse, of the first metric. */
 export function firstFinding(overview: Overview): Finding | undefined {
   const metric = primary(overview).key;
@@ -175,6 +205,13 @@ export function asText(overview: Overview): string {
     lines.push(overall(overview, metric));
     const counted = counts(overview, metric);
     if (counted) lines.push(counted);
+    const tests = overview.tests.find((one) => one.metric === metric.key);
+    for (const { name, change } of tests?.nearest ?? []) {
+      const value = change.after.value == null ? "undefined" : format.value(metric, change.after.value);
+      lines.push(`Nearest to significantly worse: ${name}: ${value} ${missText(metric, change)}`);
+    }
+    const falls = noticeable(overview, metric);
+    if (falls) lines.push(falls);
   }
   if (!overview.tests.length) lines.push(overview.summary);
   for (const model of overview.finding_models) {

@@ -17,6 +17,8 @@ from tests.pipelines.page.results import HOSTILE
 
 pytestmark = pytest.mark.browser
 
+FINDINGS = ".bars:not(.misses .bars)"
+
 
 def test_the_worst_is_seen_without_a_click(browser, results):
     document = json.loads((results["overall"] / "changelist.json").read_text())
@@ -61,17 +63,41 @@ def test_every_finding_has_a_bar_with_its_interval(browser, results):
         with opened(browser, results[name]) as page:
             for one in page.locator("summary").all():
                 one.click()
-            bars = page.locator(".bars li:not(.axis)")
+            bars = page.locator(FINDINGS).locator("li:not(.axis)")
             assert bars.count() == len(document["findings"]) > 0
-            assert page.locator(".bars .whisker").count() == bars.count()
-            assert page.locator(".bars .expected").count() == bars.count()
+            assert bars.locator(".whisker").count() == bars.count()
+            assert bars.locator(".expected").count() == bars.count()
             # A bar ends at the value, and says in words how far that is: corrected, and as observed.
-            images = page.locator(".bars [role=img]").all()
+            images = bars.get_by_role("img").all()
             for image, one in zip(images, document["findings"], strict=True):
                 both = (one["corrected"]["difference"], one["difference"])
                 corrected, observed = (f"{100 * abs(each):.1f}" for each in both)
                 label = image.get_attribute("aria-label")
                 assert re.search(rf"difference .?{corrected} .*, observed .?{observed} ", label)
+
+
+def test_what_came_nearest_and_would_have_been_noticed(browser, results):
+    document = json.loads((results["nothing"] / "changelist.json").read_text())
+    (tests,) = document["testing"]["metrics"]
+    with opened(browser, results["nothing"]) as page:
+        bars = page.locator(".misses li:not(.axis)")
+        for bar, miss in zip(bars.all(), tests["nearest"], strict=True):
+            change, text = miss["change"], bar.inner_text()
+            value, reference = (
+                100 * one for one in (change["after"]["value"], change["reference"])
+            )
+            assert f"{value:.1f}% against {reference:.1f}% overall" in text
+            assert f"{change['n']} examples, q {change['p_adjusted']:.2}" in text
+        (fall,) = tests["noticeable"]
+        said = f"Noticed with a probability of 80%: Accuracy lower by {100 * fall['fall']:.1f} points on slices of 100"
+        assert said in page.locator("main").inner_text()
+        page.evaluate("navigator.clipboard.writeText = async text => { window.copied = text }")
+        page.get_by_role("button", name="Copy as text").click()
+        copied = page.evaluate("window.copied")
+        assert said in copied
+        assert copied.count("Nearest to significantly worse: ") == len(tests["nearest"])
+        bars.first.get_by_role("link").click()
+        assert page.locator("h1").inner_text() == tests["nearest"][0]["name"]
 
 
 def test_the_keyboard_reaches_everything(browser, results):
@@ -236,7 +262,7 @@ def test_without_findings_each_direction_has_its_own_slices(browser, results, tm
     with opened(browser, tmp_path, scheme=scheme) as page:
         assert set(direction.values()) == {"improved"}
         worse = page.locator("section", has=page.locator("h2", has_text="degraded"))
-        assert worse.locator(".bars").count() == 0
+        assert worse.locator(FINDINGS).count() == 0
         better = page.locator("section", has=page.locator("h2", has_text="improved"))
         assert better.locator(".bars a").count() == 10
         assert "most certainly better" in better.inner_text()
