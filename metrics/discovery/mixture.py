@@ -282,7 +282,7 @@ def log_responsibilities(
     divided by. Without losses, as of points whose losses are then tested, the embeddings alone decide.
     (z − μ)²/v is taken by matrix products: log densities are off by about 1e-16·Σ_d (x² + μ'²)/v.
     """
-    checked = _checked(mixture, z, losses, first_row)
+    checked = _checked(MixtureSums.zero(mixture), losses, first_row)
     log_r = np.empty((z.shape[0], mixture.components))
     log_likelihood = np.empty(z.shape[0])
     for rows, joint, _ in _joint_blocks(mixture, z, checked):
@@ -311,7 +311,7 @@ def sums(
     mixture: Mixture, z: Embeddings, losses: Sequence[ArrayLike] = (), first_row: int = 0
 ) -> MixtureSums:
     """Return what one chunk adds to the sums of an iteration; errors count from ``first_row``."""
-    checked = _checked(mixture, z, losses, first_row)
+    checked = _checked(MixtureSums.zero(mixture), losses, first_row)
     zero = total = MixtureSums.zero(mixture)
     for rows, joint, x in _joint_blocks(mixture, z, checked):
         log_likelihood = _log_sum(joint)
@@ -325,7 +325,7 @@ def sums_of_labels(
     labels: NDArray[np.integer], z: Embeddings, losses: Sequence[ArrayLike], zero: MixtureSums
 ) -> MixtureSums:
     """Return the sums over points each of which is wholly of one component."""
-    checked = _checked_losses(zero.heads, losses, z.shape[0])
+    checked = _checked(zero, losses)
     numbers, total = np.arange(zero.sizes.size)[:, None], zero
     for rows in blocks(z.shape[0], _BLOCK):
         of_component = (labels[rows] == numbers).astype(np.float64)
@@ -339,8 +339,6 @@ def updated(total: MixtureSums) -> Mixture:
 
     With N = N_j + 10 eps, a component that lost all points is left at the centre.
     """
-    if total.n == 0:
-        raise ValueError("a mixture needs at least one point")
     sizes = total.sizes + 10 * EPS
     mean = total.first / sizes[:, None]
     # Rounding may leave less than 0 of the variance of a constant.
@@ -393,27 +391,14 @@ def _log_sum(joint: FloatArray) -> FloatArray:
 
 
 def _checked(
-    mixture: Mixture, z: Embeddings, losses: Sequence[ArrayLike] | None, first_row: int
+    zero: MixtureSums, losses: Sequence[ArrayLike] | None, first_row: int = 0
 ) -> list[FloatArray]:
     """Return the losses as the heads take them; none where there are none."""
-    if z.ndim != 2 or z.shape[1] != mixture.dimensions:
-        raise ValueError(
-            f"embeddings of shape {z.shape} in a mixture of {mixture.dimensions} dimensions"
-        )
-    if losses is None:
-        return []
-    return _checked_losses(MixtureSums.zero(mixture).heads, losses, z.shape[0], first_row)
-
-
-def _checked_losses(
-    heads: Sequence[HeadSums], losses: Sequence[ArrayLike], rows: int, first_row: int = 0
-) -> list[FloatArray]:
-    checked = []
-    for number, (head, loss) in enumerate(zip(heads, losses, strict=True), 1):
-        if np.shape(loss) != (rows,):
-            raise ValueError(f"loss {number} has the shape {np.shape(loss)}, not ({rows},)")
-        checked.append(head.checked(loss, f"loss {number}", first_row))
-    return checked
+    pairs = [] if losses is None else zip(zero.heads, losses, strict=True)
+    return [
+        head.checked(loss, f"loss {number}", first_row)
+        for number, (head, loss) in enumerate(pairs, 1)
+    ]
 
 
 def is_converged(mean_log_likelihoods: Sequence[float], tolerance: float = TOLERANCE) -> bool:

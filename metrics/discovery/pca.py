@@ -79,8 +79,6 @@ def components(moments: PcaSums, d: int) -> Pca:
 
     Directions whose variance is less than about 1e-16·D of the largest are lost.
     """
-    if moments.n == 0:
-        raise ValueError("principal components need at least one point")
     D = moments.mean.size
     values, vectors = linalg.eigh(moments.scatter / max(moments.n - 1, 1))
     values, vectors = values[::-1], vectors[:, ::-1]
@@ -96,10 +94,6 @@ def components(moments: PcaSums, d: int) -> Pca:
 
 def projected(z: Embeddings, pca: Pca, first_row: int = 0) -> NDArray[np.float32]:
     """Return the coordinates [n, d] of points along principal axes, the same however chunks are cut."""
-    if z.ndim != 2 or z.shape[1] != pca.mean.size:
-        raise ValueError(
-            f"embeddings of shape {z.shape} cannot be projected from {pca.mean.size} dimensions"
-        )
     coordinates = np.empty((z.shape[0], pca.axes.shape[0]), np.float32)
     # Products are of whole blocks: a row's may differ in the last digit with the others' number.
     whole = np.zeros((_BLOCK, z.shape[1]))

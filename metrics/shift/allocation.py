@@ -61,8 +61,6 @@ def static_weights(method: Method, strata: Strata) -> FloatArray:
     unit = strata.pair_weight / 2
     if method == "proportional":
         return np.asarray(strata.share * np.sqrt(unit))
-    if method != "plus":
-        raise ValueError(f"method {method!r} has no static weights")
     variance = (strata.squared_weights * strata.old_shares * (1 - strata.old_shares)).sum(axis=1)
     mean = float(strata.share @ variance) / float(strata.share @ unit)
     spread = 0.5 * variance + 0.5 * mean * unit if mean > 0 else unit

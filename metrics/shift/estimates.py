@@ -93,7 +93,7 @@ def reliance(strata: Strata, sample: Sample) -> FloatArray:
     """
     if strata.old is None:
         return np.zeros(sample.asked.shape[0])
-    return _reliance(strata, _counts(strata, sample))
+    return _reliance(strata, counts_of(strata, sample))
 
 
 def _reliance(strata: Strata, counts: Counts) -> FloatArray:
@@ -108,15 +108,6 @@ def _reliance(strata: Strata, counts: Counts) -> FloatArray:
     below = np.where(asked > 1, weights * variance, 0).sum(axis=1)
     ratio = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
     return np.asarray(np.clip(ratio, 0, 1))
-
-
-def _counts(strata: Strata, sample: Sample) -> Counts:
-    """Return the inputs of the estimate; refuse a stratum that was not asked at all."""
-    if (sample.asked == 0).any():
-        raise ValueError(
-            "a stratum has no queried item; query at least smallest_budget(strata) items"
-        )
-    return counts_of(strata, sample)
 
 
 @dataclass(frozen=True)
@@ -144,7 +135,7 @@ def estimate(
     sample; V_gij = Σ_{s∈i} w_s·(sample variance over all N_s of 1[in g]·(x_j − r_gij))/q_g², q_g its share. A label of
     which no item was asked is taken as unchanged; the widening by c covers it.
     """
-    counts = _counts(strata, sample)
+    counts = counts_of(strata, sample)
     asked = counts.asked
     weights = np.square(strata.share) / asked
     # What is subtracted of old predictions is added again as the slices' own.
@@ -261,7 +252,7 @@ def weighted_sum_errors(
     √(V + 3u²), V = Σ_s w_s·(sample variance of W[new] − λ·W[old]), as cells of a label are correlated, u² =
     Σ_i (max_j W_ij·c_i)²; of ``masa`` (``starved``) the root of `starved_variance`. Of ``Sample.empty(…, weights)``.
     """
-    counts = _counts(strata, sample)
+    counts = counts_of(strata, sample)
     asked = counts.asked
     used = _reliance(strata, counts) if control and strata.old is not None else np.zeros(len(asked))
     cells = weights[strata.row]

@@ -97,6 +97,4 @@ def select_tail(upper: FloatArray, lower: FloatArray, tail: Tail) -> FloatArray:
         return upper
     if tail == "lower":
         return lower
-    if tail == "both":
-        return np.minimum(1.0, 2.0 * np.minimum(upper, lower))
-    raise ValueError(f"unknown tail {tail!r}: use 'upper', 'lower' or 'both'")
+    return np.minimum(1.0, 2.0 * np.minimum(upper, lower))

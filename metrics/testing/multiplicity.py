@@ -97,13 +97,9 @@ def adjusted(
         q = by_adjusted(p_values, int(tests.sum()))
     elif correction == "fwer-level":
         q = p_values * (levels * tests[at - 1].astype(np.float64))
-    elif correction == "fdr-level":
+    else:
         q = np.ones(p_values.size)
         for cross_size in range(1, levels + 1):
             here = at == cross_size
             q[here] = levels * bh_adjusted(p_values[here], int(tests[cross_size - 1]))
-    else:
-        raise ValueError(
-            f"unknown correction {correction!r}: use 'fdr-level', 'fwer-level', 'bh', 'by' or 'none'"
-        )
     return np.minimum(1.0, metrics * q)

@@ -15,11 +15,9 @@ INFINITE = {"Infinity": float("inf"), "-Infinity": float("-inf")}
 def mask(frame, predicate):
     """Return which rows of the raw table satisfy ``{"all": [{"field", "op", "value"}, ...]}``.
 
-    They come in the order of the rows, whatever the index of the table. A wrong field, op or shape
-    is a ValueError, a value whose JSON type is not the column's a TypeError.
+    They come in the order of the rows, whatever the index of the table. A value whose JSON type is
+    not the column's is a TypeError.
     """
-    if not isinstance(predicate, dict) or set(predicate) != {"all"}:
-        raise ValueError(f"a predicate is {{'all': [...]}}, not {predicate!r}")
     rows = np.ones(len(frame), dtype=bool)
     for condition in predicate["all"]:
         rows &= _condition(frame, condition)
@@ -27,16 +25,10 @@ def mask(frame, predicate):
 
 
 def _condition(frame, condition):
-    if not {"field", "op"} <= set(condition) <= {"field", "op", "value"}:
-        raise ValueError(f"a condition has field, op and value, not {condition!r}")
     field, op, value = condition["field"], condition["op"], condition.get("value")
-    if field not in frame.columns:
-        raise ValueError(f"unknown field {field!r}; columns: {list(frame.columns)}")
     column = frame[field]
     elements = column.tolist()
     if op == "is_null":
-        if value not in (None, True):
-            raise ValueError(f"is_null takes no value, not {value!r}")
         return _each(elements, is_missing)
     holds = _holds(op, value, _float_type(column.dtype))
     return _each(elements, lambda element: not is_missing(element) and holds(element))
@@ -66,25 +58,17 @@ def _each(elements, test):
 def _holds(op, value, float_type):
     """Return the test that one value of the column, not missing, has to pass."""
     if op in ("in", "not_in"):
-        if not isinstance(value, list):
-            raise ValueError(f"{op} takes a list, not {value!r}")
         choices = [Constant(choice, float_type) for choice in value]
         if op == "in":
             return lambda element: any(element == choice.like(element) for choice in choices)
         return lambda element: all(element != choice.like(element) for choice in choices)
     if op == "between":
-        if not isinstance(value, list) or len(value) != 2:
-            raise ValueError(f"between takes [low, high], not {value!r}")
         low, high = (Constant(edge, float_type) for edge in value)
         return lambda element: low.like(element) <= element < high.like(element)
     constant = Constant(value, float_type)
     if op == "contains":
         return lambda element: _contains(element, constant)
     comparisons = {"==": operator.eq, "<": operator.lt, ">=": operator.ge}
-    if op not in comparisons:
-        raise ValueError(
-            f"unknown op {op!r}; ops: ==, in, not_in, <, >=, between, is_null, contains"
-        )
     return lambda element: comparisons[op](element, constant.like(element))
 
 
@@ -119,10 +103,6 @@ class Constant:
     """A value of a predicate, read as the type of the element that it is compared with."""
 
     def __init__(self, value, float_type):
-        if value is None or (isinstance(value, float) and np.isnan(value)):
-            raise ValueError(f"only is_null matches missing values, not {value!r}")
-        if isinstance(value, (list, dict)):
-            raise ValueError(f"one value is needed, not {value!r}")
         self.value = value
         self.float_type = float_type
         self._read = {}

@@ -150,17 +150,6 @@ def test_a_value_that_is_not_finite_is_named_with_its_row(wrong, dtype):
     refuses(InputError, r"row 20 has -1e\+200 in dimension 1", sums, large)
 
 
-def test_shapes_that_do_not_agree_are_errors():
-    z = points(8)
-    fitted = components(sums(z), 3)
-    for call, message in (
-        (lambda: projected(z[:, :5], fitted), "cannot be projected from 12"),
-        (lambda: components(sums(z[:0]), 3), "at least one point"),
-    ):
-        refuses(ValueError, message, call)
-    assert projected(z[:0], fitted).shape == (0, 3)
-
-
 def groups(labels):
     return {frozenset(np.flatnonzero(labels == one).tolist()) for one in np.unique(labels)}
 

@@ -239,14 +239,6 @@ def test_static_weights_of_old_predictions_that_never_vary_are_the_shares():
     np.testing.assert_allclose(found / found.sum(), [0.75, 0.25])
 
 
-def test_methods_without_static_weights_say_so():
-    pool = oracle.random_pool(np.random.default_rng(0))
-    with pytest.raises(ValueError, match="masa"):
-        static_weights("masa", pool.strata())
-    with pytest.raises(ValueError, match="old predictions"):
-        static_weights("plus", pool.strata(old=False))
-
-
 def test_looks_double():
     assert [module.first_look(s) for s in (1, 32, 33, 100)] == [128, 128, 132, 400]
     assert [module.next_look(3, n) for n in (0, 127, 128, 255, 256, 5000)] == [

@@ -98,14 +98,6 @@ def test_when_every_item_was_asked_the_matrix_is_the_true_one_and_certain():
             np.testing.assert_allclose(low, high, atol=1e-15)
 
 
-def test_a_stratum_that_was_not_asked_is_an_error():
-    sample = oracle.sample_of(TINY, [[0, 1, 2, 5, 6]])
-    with pytest.raises(ValueError, match="has no queried item"):
-        estimate(TINY.strata(), sample)
-    with pytest.raises(ValueError, match="has no queried item"):
-        reliance(TINY.strata(), sample)
-
-
 def test_parts_of_the_estimate_are_unbiased_over_all_samples():
     samples = oracle.all_samples(TINY, [1, 2, 2, 1])
     assert len(samples) == 6 * 3 * 2
