@@ -17,7 +17,7 @@ from slicebeam.pipelines.discovery import fitting
 from slicebeam.pipelines.discovery.model import DiscoveryModel
 from tests.conftest import slow
 from tests.discover_runs import discover, examples, read_discovery, written
-from tests.faults.faults import half_published, published, whole
+from tests.faults.faults import EQUAL, half_published, published
 from tests.running import names_of, own_file, refused
 from tests.shift_runs import REPLAYED, made
 
@@ -56,47 +56,6 @@ def assert_same(output, wanted):
     assert sorted(own) == sorted(path.name for path in output.iterdir()) == names_of(found.document)
     for name in NAMES - {"changelist.json"}:
         assert own[name] == other[name], name
-
-
-def assert_nothing_counts(output, wanted):
-    if (output / "changelist.json").exists():
-        assert whole(output, wanted) == "equal result"
-        for name in ("membership.parquet", "mixture.npz"):
-            assert own_file(output, name).read_bytes() == published(wanted.folder)[name], name
-        return
-    assert half_published(output) == "equal result"
-
-
-def killed_and_resumed(commands, data, output, wanted, strike):
-    running = commands.start(arguments(data, output))
-    strike(running)
-    if running.runs():
-        running.send(signal.SIGKILL)
-    ended = running.ended()
-    assert ended.code in (0, -signal.SIGKILL), ended
-    if ended.code != 0:
-        assert_nothing_counts(output, wanted)
-        ended = commands.run(arguments(data, output, "--resume"))
-        assert ended.code == 0, ended
-    assert_same(output, wanted)
-
-
-MARKS = """
-    run.json stages/embeddings/000000-000004.arrow stages/embeddings.json
-    stages/projected/000000-000004.arrow stages/mixtures/state.arrow stages/derived.json
-    stages/shards.json
-"""
-
-
-@pytest.mark.parametrize("mark", [*(f"_work/{one}" for one in MARKS.split()), ".mixture.npz.*"])
-@pytest.mark.slow
-def test_killed_at_a_mark_it_is_resumed(commands, data, undisturbed, tmp_path, mark):
-    output = tmp_path / "out"
-
-    def strike(running):
-        assert running.stopped_when(lambda: any(output.glob(mark))), mark
-
-    killed_and_resumed(commands, data, output, undisturbed, strike)
 
 
 class Interruption(BaseException):
@@ -255,25 +214,11 @@ def test_killed_and_resumed(place, kill):
     if running.runs():
         running.send(signal.SIGKILL)
     assert running.ended().code in (code, -signal.SIGKILL)
+    if not (folder / "out" / "changelist.json").exists():
+        assert half_published(folder / "out") == EQUAL
     _, ended = place.run(str(kill), command, engine, "--resume")
     assert ended.code == code, ended
     assert published_by(folder / "out") == wanted
-
-
-@pytest.fixture(scope="module")
-def seconds(commands, data, tmp_path_factory):
-    commands.await_ready()
-    begun = time.monotonic()
-    ended = commands.run(arguments(data, tmp_path_factory.mktemp("timed") / "out"))
-    assert ended.code == 0, ended
-    return time.monotonic() - begun
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", range(10))
-def test_killed_at_any_moment_it_is_resumed(commands, seconds, data, undisturbed, tmp_path, moment):
-    wait = (moment + np.random.default_rng(moment).random()) / 10 * seconds
-    killed_and_resumed(commands, data, tmp_path / "out", undisturbed, lambda _: time.sleep(wait))
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,8 @@ def test_a_run_that_was_killed_before_it_published_anew_goes_on(given, tmp_path,
     with monkeypatch.context() as patch:
         patch.setattr("slicebeam.pipelines.search.search.build", Mock(side_effect=Killed))
         refuses(Killed, "", run, given)
+    # Until then it stays.
+    assert json.loads(document.read_text())["created_at"] == before
     assert run([*given, "--resume"]) == 0
     assert json.loads(document.read_text())["created_at"] > before
 

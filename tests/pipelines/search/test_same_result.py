@@ -3,10 +3,6 @@
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
-import time
 from itertools import product
 
 import numpy as np
@@ -20,10 +16,9 @@ from slicebeam.metrics.kinds import CORRECTIONS
 from slicebeam.pipelines.attribution.state import folder_name
 from slicebeam.pipelines.config.search import STRATEGIES, search_config
 from slicebeam.pipelines.run.work_folder import WorkFolder
-from slicebeam.pipelines.search import slice_counter
 from tests.conftest import slow
 from tests.refusals import refuses
-from tests.running import names_of, read, search
+from tests.running import names_of, search
 
 FEATURES = "age,workclass,education,marital-status,occupation,hours-per-week,native-country"
 OPTIONS = {"label": "income", "prediction": "prediction", "features": tuple(FEATURES.split(","))}
@@ -310,92 +305,3 @@ def test_the_document_is_the_same(data, tmp_path, correction, strategy):
     kept = rows[called | (rows["cross_size"] == 1)]
     assert part.table.equals(kept.reset_index(drop=True))
     assert len(kept) < len(rows)
-
-
-def _command(data, output, way, *more):
-    flags = [f"--data={data}", f"--output={output}"]
-    for key, value in (OPTIONS | WAYS[way]).items():
-        text = ",".join(value) if isinstance(value, tuple) else value
-        flags.append(f"--{key.replace('_', '-')}={text}")
-    # Small blocks, so that there is much to be interrupted.
-    flags += ["--chunk-rows=3000", "--memory-budget=16MB", "--quiet"]
-    return [sys.executable, "-m", "slicebeam.pipelines.cli", "search", *flags, *more]
-
-
-def _kill_when(command, condition):
-    """Kill a run, with no chance to tidy up, once a condition holds; False if it ended before."""
-    process = subprocess.Popen(command)
-    while process.poll() is None:
-        if condition():
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            return True
-        time.sleep(0.002)
-    return False
-
-
-@pytest.mark.slow
-def test_a_finished_block_is_not_counted_again(tmp_path, adult_path, plain, monkeypatch):
-    wanted = plain("wide")
-    output = tmp_path / "out"
-    parts = output / "_work" / "stages" / "iteration-1"
-    last = parts / "000003.arrow"
-    assert _kill_when(_command(adult_path, output, "wide"), last.exists)
-    finished = {int(path.stem) for path in parts.glob("0*.arrow")}
-    counted, real = set(), slice_counter.work_items
-
-    def spy(blocks, *more):
-        counted.update(blocks)
-        return real(blocks, *more)
-
-    monkeypatch.setattr(slice_counter, "work_items", spy)
-    cut = {"chunk_rows": 3000, "memory_budget": "16MB"}
-    options = {"data": (str(adult_path),), **OPTIONS, **WAYS["wide"], **cut}
-    _same(search(output, resume=True, **options), wanted)
-    assert len(finished) > 3
-    assert not finished & counted
-    assert counted
-
-
-@pytest.mark.slow
-def test_killed_again_and_again(tmp_path, adult_path, plain):
-    random, way = np.random.default_rng(7), "iterative"
-    output, resume = tmp_path / "out", []
-    for _ in range(12):
-        end = time.monotonic() + random.uniform(1.0, 4.0)
-        command = _command(adult_path, output, way, *resume)
-        if not _kill_when(command, lambda end=end: time.monotonic() > end):
-            break
-        resume = ["--resume"]
-    else:
-        subprocess.run(_command(adult_path, output, way, *resume), check=True)
-    _same(read(output), plain(way))
-
-
-@pytest.mark.slow
-def test_an_old_result_stays_until_the_new_one_is_whole(tmp_path, adult_path):
-    output = tmp_path / "out"
-    subprocess.run(_command(adult_path, output, "iterative"), check=True)
-    before = {path.name: path.read_bytes() for path in output.iterdir()}
-    marker = output / "_work" / "stages" / "iteration-1" / "plan"
-    assert _kill_when(_command(adult_path, output, "batch"), marker.exists)
-    assert {p.name: p.read_bytes() for p in output.iterdir() if p.is_file()} == before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("way", "moment"), [
-    ("batch", "shards/000000-000002.arrow"),
-    ("wide", "iteration-1/000001.arrow"),
-    ("iterative", "shards.json"),
-    ("priority", "iteration-2/plan"),
-    ("priority", "iteration-3.json"),
-])  # fmt: skip
-def test_killed_and_resumed(tmp_path, adult_path, plain, way, moment):
-    output = tmp_path / "out"
-    seen = output / "_work" / "stages" / moment
-    killed = _kill_when(_command(adult_path, output, way), seen.exists)
-    assert killed, f"the run ended before {moment}"
-    assert not (output / "changelist.json").exists()
-    subprocess.run(_command(adult_path, output, way, "--resume"), check=True)
-    _same(read(output), plain(way))
-    assert not (output / "_work").exists()
