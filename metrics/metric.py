@@ -8,10 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.counting.counting import RowBlock
+from slicebeam.metrics.counting.statistic_space import StatisticSpace
+from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.kinds import (
     ABOVE,
     OF_CLASS_SCORES,
@@ -20,21 +24,13 @@ from slicebeam.metrics.kinds import (
     OF_PROBABILITIES,
     OF_RANKINGS,
     TOP,
+    Alternative,
+    Tail,
 )
 from slicebeam.metrics.significance import hall
-from slicebeam.metrics.significance.outcome_codes import Reason
+from slicebeam.metrics.significance.outcome_codes import Reason, Tested
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.counting.counting import RowBlock
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.findings.target_sums import TargetSums
-    from slicebeam.metrics.kinds import Alternative, Tail
-    from slicebeam.metrics.significance.outcome_codes import Tested
-
-    Ends = tuple[FloatArray, FloatArray]
+Ends = tuple[FloatArray, FloatArray]
 
 # A variance below this part of the mean square is what rounding of the sums leaves of nothing.
 ROUNDING = 1e-12

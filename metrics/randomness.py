@@ -8,15 +8,11 @@ gets which number.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, NDArray
 
 UInt64Array: TypeAlias = NDArray[np.uint64]
 

@@ -5,14 +5,9 @@ Of topics, a fifth of failing tests decides, and whether that changed when the m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, NDArray
 
 # A test fails where its score is above this.
 FAILS_ABOVE = 0.5

@@ -7,24 +7,19 @@ Examples are labelled at random in the slice, by similarity to the words outside
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from scipy.special import betainccinv, betaincinv, gammainccinv, gammaincinv
 
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import UInt64Array, hash64, uniform
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from slicebeam.metrics.arrays import FloatArray, IntArray
-
-    LabelArray = NDArray[np.int8]
+LabelArray = NDArray[np.int8]
 
 YES, NO, UNSURE = 1, 0, -1
 

@@ -11,24 +11,18 @@ Four ways to count a feature tuple, chosen by cost (`slicebeam.metrics.counting.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.counting.statistic_space import BUCKETS
+from slicebeam.metrics.arrays import IntArray, NDArray
+from slicebeam.metrics.counting.lattice import Keys, Lattice
+from slicebeam.metrics.counting.statistic_space import BUCKETS, StatisticSpace
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import IntArray
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
-
-    Array = IntArray
+Array = IntArray
 
 Method = Literal["dense", "sparse", "inside", "listed"]
 

@@ -6,22 +6,19 @@ shards, workers or the engine.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.arrays import BoolArray, IntArray
 from slicebeam.metrics.counting.counting import Unit, selector_bytes, table_cells
+from slicebeam.metrics.counting.lattice import Keys, Lattice
 from slicebeam.metrics.randomness import splitmix64
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from slicebeam.metrics.arrays import BoolArray, IntArray
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
-
-    FeatureTuple = tuple[int, ...]
+FeatureTuple = tuple[int, ...]
 
 # Estimated work of a block: each block reads the codes again, and is what a stopped run resumes at.
 BLOCK_SECONDS = 1.0

@@ -7,22 +7,18 @@ that sorting keys sorts slices by their predicates and set operations are ``sear
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, combinations
 from math import comb
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slicebeam.metrics.arrays import BoolArray, IntArray
 from slicebeam.metrics.errors import InputError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from slicebeam.metrics.arrays import BoolArray, IntArray
-
-    Keys = IntArray
+Keys = IntArray
 
 
 # Slices whose features are looked up at a time: they take ten times the memory of the keys.

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.arrays import BoolArray, IntArray, NDArray
 from slicebeam.metrics.counting.counting import (
     Coded,
     Margins,
     Prefixes,
+    RowBlock,
+    Unit,
     extend,
     positions,
     table_cells,
 )
 from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuples
+from slicebeam.metrics.counting.lattice import Keys, Lattice
 from slicebeam.metrics.randomness import splitmix64
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, IntArray
-    from slicebeam.metrics.counting.counting import RowBlock, Unit
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
 
 # Counting stops at this many distinct groups per slice.
 ENOUGH_GROUPS = 100

@@ -6,20 +6,14 @@ minus its loss after: above 0 where the new model is better. Of one model it is 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
 from slicebeam.metrics.discovery.chunks import Summed, blocks, check_losses
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-
 
 # Added to the variance of D, so that a small slice that happens to be of one mind is not the first.
 _PRIOR_VARIANCE = 0.05

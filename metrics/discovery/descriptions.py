@@ -8,24 +8,18 @@ Eyuboglu et al. (2022), "Domino: discovering systematic errors with cross-modal 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, compress, islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
 from slicebeam.metrics.discovery.chunks import FIXED, JOINED, Embeddings, Summed, blocks
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.discovery.pca import PcaSums
-
+from slicebeam.metrics.discovery.pca import PcaSums
 
 _BLOCK = 4096
 # A word, or a sign that ends a clause, which no phrase goes across.

@@ -9,13 +9,15 @@ so one iteration is one combine over chunks.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from scipy.special import logsumexp
 
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray
 from slicebeam.metrics.discovery.chunks import (
     FIXED,
     Embeddings,
@@ -26,14 +28,6 @@ from slicebeam.metrics.discovery.chunks import (
     not_finite,
 )
 from slicebeam.metrics.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from slicebeam.metrics.arrays import FloatArray, IntArray
-
 
 # A block of points with their squares and responsibilities stays in the processor's cache.
 _BLOCK = 1024

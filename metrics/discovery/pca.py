@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import linalg
 
-from slicebeam.metrics.discovery.chunks import Summed, blocks, not_finite
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.metrics.discovery.chunks import Embeddings
-
+from slicebeam.metrics.arrays import FloatArray, NDArray
+from slicebeam.metrics.discovery.chunks import Embeddings, Summed, blocks, not_finite
 
 _BLOCK = 2048
 # Entries of an axis that differ by less are alike, of which the first decides on the sign.

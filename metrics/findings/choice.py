@@ -13,14 +13,16 @@ Chouldechova and Tibshirani (2016), J. R. Statist. Soc. B 78:423 (stopping of an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.special import ndtri, xlogy
 
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
 from slicebeam.metrics.findings.conditional import (
+    DeviationLaw,
     change_p_value,
     influence,
     pattern_variances,
@@ -29,23 +31,11 @@ from slicebeam.metrics.findings.conditional import (
     sum_p_value,
 )
 from slicebeam.metrics.findings.corrected import selected_above
-from slicebeam.metrics.findings.groups import of_patterns
-from slicebeam.metrics.findings.inside import PartTables
-from slicebeam.metrics.findings.model import fit
-from slicebeam.metrics.findings.target_sums import MOST_FINDINGS, Patterns
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.findings.conditional import DeviationLaw
-    from slicebeam.metrics.findings.groups import Covariance, GroupSums
-    from slicebeam.metrics.findings.inside import CandidateParts, InsideCounts
-    from slicebeam.metrics.findings.model import ExpectationModel
-    from slicebeam.metrics.findings.target_sums import InsideSums, TargetSums
-    from slicebeam.metrics.kinds import Tail
+from slicebeam.metrics.findings.groups import Covariance, GroupSums, of_patterns
+from slicebeam.metrics.findings.inside import CandidateParts, InsideCounts, PartTables
+from slicebeam.metrics.findings.model import ExpectationModel, fit
+from slicebeam.metrics.findings.target_sums import MOST_FINDINGS, InsideSums, Patterns, TargetSums
+from slicebeam.metrics.kinds import Tail
 
 # Findings, the first ones, and sets of examples that a reader takes in.
 SHOWN_FINDINGS, MOST_SETS = 10, 20

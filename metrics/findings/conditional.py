@@ -8,23 +8,19 @@ tests of one slice against all examples: hypergeometric, or the law of random su
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, logit, ndtr
 
+from slicebeam.metrics.arrays import ArrayLike, FloatArray
+from slicebeam.metrics.findings.model import ExpectationModel
+from slicebeam.metrics.findings.target_sums import TargetSums
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.count_tests import deviance, mcnemar_mid_p
 from slicebeam.metrics.significance.outcome_codes import select_tail
 from slicebeam.metrics.significance.permutation import SMALLEST_P
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.metrics.findings.model import ExpectationModel
-    from slicebeam.metrics.findings.target_sums import TargetSums
-    from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.random_subset import Population
+from slicebeam.metrics.significance.random_subset import Population
 
 # A variance below this part of what it would be with a known model is rounding: the findings
 # determine the candidate's sum.

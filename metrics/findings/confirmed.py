@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 from slicebeam.metrics.findings.conditional import (
+    DeviationLaw,
     change_p_value,
     influence,
     pattern_variances,
     rate_p_value,
     sum_p_value,
 )
-from slicebeam.metrics.findings.groups import CellSums, GroupSums, of_patterns
-from slicebeam.metrics.findings.model import fit
-
-if TYPE_CHECKING:
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.findings.conditional import DeviationLaw
-    from slicebeam.metrics.findings.groups import Covariance
-    from slicebeam.metrics.findings.model import ExpectationModel
-    from slicebeam.metrics.findings.target_sums import TargetSums
-    from slicebeam.metrics.kinds import Tail
+from slicebeam.metrics.findings.groups import CellSums, Covariance, GroupSums, of_patterns
+from slicebeam.metrics.findings.model import ExpectationModel, fit
+from slicebeam.metrics.findings.target_sums import TargetSums
+from slicebeam.metrics.kinds import Tail
 
 
 class ConfirmedSlice(NamedTuple):

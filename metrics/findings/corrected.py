@@ -24,18 +24,11 @@ chosen among the slices that pass is not taken into account.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from scipy.special import log_ndtr, ndtri
 
-from slicebeam.metrics.arrays import floats
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, floats
 from slicebeam.metrics.intervals.intervals import bisect, normal_quantile
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray
 
 # The likelihood is summed at so many points, from so many errors below 0 to as many above z.
 _POINTS, _BEYOND = 512, 8.0

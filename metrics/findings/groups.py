@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtr
 
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
 from slicebeam.metrics.findings.conditional import p_of_side, pattern_variances
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.findings.model import ExpectationModel
-    from slicebeam.metrics.findings.target_sums import TargetSums
-    from slicebeam.metrics.kinds import Tail
+from slicebeam.metrics.findings.model import ExpectationModel
+from slicebeam.metrics.findings.target_sums import TargetSums
+from slicebeam.metrics.kinds import Tail
 
 
 class Covariance(NamedTuple):

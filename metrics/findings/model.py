@@ -12,18 +12,12 @@ McCullagh and Nelder (1989), "Generalized linear models", section 2.5, for the s
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import expit, logit
 
-from slicebeam.metrics.findings.target_sums import design
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.findings.target_sums import Kind
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
+from slicebeam.metrics.findings.target_sums import Kind, design
 
 _MOST_STEPS = 200
 _MOST_HALVINGS = 40

@@ -6,18 +6,14 @@ the change of either between two models. A new finding gives the examples inside
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, NDArray
 
 # A rate has targets of 0 and 1 and a logistic model; all else is a mean, by least squares.
 Kind = Literal["rate", "mean"]

@@ -10,18 +10,11 @@ intervals of the parts (balanced accuracy), or counts to which a little is added
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import betaincinv, ndtri, stdtrit
 
-from slicebeam.metrics.arrays import floats
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray
-
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, floats
 
 # They halve an interval of at most 2: its end is known to 2e-13.
 _HALVINGS = 43

@@ -7,24 +7,18 @@ the more the smaller the slice, so it is held against its law among random subse
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
 
-from slicebeam.metrics.counting.statistic_space import Term
-from slicebeam.metrics.metric import Metric, Needs, Slices, ratio
+from slicebeam.metrics.arrays import FloatArray, IntArray, NDArray
+from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
+from slicebeam.metrics.kinds import Tail
+from slicebeam.metrics.metric import Ends, Metric, Needs, Slices, ratio
 from slicebeam.metrics.significance import permutation
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 from slicebeam.metrics.significance.random_subset import BINS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import FloatArray, IntArray
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.metric import Ends
 
 PREFIX = "calibration_error:"
 # The law of all examples has a point for each of at most `BINS` parts of the bins of either label.

@@ -9,23 +9,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.intervals import intervals
-from slicebeam.metrics.metric import Metric, Needs, Slices, ratio
+from slicebeam.metrics.kinds import Tail
+from slicebeam.metrics.metric import Ends, Metric, Needs, Slices, ratio
 from slicebeam.metrics.significance import count_tests, hall, permutation, student_law
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 from slicebeam.metrics.significance.random_subset import Population
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.metric import Ends
 
 # A variance of less is what rounding leaves of none, for any number of examples.
 _ROUNDING = 1e-25

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.counting.counting import RowBlock
+from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.intervals import intervals
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.cell_metric import CellMetric, needs_of
-from slicebeam.metrics.metric import Movement, Needs, Slices, Target, ratio
+from slicebeam.metrics.metric import Ends, Movement, Needs, Slices, Target, ratio
 from slicebeam.metrics.significance import count_tests, few_cells
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.counting.counting import RowBlock
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.metric import Ends
 
 # A literal is an indicator, or its opposite after "~".
 Within = Literal["", "positive", "~positive", "predicted", "~predicted", "positive|predicted"]

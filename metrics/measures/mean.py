@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from slicebeam.metrics.counting.statistic_space import Term
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.counting.counting import RowBlock
+from slicebeam.metrics.counting.statistic_space import Deviations, Source, StatisticSpace, Term
 from slicebeam.metrics.findings.target_sums import TargetSums
-from slicebeam.metrics.metric import ROUNDING, Metric, Movement, Needs, Slices, Target, ratio
+from slicebeam.metrics.kinds import Comparison, Tail
+from slicebeam.metrics.metric import ROUNDING, Ends, Metric, Movement, Needs, Slices, Target, ratio
 from slicebeam.metrics.significance import count_tests, hall, random_subset, student_law
 from slicebeam.metrics.significance.hall import Moments
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.counting.counting import RowBlock
-    from slicebeam.metrics.counting.statistic_space import Deviations, Source, StatisticSpace
-    from slicebeam.metrics.kinds import Comparison, Tail
-    from slicebeam.metrics.metric import Ends
-    from slicebeam.metrics.significance.random_subset import Population
+from slicebeam.metrics.significance.random_subset import Population
 
 PINBALL = "pinball:"
 # The label itself, of which R² needs the variance.

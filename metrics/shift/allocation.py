@@ -9,20 +9,16 @@ nothing depends on an answer, so that all its calls can be made at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.arrays import FloatArray, IntArray
 from slicebeam.metrics.errors import EngineError
+from slicebeam.metrics.kinds import Method
 from slicebeam.metrics.shift.estimates import reliance as reliance_of
-from slicebeam.metrics.shift.strata import Sample, differences, half_sizes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from slicebeam.metrics.arrays import FloatArray, IntArray
-    from slicebeam.metrics.kinds import Method
-    from slicebeam.metrics.shift.strata import Strata
+from slicebeam.metrics.shift.strata import Sample, Strata, differences, half_sizes
 
 # Items of each stratum that are asked before any rule counts: a variance needs two.
 _AT_FIRST = 2

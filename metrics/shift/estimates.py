@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
 
-from slicebeam.metrics.shift.strata import counts_of, differences
-
-if TYPE_CHECKING:
-    from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.metrics.kinds import Method
-    from slicebeam.metrics.shift.strata import Counts, Sample, Strata
+from slicebeam.metrics.arrays import FloatArray
+from slicebeam.metrics.kinds import Method
+from slicebeam.metrics.shift.strata import Counts, Sample, Strata, counts_of, differences
 
 # Sums of the same shares in different orders differ by less.
 _ROUNDING = 1e-12

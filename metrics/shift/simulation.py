@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.kinds import Method
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.shift.allocation import Allocator
-from slicebeam.metrics.shift.estimates import summarise
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.kinds import Method
-    from slicebeam.metrics.shift.estimates import MatrixEstimate
-    from slicebeam.metrics.shift.strata import Sample, Strata
+from slicebeam.metrics.shift.estimates import MatrixEstimate, summarise
+from slicebeam.metrics.shift.strata import Sample, Strata
 
 # Numbers of the orders of items that are kept at a time.
 _MOST_NUMBERS = 1 << 26

@@ -10,18 +10,14 @@ probabilities").
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import betainc, ndtr
 
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.outcome_codes import select_tail
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.kinds import Tail
 
 # The exact sum's terms grow with the deviation; above this variance `likelihood_mid_p` agrees to 1e-4.
 EXACT_UP_TO_VARIANCE = 1000.0

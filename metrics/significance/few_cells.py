@@ -9,19 +9,15 @@ have exact probabilities. Tails are near mid-p ones. Rates: docs/explanation/cal
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.special import gammaln, logit, ndtr
 
-from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.count_tests import NEAR_MEAN, corrected_root
 from slicebeam.metrics.significance.outcome_codes import select_tail
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.kinds import Tail
 
 # The value [slices] and the gradient [slices, cells] of a metric at counts [slices, cells].
 Formula: TypeAlias = Callable[[FloatArray], tuple[FloatArray, FloatArray]]

@@ -8,19 +8,14 @@ in the reference. Rates and coverage: docs/explanation/calibration.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from slicebeam.metrics.arrays import floats
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, floats
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.outcome_codes import select_tail
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray
-    from slicebeam.metrics.kinds import Tail
 
 # A slice's variance is at least what γ²/2 more values, spread as the reference, would make it. By
 # this rule how far t can go without any rare large value depends on G alone, not on the size.

@@ -9,24 +9,17 @@ far out for a small slice against many others, so the difference is referred to 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 from scipy.special import betainc, betaincc, ndtr, xlog1py, xlogy
 
-from slicebeam.metrics.arrays import floats
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, floats
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.few_cells import log_choose
 from slicebeam.metrics.significance.outcome_codes import select_tail
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import FloatArray, IntArray
-    from slicebeam.metrics.kinds import Tail
-
-    Law = Callable[[IntArray, FloatArray], tuple[FloatArray, FloatArray]]
+Law = Callable[[IntArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 # The first count is summed up to this variance, value by value; beyond it a normal law corrected for skewness is near.
 _SUMMED_UP_TO_VARIANCE = 400.0

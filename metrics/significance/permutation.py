@@ -9,20 +9,16 @@ three moments then gives tails that counting exceedances among draws cannot reac
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.special import gammainc, gammaincc, ndtr
 
-from slicebeam.metrics.arrays import FloatArray, IntArray, floats
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray, floats
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.significance.count_tests import deviance
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from slicebeam.metrics.kinds import Tail
 
 ValueOf: TypeAlias = Callable[[IntArray], FloatArray]
 

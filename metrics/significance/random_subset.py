@@ -13,19 +13,15 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import pairwise, product
 from math import lgamma, log, sqrt
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, ndtri_exp
 
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance import count_tests
 from slicebeam.metrics.significance.outcome_codes import select_tail
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.kinds import Tail
 
 # Bins are even in asinh(deviation / (this part of the standard deviation)): narrow next to the deviation
 # in the middle, next to the value itself in the tails. A smaller part of a bin's squared width is rounding.

@@ -8,19 +8,14 @@ above, never replaced by the number that was visited.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import comb
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.counting.lattice import contains
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+from slicebeam.metrics.counting.lattice import Keys, Lattice, contains
 
 # Above this many pairs of singletons the bound of level 3 does not look at known small pairs.
 _MOST_PAIRS = 1 << 25

@@ -7,18 +7,13 @@ features only. Slices that nobody visited count as p = 1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import digamma
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.metrics.kinds import Correction
+from slicebeam.metrics.arrays import ArrayLike, FloatArray
+from slicebeam.metrics.kinds import Correction
 
 
 def bh_adjusted(p: ArrayLike, m: int) -> FloatArray:

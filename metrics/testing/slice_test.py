@@ -8,12 +8,15 @@ slices its false-positive rate is many times the nominal one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtr
 
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray
+from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.kinds import Alternative, Comparison, Tail, Test
 from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.mean import Mean, RootMean
@@ -21,13 +24,6 @@ from slicebeam.metrics.metric import Metric, Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance import hall, margins
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from slicebeam.metrics.arrays import FloatArray, IntArray
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.kinds import Alternative, Comparison, Tail, Test
 
 # A p-value that no float64 holds is told as the smallest one: nothing has probability zero.
 SMALLEST_P = float(np.nextafter(0.0, 1.0))
