@@ -56,10 +56,7 @@ def change_failure(change: ArrayLike, tolerance: float) -> FloatArray:
 
 
 def fails_by_rule(failures: ArrayLike, tests: ArrayLike) -> NDArray[np.bool_]:
-    """Return which topics fail: at least a fifth of their tests do.
-
-    Source: Ribeiro and Lundberg (2022), Adaptive Testing and Debugging of NLP Models, ACL.
-    """
+    """Return which topics fail, a fifth of their tests: Ribeiro and Lundberg (2022), Adaptive Testing, ACL."""
     # In whole numbers, since 0.2 is no binary fraction.
     n = np.asarray(tests, dtype=np.int64)
     return np.asarray((5 * np.asarray(failures, dtype=np.int64) >= n) & (n > 0))

@@ -273,11 +273,7 @@ class SummedRows:
         with_cell: IntArray | None = None,
         with_bucket: list[IntArray] | None = None,
     ) -> None:
-        """Add rows to a table [layers, columns * size], column by column: themselves, then replicates.
-
-        ``with_cell`` and ``with_bucket`` are the codes with the cell, or a score's bucket, as first
-        digit, where they are known.
-        """
+        """Add rows to a table [layers, columns * size]; codes with the cell, or bucket, as first digit may be known."""
         space, block = self.space, self.block
         code, rows = coded
         size = table.shape[1] // space.raw_columns

@@ -160,10 +160,7 @@ def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:
 def plan_listed(
     candidates: Keys, bases: Keys, base_sizes: IntArray, lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
-    """Yield the units that count listed candidates, each method where it is the cheapest.
-
-    ``bases`` are slices that the candidates add one predicate to, 0 for none, of these sizes.
-    """
+    """Yield the units that count candidates, each of a base (0 for none) and one predicate, at the least cost."""
     if candidates.size == 0:
         return
     group_of, groups = lattice.feature_sets(candidates)
@@ -187,10 +184,7 @@ def plan_listed(
 def plan_chosen(
     candidates: Keys, sizes: IntArray, lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
-    """Yield the units that count few candidates with many statistics, such as replicates.
-
-    Each table holds the candidates of one feature tuple only, not all slices of it.
-    """
+    """Yield the units that count few candidates with many statistics: a table holds no other slices."""
     if candidates.size == 0:
         return
     width = max(1, budget.memory // 2 // budget.cell_bytes)
@@ -214,10 +208,7 @@ def _cheaper_inside(
     lattice: Lattice,
     budget: Budget,
 ) -> BoolArray:
-    """Return for which feature tuples [groups] counting inside base slices costs less.
-
-    Selecting the examples of the bases of one feature set is paid once for all tuples that extend it.
-    """
+    """Return for which feature tuples [groups] counting inside bases, selected once for all, costs less."""
     order = np.lexsort((bases, group_of))
     is_first = np.ones(order.size, bool)
     is_first[1:] = (np.diff(group_of[order]) != 0) | (np.diff(bases[order]) != 0)
@@ -376,10 +367,7 @@ def _parts(members: FeatureTuple, size: int, lattice: Lattice) -> Iterator[Featu
 def _covering(
     tuples: Sequence[FeatureTuple], lattice: Lattice, budget: Budget
 ) -> list[tuple[FeatureTuple, list[FeatureTuple]]]:
-    """Return tables, in lexicographic order, and which tuples of one length each covers.
-
-    Greedy: the first tuple that is not covered yet is widened by the feature that saves most.
-    """
+    """Return tables in order, and the tuples of one length each covers: greedily widened by what saves most."""
     wanted = _Wanted(tuples, lattice)
     radices = lattice.radices
     sums = budget.columns * budget.layers

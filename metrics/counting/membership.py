@@ -57,10 +57,7 @@ class Members(NamedTuple):
 
 
 class Membership:
-    """Which rows are in which of some slices: a tree of predicates, by feature tuples.
-
-    With the examples of each singleton by digit, the rarest predicate of a slice is looked at first.
-    """
+    """Which rows are in which of some slices: a tree of predicates, by feature tuples, the rarest one first."""
 
     def __init__(
         self, keys: Keys, lattice: Lattice, singleton_sizes: IntArray | None = None
@@ -199,10 +196,7 @@ def plan_hashes(
 
 
 class RowHashSums:
-    """The sum modulo 2^64 of the row hashes of each slice, over row blocks.
-
-    Two slices with equal sums hold the same examples, except for a chance of 2^-64.
-    """
+    """The sum modulo 2^64 of the row hashes of each slice: equal ones hold the same examples but for 2^-64."""
 
     def __init__(
         self,

@@ -69,10 +69,7 @@ class ChangeSums(Summed):
         return cls(*map(np.array, columns, types))
 
     def __add__(self, other: ChangeSums) -> ChangeSums:
-        """Return the sums over both chunks.
-
-        Source: Chan, Golub and LeVeque (1983), Am. Stat. 37:242, equation 2.1.
-        """
+        """Return the sums over both chunks: Chan, Golub and LeVeque (1983), Am. Stat. 37:242, equation 2.1."""
         summed = super().__add__(other)
         # The share of the one times the number of the other, which is 0 where either is empty.
         weight = self.n / np.maximum(summed.n, 1) * other.n
@@ -115,10 +112,7 @@ class ChangeAssessment(Summed):
 
     @property
     def difference(self) -> FloatArray:
-        """Mean of D on a slice minus its mean on all examples: float64 [S], 0 of an empty slice.
-
-        With D = −loss it is below 0 where the one model is worse than elsewhere.
-        """
+        """Mean of D on a slice minus that of all [S], 0 of an empty one; D = −loss is below 0 where it is worse."""
         return np.asarray(np.where(self.slices.n > 0, self.slices.mean - self.overall.mean, 0.0))
 
 

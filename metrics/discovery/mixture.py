@@ -145,10 +145,7 @@ class NormalSums(Summed):
         return NormalSums(first, second, self.centre, self.floor)
 
     def updated(self, sizes: FloatArray) -> NormalHead:
-        """Return the head of the next iteration, for N [K].
-
-        m = u/N and s² = max(v'/N − m² + 1e-6, floor).
-        """
+        """Return the head of the next iteration for N [K]: m = u/N, s² = max(v'/N − m² + 1e-6, floor)."""
         mean = self.first / sizes
         variance = self.second / sizes - np.square(mean) + REGULARISATION
         return NormalHead(self.centre + mean, np.maximum(variance, self.floor), self.floor)
@@ -161,10 +158,7 @@ HeadSums: TypeAlias = CategoricalSums | NormalSums
 def no_sums(
     components: int, losses: Sequence[ArrayLike], classes: Sequence[int | None]
 ) -> tuple[HeadSums, ...]:
-    """Return the sums over no points of heads that are not yet fitted.
-
-    ``classes`` is the number of classes, or None of a real-valued loss, whose mean becomes the centre.
-    """
+    """Return the sums over no points: ``classes`` of a loss, None of a real one, whose mean is the centre."""
 
     def head(loss: ArrayLike, number: int | None) -> HeadSums:
         if number is not None:
@@ -329,10 +323,7 @@ def sums_of_labels(
 
 
 def updated(total: MixtureSums) -> Mixture:
-    """Return the mixture of the next iteration, the M-step: π = N/n, μ = A/N, v = B/N − μ² + 1e-6.
-
-    With N = N_j + 10 eps, a component that lost all points is left at the centre.
-    """
+    """Return the M-step: π = N/n, μ = A/N, v = B/N − μ² + 1e-6, N = N_j + 10 eps; an empty component is at the centre."""
     if total.n == 0:
         raise ValueError("a mixture needs at least one point")
     sizes = total.sizes + 10 * EPS
@@ -355,10 +346,7 @@ def _with_squares(z: Embeddings, centre: FloatArray, out: FloatArray | None = No
 def _joint_blocks(
     mixture: Mixture, z: Embeddings, losses: Sequence[FloatArray]
 ) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
-    """Yield rows, log π f of each component [K, n], and (x, x²) [n, 2d]; the arrays are reused.
-
-    Products are of whole blocks: a row's may differ in the last digit with the others' number.
-    """
+    """Yield rows, log π f [K, n] and (x, x²) [n, 2d] in reused arrays, by products of whole blocks for equal digits."""
     coefficients, constant = mixture.coefficients
     squares = np.zeros((_BLOCK, 2 * mixture.dimensions))
     joints = np.empty((mixture.components, _BLOCK))

@@ -68,10 +68,7 @@ def sums(z: Embeddings, first_row: int = 0) -> PcaSums:
 
 
 def components(moments: PcaSums, d: int) -> Pca:
-    """Return the d principal axes, or fewer where the points vary in fewer directions; one at least.
-
-    Directions whose variance is less than about 1e-16·D of the largest are lost.
-    """
+    """Return at most d principal axes, at least one; variances below 1e-16·D of the largest are lost."""
     if moments.n == 0:
         raise ValueError("principal components need at least one point")
     D = moments.mean.size

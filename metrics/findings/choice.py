@@ -113,12 +113,7 @@ class Intersections(NamedTuple):
 
 
 def largest_intersections(masks: IntArray, size: FloatArray, total: FloatArray) -> Intersections:
-    """Add up patterns that are in the same of the first findings.
-
-    >>> sums = np.array([50.0, 30.0, 20.0])
-    >>> largest_intersections(np.array([0, 1, 1 + (1 << 10)]), sums, sums / 2)
-    Intersections(masks=array([0, 1]), size=array([50., 50.]), total=array([25., 25.]))
-    """
+    """Add up patterns that are in the same of the first findings, the largest sets first."""
     first, at = np.unique(masks & ((1 << SHOWN_FINDINGS) - 1), return_inverse=True)
     sums = [np.bincount(at, column, first.size) for column in (size, total)]
     sizes, totals = np.array(sums, np.float64)

@@ -273,10 +273,7 @@ class DeviationLaw:
         outside: float,
         tail: Tail,
     ) -> float:
-        """Return the tail of Σ influence·deviation of a ``number`` [patterns] of examples inside.
-
-        ``second`` [patterns] is the variance of their deviations; the others add ``outside``.
-        """
+        """Return the tail of Σ influence·deviation of ``number`` examples inside of variance ``second`` [patterns]."""
         often = second / self.variance
         held = (number > 0) & (influence**2 * often > 0)
         classes = _merged(number[held], influence[held], often[held])

@@ -19,10 +19,7 @@ from slicebeam.metrics.kinds import Tail
 
 
 class Covariance(NamedTuple):
-    """The variances of a finding's value and of what is expected of it, and their covariance.
-
-    The more of all examples, which the model was fitted to, it holds, the more the two go together.
-    """
+    """The variances of a finding's value and of its expectation, and their covariance, which grows with its share."""
 
     value: float
     both: float

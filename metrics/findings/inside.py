@@ -314,10 +314,7 @@ class PartTables:
         return np.asarray(self._table(power) @ by)
 
     def within(self, chosen: IntArray, by: FloatArray, patterns: Patterns) -> FloatArray:
-        """Return Σ of size·(1 − its share of the pattern)·`by` over patterns: [chosen].
-
-        By squared weights where there are weights.
-        """
+        """Return Σ of size·(1 − its share of the pattern)·`by` [chosen], by squared weights where there are weights."""
         return _of_shares(self._table(2)[chosen], by, patterns)
 
     def _table(self, power: int) -> csr_array:

@@ -74,11 +74,7 @@ def mover(
 
 
 def agresti_coull(x: ArrayLike, n: ArrayLike, confidence: float) -> tuple[FloatArray, FloatArray]:
-    """Return Agresti and Coull's (1998, Am. Stat. 52:119) interval of x/n, with Student's quantile.
-
-    Wald's after z²/2 examples of either kind are added, t on the enlarged number less one. Numbers may
-    be effective ones. It covers .94 at least from n = 20; Wilson's has .84 for shares near 0.
-    """
+    """Return Agresti and Coull's (1998, Am. Stat. 52:119) interval with Student's quantile: .94 at least from n = 20."""
     hits, size = floats(x, n)
     z = normal_quantile(confidence)
     trials = size + z * z
@@ -201,10 +197,7 @@ def balanced_accuracy(
 def mean_recall(
     right: ArrayLike, labels: ArrayLike, confidence: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the interval of the mean recall of the classes that are a label, of counts [classes, slices].
-
-    As for `balanced_accuracy`; (0, 1) where there is none.
-    """
+    """Return the interval of the mean recall over labels [classes, slices], as of `balanced_accuracy`; (0, 1) of none."""
     hits, sizes = floats(right, labels)
     occurs, n = sizes > 0, np.maximum((sizes > 0).sum(axis=0), 1)
     recall = hits / np.maximum(sizes, 1.0)

@@ -114,7 +114,6 @@ class CalibrationError(Metric):
         return np.stack([slices.space.term(slices.sums, term) for term in terms], axis=-1)
 
     def value(self, slices: Slices) -> FloatArray:
-        """See `Metric.value`."""
         return ratio(np.abs(self._sums(slices)).sum(axis=-1), slices.sizes)
 
     def _law(self, space: StatisticSpace) -> _Law | None:
@@ -125,7 +124,6 @@ class CalibrationError(Metric):
         return _Law.of(points + deviations.centre, counts, self.bins)
 
     def untestable(self, slices: Slices) -> NDArray[np.int8]:
-        """See `Metric.untestable`."""
         reasons = super().untestable(slices)
         if slices.space.deviations_of(self.name) is None:
             reasons[reasons == 0] = Reason.CONSTANT

@@ -78,7 +78,6 @@ class CellMetric(Metric):
         raise NotImplementedError
 
     def value(self, slices: Slices) -> FloatArray:
-        """See `Metric.value`."""
         return self.formula(*self.part_counts(slices.weights, slices))
 
     def gradient(self, slices: Slices) -> FloatArray:
@@ -229,10 +228,7 @@ class CellMetric(Metric):
         return hall.TStatistic.of(delta, variance, df, G, n >= 2.0, np.abs(G) > 1.0), varies
 
     def margin_p(self, slices: Slices, margin: float, tail: Tail) -> FloatArray:
-        """Return the p-value [slices] of a change by the margin: Student's t of contributions, by the law of those of all.
-
-        1 where the slice has fewer than ten of them, counted in proportion to their squares (Kish).
-        """
+        """Return the p-value [slices] of a change by the margin: Student's t by the law of all; 1 below ten examples (Kish)."""
         population, every = slices.total, np.ones(slices.space.cells, bool)
         own, of_all = self._contributions(slices), self._contributions(population)[0]
         second = (slices.squares * own**2).sum(axis=1)
@@ -324,10 +320,7 @@ class CellMetric(Metric):
         return np.asarray((self.gradient(slices) ** 2 * slices.squares).sum(axis=1))
 
     def value_interval(self, slices: Slices, confidence: float) -> Ends:
-        """Delta method, with t at the effective number of examples.
-
-        With weights the variance is at least that of as many effective examples of all the data.
-        """
+        """Delta method, with t at the effective number; with weights the variance is at least that of all the data."""
         variance = self.value_variance(slices)
         if slices.space.weighted:
             variance = np.maximum(variance, self._pooled_variance(slices))
@@ -395,12 +388,7 @@ def discordant_cells(slices: Slices) -> BoolArray:
 
 
 def cell_name(space: StatisticSpace, cell: int) -> str:
-    """Return what holds of the examples of a cell.
-
-    >>> from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    >>> cell_name(StatisticSpace(("positive", "predicted"), "overall"), 1)
-    'positive, not predicted'
-    """
+    """Return what holds of the examples of a cell, such as "positive, not predicted"."""
     words = []
     for (axis, old), (stride, size) in space.axes.items():
         code = cell // stride % size

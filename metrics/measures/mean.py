@@ -90,7 +90,6 @@ class Mean(Metric):
         return ratio(self._total(slices, source, 1), slices.weight)
 
     def value(self, slices: Slices) -> FloatArray:
-        """See `Metric.value`."""
         source = _NEW_AND_OLD[slices.is_old]
         return self._mean(slices, source) + self._shift(slices.space, source)
 
@@ -101,10 +100,7 @@ class Mean(Metric):
         return self._mean(slices, "new") - self._mean(slices.total, "new")
 
     def moments(self, slices: Slices, source: Source = "new", skewness: float = 0.0) -> Moments:
-        """Return number, mean, variance and skewness [slices]; a constant has variance 0.
-
-        The mean is that about the shift: with it, the digits of a difference would be lost.
-        """
+        """Return the moments [slices], the mean about the shift; a constant has variance 0."""
         weight, space = slices.weight, slices.space
         some = weight > 0
         safe = np.where(some, weight, 1.0)
@@ -126,10 +122,7 @@ class Mean(Metric):
         return Moments(n, np.where(some, centre, 0.0), variance, np.asarray(skewness, np.float64))
 
     def of_all(self, slices: Slices, source: Source = "new") -> Moments:
-        """Return the moments of all examples, the skewness among them; 0 for a constant.
-
-        With weights it is the skewness of w·(x − mean), scaled to the effective number of examples.
-        """
+        """Return the moments of all examples, 0 for a constant; with weights the skewness of w·(x − mean), scaled to n."""
         whole, space = slices.total, slices.space
         moments = Moments(*(part.reshape(()) for part in self.moments(whole, source)))
         centre = float(moments.mean)
@@ -221,7 +214,6 @@ class Mean(Metric):
         return np.asarray(self._total(slices, "new", 1) - centre * slices.weight)
 
     def untestable(self, slices: Slices) -> NDArray[np.int8]:
-        """See `Metric.untestable`."""
         if slices.is_paired:
             changes = self.moments(slices, "change")
             coarse = ~self._is_surely_constant(changes, slices)
@@ -236,10 +228,7 @@ class Mean(Metric):
         return reasons.astype(np.int8)
 
     def _is_surely_constant(self, changes: Moments, slices: Slices) -> BoolArray:
-        """Return whether fixed point is fine enough to show changes [slices] of the other sign.
-
-        One of them adds at least mean²/n to the variance; rounding of neither sum must hide that.
-        """
+        """Return whether fixed point shows changes [slices] of the other sign, which add mean²/n to the variance."""
         space, powers = slices.space, (1, 2) if slices.space.weighted else (0, 0)
         sizes, mean = slices.sizes, np.abs(changes.mean)
         of_first = space.scale(Term(self.name, "new", 1, powers[0])) * sizes
@@ -267,10 +256,7 @@ class Mean(Metric):
         return np.maximum(low, self.range[0]), np.minimum(high, self.range[1])
 
     def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
-        """Hall-corrected Welch test of child against the rest of its parent.
-
-        Two constants of n and m examples are the most extreme of C(n + m, n) subsets.
-        """
+        """Hall-corrected Welch test of child against the rest of its parent; of two constants 1/C(n + m, n)."""
         tail = self.tail("worse" if worse else "better")
         source = self._source(slices.space)
         skewness = float(self.of_all(slices, source).skewness)
@@ -300,7 +286,6 @@ class Mean(Metric):
         )
 
     def target_sums(self, slices: Slices) -> FloatArray:
-        """See `Metric.target_sums`."""
         space = slices.space
         columns = [
             self._total(slices, self._source(space), power, max(weight, 1))
@@ -311,7 +296,6 @@ class Mean(Metric):
         return np.stack(columns, axis=1)
 
     def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> FloatArray:
-        """See `Metric.weighted_targets`."""
         new, old = (Term(self.name, one, 1, 1 if space.weighted else 0) for one in _NEW_AND_OLD)
         units = block.terms[space.terms.index(new)]
         if space.comparison == "baseline":
@@ -319,18 +303,15 @@ class Mean(Metric):
         return np.asarray(units * space.scale(new))
 
     def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
-        """See `Metric.of_target`."""
         return mean + self._shift(space, self._source(space))
 
     def movement(self, slices: Slices) -> Movement | None:
-        """See `Metric.movement`."""
         if not slices.is_paired or not self.compares_models:
             return None
         first, second = (self._total(slices, "change", power) for power in (1, 2))
         return Movement.of_sums(slices.weight, first, second)
 
     def change_variance(self, slices: Slices) -> FloatArray | None:
-        """See `Metric.change_variance`."""
         if slices.space.weighted:
             return None
         n, _, variance, _ = self.moments(slices, self._source(slices.space))
@@ -391,15 +372,12 @@ class RootMean(Mean):
         super().__init__(name, title, (0.0, inf))
 
     def value(self, slices: Slices) -> FloatArray:
-        """See `Metric.value`."""
         return _root(super().value(slices))
 
     def delta(self, slices: Slices) -> FloatArray:
-        """See `Metric.delta`."""
         return Metric.delta(self, slices)
 
     def value_interval(self, slices: Slices, confidence: float) -> Ends:
-        """See `Metric.value_interval`."""
         low, high = super().value_interval(slices, confidence)
         return _root(low), _root(high)
 
@@ -429,7 +407,6 @@ class RootMean(Mean):
         return super().target(space) if space.comparison == "overall" else None
 
     def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
-        """See `Metric.of_target`."""
         return _root(super().of_target(mean, space))
 
     def change_variance(self, slices: Slices) -> None:

@@ -66,7 +66,6 @@ class RSquared(Metric):
         return _Moments(error + slices.space.shift("r2"), of_error, label)
 
     def value(self, slices: Slices) -> FloatArray:
-        """See `Metric.value`."""
         return 1.0 - self._moments(slices).unexplained
 
     def _variance_of_u(self, slices: Slices) -> float:
@@ -80,7 +79,6 @@ class RSquared(Metric):
         return variance if variance > of_rounding else 0.0
 
     def untestable(self, slices: Slices) -> NDArray[np.int8]:
-        """See `Metric.untestable`."""
         reasons = super().untestable(slices)
         if not self._variance_of_u(slices) > 0:
             reasons[reasons == 0] = Reason.CONSTANT

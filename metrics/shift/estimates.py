@@ -41,10 +41,7 @@ class MatrixEstimate:
     loss_spread: FloatArray  # [R] 2ΣW⁴V², about the variance of the squared error
 
     def cells(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
-        """Return the bounds of Ĉ, Ĉ_ij ± z·√(V_ij + 3c_i²) within 0..p_i: [R, L, P] each.
-
-        Assumes a normal estimate; the widening covers cells of few or no seen examples.
-        """
+        """Return the bounds of Ĉ, Ĉ_ij ± z·√(V_ij + 3c_i²) within 0..p_i: [R, L, P] each; assumes a normal estimate."""
         half = stats.norm.isf((1 - confidence) / 2) * self.cell_errors()
         most = self.label_share[:, :, None]
         return np.clip(self.matrix - half, 0, most), np.clip(self.matrix + half, 0, most)
@@ -238,10 +235,7 @@ def starved_variance(
 
 
 def stratum_variances(strata: Strata, sample: Sample, factor: FloatArray) -> FloatArray:
-    """Return σ̂² [R, S], the variance of what the estimate sums; NaN of fewer than two answers.
-
-    Without weights, and for λ (``factor``) = 0, it is the paper's uncertainty score.
-    """
+    """Return σ̂² [R, S] of what the estimate sums, NaN of fewer than two answers; MASA's score for λ = 0."""
     counts = counts_of(strata, sample)
     counted, squares = differences(counts, factor[:, None, None])
     asked = np.maximum(counts.asked, 1)[:, :, None]

@@ -62,10 +62,7 @@ def simulate(
     *,
     batch: int | None = None,
 ) -> Iterator[Checked]:
-    """Yield what R runs counted after ``checks`` calls, ascending, some of the runs at a time.
-
-    Run r is what an assessment with the seed ``seed + r`` does; see `Allocator` for the options.
-    """
+    """Yield what some of R runs, each an assessment with the seed ``seed + r``, counted after ``checks`` calls."""
     starts = np.concatenate([[0], np.cumsum(strata.sizes)])
     together = max(1, min(runs, _MOST_NUMBERS // max(items.identity.size, 1)))
     for first in range(0, runs, together):
@@ -167,10 +164,7 @@ def _judged(
 
 
 def calls_for_target(checked: Sequence[Quality], target: float, q: float = 0.95) -> float | None:
-    """Return the calls from which a share q of the runs has at most an error; None if none has.
-
-    Interpolated between two checks on logarithmic scales.
-    """
+    """Return the calls from which a share q has at most an error, interpolated on logarithms; None if none has."""
     calls = np.array([quality.calls for quality in checked], np.float64)
     errors = np.array([quality.quantile(q) for quality in checked])
     below = np.flatnonzero(errors <= target)

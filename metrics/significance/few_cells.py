@@ -63,11 +63,7 @@ def p_value(
     tail: Tail,
     span: float = 0.0,
 ) -> FloatArray:
-    """Return the p-value [slices] of a metric of counts if each slice were a random subset of totals.
-
-    Totals are [cells] of one population, or [slices, cells]. ``span`` is that of the lattice of a metric that is a
-    sum of scores. NaN where nothing varies.
-    """
+    """Return p [slices] if each were a random subset of totals; NaN without variance; ``span`` of a lattice."""
     own, within = np.asarray(counts, np.float64), np.array(strata, np.float64)
     population = np.broadcast_to(np.asarray(totals, np.float64), own.shape)
     draws = _Draws(population, within, own @ within.T)

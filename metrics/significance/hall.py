@@ -34,11 +34,7 @@ class Moments(NamedTuple):
 
 
 class TStatistic(NamedTuple):
-    """A difference of means, its standard error, degrees of freedom and skewness G; one shape.
-
-    ``known`` is False where a sample is too small to have a variance, ``too_skewed`` True where the
-    correction does not hold.
-    """
+    """A difference of means, its error, degrees of freedom and G; ``known`` if it has a variance."""
 
     difference: FloatArray
     error: FloatArray
@@ -106,10 +102,7 @@ def against_rest(sample: Moments, rest: Moments) -> TStatistic:
 
 
 def against_zero(sample: Moments, everything: Moments) -> TStatistic:
-    """Return the means of slices, G = γ/√n at n − 1 degrees of freedom.
-
-    Skewness and the smallest variance are those of ``everything``: the slice's own are too liberal.
-    """
+    """Return the means of slices, G = γ/√n at n − 1 degrees of freedom, γ and the least variance those of all."""
     n, mean, variance, _ = _arrays(sample)
     _, _, spread, skewness = _arrays(everything)
     known = n >= 2.0
@@ -122,10 +115,7 @@ def against_zero(sample: Moments, everything: Moments) -> TStatistic:
 def difference_from_overall(
     sample: Moments, rest: Moments, share: ArrayLike, confidence: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the interval of the slices' mean minus that of all, (1 − share)·(μ_S − μ_C).
-
-    ``share`` is n/N, or the slice's part of the weights, and counts as fixed: (0, 0) where it is 1.
-    """
+    """Return the interval of (1 − share)·(μ_S − μ_C), ``share`` of the examples or weights fixed; (0, 0) for 1."""
     outside = np.clip(1.0 - np.asarray(share, dtype=np.float64), 0.0, 1.0)
     low, high = against_rest(sample, rest).interval(confidence)
     whole = outside == 0.0

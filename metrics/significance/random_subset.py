@@ -64,10 +64,7 @@ def bin_edges(low: float, high: float, deviation: float) -> FloatArray:
 
 
 def bin_sums(values: FloatArray, edges: FloatArray, unit: float) -> IntArray:
-    """Return int64 [3, BINS], which add up: number of values, their distance from the lower edge, its square.
-
-    The distances are in units of `unit` times the bin's width (squared).
-    """
+    """Return [3, BINS], which add up: values, distances from the lower edge, their squares, by width and `unit`."""
     left, width = edges[:-1], np.diff(edges)
     at = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, BINS - 1)
     place = np.clip((values - left[at]) / np.where(width > 0, width, 1.0)[at], 0.0, 1.0)
@@ -173,10 +170,7 @@ def _outlying(points: FloatArray, counts: FloatArray) -> list[int]:
 
 
 class _WithFarValue:
-    """The sums of random subsets where one value, far off, occurs several times; laws with it and without.
-
-    How often a small subset holds it makes lumps: the tail sums over that hypergeometric number.
-    """
+    """The sums of subsets where a far value occurs several times, so that small ones have lumps: a sum over them."""
 
     def __init__(self, whole: SubsetLaw, rest: SubsetLaw, value: float, count: int) -> None:
         self.whole, self.rest, self.value, self.count = whole, rest, value, count

@@ -30,10 +30,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class LargestGap:
-    """Two groups by their positions, the difference of their shares with its interval, and p.
-
-    ``p``: how often groups of these sizes that do not differ are, in any pair, as far apart.
-    """
+    """Two groups by position, the difference of their shares with its interval, and p of the largest of any pair."""
 
     lowest: int
     highest: int
