@@ -1,7 +1,4 @@
-"""The words that options choose from: what is compared, how it is tested, how it is corrected.
-
-No expensive imports here, so that a page of help is quick.
-"""
+"""The words that options choose from. The page of help imports it: no expensive imports here."""
 
 from __future__ import annotations
 

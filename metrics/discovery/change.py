@@ -183,10 +183,6 @@ def of_slices(
 
     ``both`` is SᵀS [S, S] and ``totals`` SᵀD [S]; n, ΣD and Σ(D − mean)² are of all examples. The
     null expectation is that of `of_partition`, with the rank of the centred SᵀS for K⁺ − 1.
-
-    >>> import numpy as np
-    >>> of_slices(np.array([[2]]), np.array([2.0]), n=4, total=3.0, scatter=0.75)
-    Coverage(r2=0.3333333333333333, expected=0.3333333333333333)
     """
     mean, sizes = total / max(n, 1), np.diagonal(both)
     gram = both - np.outer(sizes, sizes) / max(n, 1)

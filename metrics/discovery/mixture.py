@@ -282,11 +282,7 @@ def log_responsibilities(
 
 
 def most_likely(log_r: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return the component of each point, the first of equal ones, and its log-odds in nats.
-
-    Log-odds rank: most responsibilities are 1 to the last digit. Of one component they are the largest
-    double.
-    """
+    """Return the component of each point, the first of equal ones, and its log-odds in nats, at most a double."""
     points, component = np.arange(log_r.shape[0]), log_r.argmax(axis=1)
     rest = log_r.copy()
     rest[points, component] = -np.inf

@@ -191,6 +191,24 @@ class _Conditional:
         return float(count @ parts)
 
 
+def part_p_value(
+    model: ExpectationModel,
+    variances: FloatArray,
+    sums: FloatArray,
+    part: FloatArray,
+    observed: float,
+    layout: TargetSums,
+    law: DeviationLaw | None,
+    tail: Tail,
+) -> float:
+    """Return the p-value of a candidate's sum by the law of its count, or of deviations."""
+    if layout.are_counts:
+        return rate_p_value(model, layout.moment(sums, 1, 0), part[:, 0], observed, tail)
+    if law is None:
+        raise ValueError("a mean, or a rate of weighted examples, needs the deviations' law")
+    return sum_p_value(model, variances, sums, part, observed, layout, law, tail)
+
+
 def sum_p_value(
     model: ExpectationModel,
     variances: FloatArray,

@@ -37,13 +37,7 @@ _MISSED = 0.025  # on each side
 
 
 def selected_above(p: float, bound: float, gain: float, cost: float) -> float:
-    """Return the z that a finding had to exceed: p had a bound, and the gain had to be above 0.
-
-    The log-likelihood ratio, gain + cost, grows with z²; without gain it is the cost.
-
-    >>> round(selected_above(1e-9, 1e-5, 12.0, 7.0), 4)
-    4.2649
-    """
+    """Return the z that a finding had to exceed, by its bound and by its gain: with gain + cost the ratio grows as z²."""
     ratio = gain + cost
     least = -float(ndtri(p)) * np.sqrt(max(cost, 0.0) / ratio) if ratio > 0 else 0.0
     return float(max(-ndtri(bound), least))
@@ -55,14 +49,7 @@ def standardised(
     """Return the estimate of θ and its interval's end towards 0, of z that were selected above c.
 
     ``null`` is the error where θ is 0, ``far`` that at the upper end, z + 1.96·far, both in units of
-    that at z.
-
-    A difference that just passed may be next to nothing; one that is far above is as it was seen:
-
-    >>> [round(float(number), 2) for number in standardised(4.4, 4.2)]
-    [2.19, -0.3]
-    >>> [round(float(number), 2) for number in standardised(9.0, 4.2)]
-    [9.0, 7.04]
+    that at z. A difference that just passed may be next to nothing; one that is far above is as it was seen.
     """
     seen, above, at_null, at_far = floats(z, c, null, far)
     above = np.minimum(above, seen)

@@ -69,13 +69,6 @@ def fit(
     1, and the others follow a model of their own (Albert and Anderson 1984, Biometrika 71:1; Geyer
     2009, Electron. J. Statist. 3:259). One linear program (Konis 2007, section 4) finds a direction
     that moves all patterns that any moves.
-
-    100 of 1,000 examples are wrong, among them 30 of the 50 in a finding, and all 20 of a second one,
-    of which 10 are in the first:
-
-    >>> model = fit("rate", [0, 1, 2, 3], 2, [940, 40, 10, 10], [60, 20, 10, 10])
-    >>> model.expected.round(4), model.unbounded
-    (array([0.0638, 0.5   , 1.    , 1.    ]), array([0., 0., 1.]))
     """
     X = design(masks, findings)
     w, s = np.asarray(weight, dtype=np.float64), np.asarray(total, dtype=np.float64)

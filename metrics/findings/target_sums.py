@@ -23,11 +23,7 @@ MOST_FINDINGS = 50
 
 @dataclass(frozen=True)
 class TargetSums:
-    """The columns of summed targets: Σ weight^a · target^b.
-
-    >>> TargetSums("mean").powers, TargetSums("rate", weighted=True).powers
-    (((0, 0), (0, 1), (0, 2)), ((1, 0), (1, 1), (2, 0), (2, 1)))
-    """
+    """The columns of summed targets: Σ weight^a · target^b, of the powers that the kind needs."""
 
     kind: Kind  # ``rate`` for targets of 0 and 1, ``mean`` for any others
     weighted: bool = False  # whether examples have weights
@@ -41,6 +37,11 @@ class TargetSums:
         if not self.weighted:
             return tuple((0, power) for power in range(largest + 1))
         return tuple((a, b) for a in (1, 2) for b in range(min(a, largest) + 1))
+
+    @property
+    def are_counts(self) -> bool:
+        """Whether sums are counts of examples, with a law of their own."""
+        return self.kind == "rate" and not self.weighted
 
     def moment(self, sums: FloatArray, weight: int, power: int) -> FloatArray:
         """Return Σ weight^a · target^b [...] of sums [..., columns], for a of 1 and 2, b ≤ a."""
