@@ -253,28 +253,22 @@ class Needs:
 
 
 class Target(NamedTuple):
-    """What a metric averages over examples: the layout of its sums, and the cells of its denominator.
+    """What a metric averages over examples."""
 
-    ``upward`` says that large targets are harmful, ``is_share`` that a slice's sum is a part of all examples'.
-    """
-
-    layout: TargetSums
-    counted: BoolArray
-    upward: bool
-    is_share: bool
+    layout: TargetSums  # of its sums
+    counted: BoolArray  # the cells of its denominator
+    upward: bool  # whether large targets are harmful
+    is_share: bool  # whether a slice's sum is a part of all examples'
 
 
 class Movement(NamedTuple):
-    """How single examples change between two models, on slices.
+    """How single examples change between two models, on slices; None where only sums of values are known."""
 
-    The standard deviation of an example's change (Eyuboglu et al. 2024, section 2), NaN without weight; how many
-    changed for the better and for the worse, and how many count, None where only sums of values are known.
-    """
-
+    # the standard deviation of a change (Eyuboglu et al. 2024, section 2), NaN without weight
     inconsistency: FloatArray
-    improved: IntArray | None = None
-    degraded: IntArray | None = None
-    counted: IntArray | None = None
+    improved: IntArray | None = None  # examples that changed for the better
+    degraded: IntArray | None = None  # for the worse
+    counted: IntArray | None = None  # examples that count
 
     @classmethod
     def of_sums(cls, weight: FloatArray, first: FloatArray, second: FloatArray) -> Movement:
@@ -464,10 +458,7 @@ class Metric(ABC):
         return mean
 
     def change_variance(self, slices: Slices) -> FloatArray | None:
-        """Return the variance [slices] of what each example adds to the delta, for two models of its change.
-
-        None for a metric that is not a mean over all examples of the slice, or where they are weighted.
-        """
+        """Return the variance [slices] of an example's part in the delta; None if weighted, or not a mean over all."""
         return None
 
     def movement(self, slices: Slices) -> Movement | None:

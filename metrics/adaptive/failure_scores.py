@@ -1,7 +1,4 @@
-"""Failure scores: how far outputs are from what is expected, in [0, 1]; above ½ a test fails.
-
-Of topics, a fifth of failing tests decides, and whether that changed when the model was updated.
-"""
+"""Failure scores: how far outputs are from what is expected, in [0, 1], and the states of topics."""
 
 from __future__ import annotations
 

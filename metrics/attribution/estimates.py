@@ -112,7 +112,7 @@ class Draws:
 
     @classmethod
     def merged(cls, rounds: Sequence[Draws]) -> Draws:
-        """Return all rounds' draws by their own proposals: Q̂ is Σ_t (m_t/m)·Q̂_t, unbiased for m_t fixed beforehand."""
+        """Return the draws of all rounds, each by its own proposal: Q̂ is Σ_t (m_t/m)·Q̂_t, unbiased for fixed m_t."""
         if not rounds:
             raise InputError("no round of draws to merge; draw at least one")
         item, weight, label = (

@@ -212,6 +212,11 @@ def selector_bytes(bases: int, cells: int) -> int:
     return 4 * cells if cells <= _LOOKUP_CELLS else 24 * bases
 
 
+def part_of(codes: IntArray, parts: int) -> NDArray[np.uint64]:
+    """Return which part of a ``sparse`` tuple's codes each is in."""
+    return splitmix64(codes.astype(np.uint64)) % np.uint64(parts)
+
+
 def table_cells(features: Sequence[int], lattice: Lattice) -> int:
     """Return the number of cells of a tuple's table."""
     cells = 1
@@ -394,8 +399,7 @@ class Tables:
     def _add_sparse(self, unit: Unit, table: _Sparse, coded: Coded, sums: SummedRows) -> None:
         code, rows = coded
         if unit.parts > 1:
-            mine = splitmix64(code.astype(np.uint64)) % np.uint64(unit.parts) == unit.part
-            kept = np.flatnonzero(mine)
+            kept = np.flatnonzero(part_of(code, unit.parts) == unit.part)
             code, rows = code[kept], kept if rows is None else rows[kept]
         if code.size == 0:
             return

@@ -1,8 +1,4 @@
-"""Plans how slices are counted: a method for each tuple, in blocks that fit the memory.
-
-Pure integer arithmetic on the numbers of rows, codes and candidates, so a plan does not depend on
-shards, workers or the engine.
-"""
+"""Plans how slices are counted, a method for each tuple: by numbers alone, the same on every engine."""
 
 from __future__ import annotations
 
@@ -14,9 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.arrays import BoolArray, IntArray
-from slicebeam.metrics.counting.counting import Unit, selector_bytes, table_cells
+from slicebeam.metrics.counting.counting import Unit, part_of, selector_bytes, table_cells
 from slicebeam.metrics.counting.lattice import Keys, Lattice
-from slicebeam.metrics.randomness import splitmix64
 
 FeatureTuple = tuple[int, ...]
 
@@ -141,13 +136,9 @@ def _sparse(
     for part in range(parts):
         mine = candidates
         if candidates is not None and parts > 1:
-            mine = candidates[_part_of(lattice.key_cells(candidates, features), parts) == part]
+            mine = candidates[part_of(lattice.key_cells(candidates, features), parts) == part]
         unit = Unit(features, "sparse", candidates=mine, part=part, parts=parts)
         yield PlannedUnit(unit, seconds, needed // parts)
-
-
-def _part_of(codes: IntArray, parts: int) -> IntArray:
-    return (splitmix64(codes.astype(np.uint64)) % np.uint64(parts)).astype(np.int64)
 
 
 def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:

@@ -246,11 +246,7 @@ class PhraseScores(NamedTuple):
 
 
 def scored(overall: PcaSums, slices: EmbeddingSums, phrases: Embeddings) -> PhraseScores:
-    """Return how well phrases [P, D] describe slices; 0 for a slice that is empty.
-
-    Similarity is linear in the embedding, so its mean on a slice, and its mean and variance on all
-    examples, follow from those of the embeddings: no similarity of an example is computed.
-    """
+    """Return how well phrases [P, D] describe slices, 0 for an empty one, from the sums of embeddings alone."""
     p, n, D = phrases.astype(np.float64), max(overall.n, 1), overall.mean.size
     mean = slices.total / np.maximum(slices.n, 1)[:, None]
     score: FloatArray = np.where((slices.n > 0)[:, None], mean - overall.mean, 0.0) @ p.T

@@ -42,7 +42,7 @@ TOLERANCE = 1e-3
 MOST_ITERATIONS = 100
 # Of distances between numbers of single precision below 2 to this, sums of squares are finite.
 _LARGEST_EXPONENT = 40
-# Clusters of k-means for each component, before they are merged.
+# Clusters of k-means for each component: of K it often merges two true ones and cuts another.
 _CENTRES_PER_COMPONENT = 2
 
 
@@ -410,11 +410,7 @@ def initial(
     classes: Sequence[int | None] = (),
     loss_weight: float = 0.0,
 ) -> Mixture:
-    """Return the mixture that EM starts from: one M-step from clusters of a sample of the points.
-
-    k-means with K centres often merges two true clusters and cuts another, so it gets twice as many,
-    which `ward` merges. Where fewer than K points are distinct, the last components are empty.
-    """
+    """Return the mixture that EM starts from: one M-step from k-means' clusters, merged by `ward`."""
     # Loading it takes longer than most chunks.
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning

@@ -242,7 +242,7 @@ class Choice:
 
     def _add(self, finding: _Next, step: _Step) -> ChosenSlice:
         chosen, model = finding.chosen, step.model
-        sizes = self._parts(np.array([chosen]))[0]
+        sizes = self.parts.parts(np.array([chosen]), self.patterns.masks.size)[0]
         part = self.layout.size(sizes, 1)
         variance = float(self.layout.size(sizes, 2) @ step.variances)
         acts = influence(model, self.layout.moment(self.patterns.sums, 1, 0), part)
@@ -303,9 +303,6 @@ class Choice:
                 f"{wanted[1]:g}, but counting inside it found {size:g} and {total:g}"
             )
 
-    def _parts(self, chosen: IntArray) -> FloatArray:
-        return self.parts.parts(chosen, self.patterns.masks.size)
-
     def _weigh(self, by: FloatArray, power: int = 1) -> FloatArray:
         return self.parts.weigh(self.patterns.summable(by), power)
 
@@ -365,7 +362,7 @@ class Choice:
         return np.asarray(~(np.fmax(normal, skewed) < _SCREEN * needed))
 
     def _first_passing(self, ordered: IntArray, step: _Step) -> _Next | None:
-        parts = self._parts(ordered)
+        parts = self.parts.parts(ordered, self.patterns.masks.size)
         weight = self.patterns.weight
         worth = np.ones(ordered.size, np.bool_)
         if self.layout.are_counts:

@@ -37,7 +37,7 @@ _MISSED = 0.025  # on each side
 
 
 def selected_above(p: float, bound: float, gain: float, cost: float) -> float:
-    """Return the z that a finding had to exceed, by its bound and by its gain: with gain + cost the ratio grows as z²."""
+    """Return the z that a finding had to exceed: that of its bound, or of no gain, for gain + cost grows with z²."""
     ratio = gain + cost
     least = -float(ndtri(p)) * np.sqrt(max(cost, 0.0) / ratio) if ratio > 0 else 0.0
     return float(max(-ndtri(bound), least))
@@ -82,11 +82,7 @@ def standardised(
 def difference(
     observed: float, ends: tuple[float, float], z: float, c: float, null_error: float
 ) -> tuple[float, float, float]:
-    """Return a difference and its 95 % interval as they are without selection.
-
-    ``ends``: those of the observed difference's interval, of which the far one stays. Where z is far
-    above c nothing changes.
-    """
+    """Return a difference and its 95 % interval as they are without selection; the far one of its ``ends`` stays."""
     sign = 1.0 if observed >= 0 else -1.0
     size = abs(observed)
     near, far = sorted(sign * end for end in ends)

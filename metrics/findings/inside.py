@@ -1,8 +1,4 @@
-"""How many examples of a finding, and of each candidate, are in each pattern: counted, or held.
-
-Counted: a finding's examples by pattern and candidate, in tables as the search counts slices, or looked
-up one by one. Held: all examples with their candidates, where they are few.
-"""
+"""How many examples of a finding, and of each candidate, are in each pattern: counted, or held if few."""
 
 from __future__ import annotations
 

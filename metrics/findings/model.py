@@ -156,11 +156,7 @@ def _recession(
 
 
 def _one_sided(pure: FloatArray, side: FloatArray, free: FloatArray) -> FloatArray | None:
-    """Return the direction where it follows from findings one by one; None in other cases.
-
-    A finding that no mixed pattern is in may move. Where patterns that are in it alone are of both
-    sides it stays. If each of the rest has one side, and patterns of several agree, all of them move.
-    """
+    """Return the direction if findings that no mixed pattern is in, each of one side, move; None in other cases."""
     if (np.count_nonzero(free, axis=0) != 1).any():
         return None
     columns = np.abs(free).argmax(axis=0)

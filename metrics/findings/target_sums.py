@@ -138,11 +138,7 @@ class Patterns:
         return PatternSplit(others, held, kept)
 
     def summable(self, values: FloatArray) -> FloatArray:
-        """Return values [patterns] whose sums over examples are the same in any order.
-
-        They are rounded to a unit of which no sum over all examples exceeds 2⁵³, which doubles hold
-        without rounding. Of weighted examples they are returned as they are.
-        """
+        """Return values [patterns] rounded so that sums over examples are below 2⁵³ units, hence exact in any order."""
         if self.layout.weighted:
             return values
         examples = float(self.weight.sum())

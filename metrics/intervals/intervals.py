@@ -65,16 +65,13 @@ def mover(
     first: tuple[FloatArray, FloatArray, FloatArray],
     second: tuple[FloatArray, FloatArray, FloatArray],
 ) -> tuple[FloatArray, FloatArray]:
-    """Return how far the interval of first − second reaches below and above, of (estimate, low, high) of either.
-
-    Squared distances to the ends of two independent intervals add up: Zou and Donner (2008), Stat. Med. 27:1693, eq. 5.
-    """
+    """Return how far first − second reaches below and above: Zou and Donner (2008), Stat. Med. 27:1693, eq. 5."""
     (a, a_low, a_high), (b, b_low, b_high) = first, second
     return np.hypot(a - a_low, b_high - b), np.hypot(a_high - a, b - b_low)
 
 
 def agresti_coull(x: ArrayLike, n: ArrayLike, confidence: float) -> tuple[FloatArray, FloatArray]:
-    """Return Agresti and Coull's (1998, Am. Stat. 52:119) interval with Student's quantile: .94 at least from n = 20."""
+    """Return Agresti and Coull's (1998, Am. Stat. 52:119) interval with Student's t; it covers .94 from n = 20."""
     hits, size = floats(x, n)
     z = normal_quantile(confidence)
     trials = size + z * z

@@ -81,10 +81,7 @@ class CellMetric(Metric):
         return self.formula(*self.part_counts(slices.weights, slices))
 
     def gradient(self, slices: Slices) -> FloatArray:
-        """Return ∂metric/∂count [slices, cells]; 0 where the metric is undefined.
-
-        f(x + ih) = f(x) + ih·f'(x) to the last digit at h = 1e-100: Squire and Trapp (1998).
-        """
+        """Return ∂metric/∂count [slices, cells], 0 where undefined, by a complex step: Squire and Trapp (1998)."""
         parts, cells = self.parts(slices), slices.weights
         counts = [cells[:, part].sum(axis=1) for part in parts]
         defined = ~np.isnan(self.formula(*counts))
@@ -228,7 +225,7 @@ class CellMetric(Metric):
         return hall.TStatistic.of(delta, variance, df, G, n >= 2.0, np.abs(G) > 1.0), varies
 
     def margin_p(self, slices: Slices, margin: float, tail: Tail) -> FloatArray:
-        """Return the p-value [slices] of a change by the margin: Student's t by the law of all; 1 below ten examples (Kish)."""
+        """Return p [slices] of a change by the margin: Student's t of contributions, 1 for fewer than ten (Kish)."""
         population, every = slices.total, np.ones(slices.space.cells, bool)
         own, of_all = self._contributions(slices), self._contributions(population)[0]
         second = (slices.squares * own**2).sum(axis=1)

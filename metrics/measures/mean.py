@@ -155,11 +155,7 @@ class Mean(Metric):
         return hall.against_zero(self.moments(slices, "change"), self.of_all(slices, "change"))
 
     def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
-        """Test by the law of random subsets.
-
-        Power at .01 is above that of Hall's Welch t on either side (n = 20 to 1,000). A slice of the same mean but
-        1.3 times the deviation is called in .02 to .06.
-        """
+        """Test by the law of random subsets."""
         p, ready = np.ones(len(slices)), reasons == 0
         if ready.any():
             some, deviations = slices.rows(ready), self._deviations(slices.space)
@@ -348,10 +344,7 @@ _NEW_AND_OLD: tuple[Source, Source] = ("new", "old")
 
 
 def subset_p(n: IntArray, total: FloatArray, of: Population, tail: Tail) -> FloatArray:
-    """Return the tail of the sum of a random subset; on a lattice P(beyond) + .8·P(here), where mid-p has .5.
-
-    The mid-p of a mean of few values exceeds the level at single sizes by half.
-    """
+    """Return the tail of the sum of a random subset, on a lattice P(beyond) + .8·P(here): mid-p exceeds the level."""
     if not of.span:
         return random_subset.sum_p_value(n, total, of, tail)
 

@@ -84,12 +84,12 @@ def reliance(strata: Strata, sample: Sample) -> FloatArray:
     clip₀¹(Σ w κ̂ / Σ w τ̂²_old), w_s = p_s²/N_s, κ̂_s = (n_agree − H·O/N)/(N − 1), τ̂²_old,s = (N − ‖O‖²/N)/(N − 1), sums over
     classes weighted by W²: it minimises the estimated loss. 0 where no old predictions are known, or vary in a stratum.
     """
-    if strata.old is None:
-        return np.zeros(sample.asked.shape[0])
     return _reliance(strata, _counts(strata, sample))
 
 
 def _reliance(strata: Strata, counts: Counts) -> FloatArray:
+    if strata.old is None:
+        return np.zeros(len(counts.asked))
     asked, old = counts.asked, counts.old
     weights = np.square(strata.share) / asked
     degrees = np.maximum(asked - 1, 1)
@@ -253,7 +253,7 @@ def weighted_sum_errors(
     """
     counts = _counts(strata, sample)
     asked = counts.asked
-    used = _reliance(strata, counts) if control and strata.old is not None else np.zeros(len(asked))
+    used = _reliance(strata, counts) if control else np.zeros(len(asked))
     cells = weights[strata.row]
     factor = used[:, None]
     sums, squares = (

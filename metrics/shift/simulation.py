@@ -157,8 +157,7 @@ def _judged(
     slack = 1e-12
     covered = (cell_low <= truth + slack) & (truth <= cell_high + slack)
     is_covered = (low <= accuracy + slack) & (accuracy <= high + slack)
-    of_cells = (values[:, occurs].mean(axis=1) for values in (covered, cell_high - cell_low))
-    cells, cell_width = of_cells
+    cells, cell_width = (part[:, occurs].mean(axis=1) for part in (covered, cell_high - cell_low))
     bias = estimated.accuracy - accuracy
     return np.stack([errors, bias, is_covered, cells, high - low, cell_width])
 

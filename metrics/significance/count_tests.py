@@ -288,7 +288,7 @@ def corrected_root(root: FloatArray, log_ratio: FloatArray, limit: FloatArray) -
 
 
 def mcnemar_mid_p(b: ArrayLike, c: ArrayLike, tail: Tail) -> FloatArray:
-    """Return the mid-p of b of b + c: Fagerland, Lydersen and Laake (2013), BMC Med. Res. Methodol. 13:91; 1 of none."""
+    """Return the mid-p of b among b + c examples, 1 of none: Fagerland et al. (2013), BMC Med. Res. Methodol. 13:91."""
     new, old = np.broadcast_arrays(np.asarray(b, dtype=np.int64), np.asarray(c, dtype=np.int64))
     size = np.maximum(new + old, 1)
     log_point = _stirling_error(size) - _stirling_error(new) - _stirling_error(old)

@@ -34,14 +34,14 @@ class Moments(NamedTuple):
 
 
 class TStatistic(NamedTuple):
-    """A difference of means, its error, degrees of freedom and G; ``known`` if it has a variance."""
+    """A difference of means, its standard error, degrees of freedom and skewness G; one shape."""
 
     difference: FloatArray
     error: FloatArray
     df: FloatArray
     skewness: FloatArray
-    known: BoolArray
-    too_skewed: BoolArray
+    known: BoolArray  # False where a sample is too small to have a variance
+    too_skewed: BoolArray  # where the correction does not hold
 
     @classmethod
     def of(

@@ -77,17 +77,6 @@ class Outcomes(NamedTuple):
 class SliceTest:
     """The settings of a test.
 
-    Attributes
-    ----------
-    metric : name of the metric
-    space : the statistics, with their scales
-    test : ``auto``, the calibrated test of the metric; ``bootstrap-rows``, t over Poisson-bootstrap
-        replicates of the examples; ``paper``, AutoSlicer's own uncalibrated use of it
-    alternative : ``worse``, ``better`` or ``both``
-    smallest : slices with fewer examples are not tested
-
-    Examples
-    --------
     Is accuracy lower on a slice than on all examples? Of 1,000 examples the model gets 150 wrong; of
     three slices it gets 40 of 100, 5 of 50 and 3 of 8 wrong. The third is too small to be tested.
 
@@ -103,11 +92,13 @@ class SliceTest:
     'fewer examples than the metric needs'
     """
 
-    metric: str
-    space: StatisticSpace
+    metric: str  # its name
+    space: StatisticSpace  # the statistics, with their scales
+    # ``auto`` is the metric's calibrated test, ``bootstrap-rows`` t over Poisson-bootstrap replicates
+    # of the examples, ``paper`` AutoSlicer's own uncalibrated use of it
     test: Test
     alternative: Alternative
-    smallest: int = 1
+    smallest: int = 1  # slices with fewer examples are not tested
 
     def needs_rows(self) -> bool:
         """Return whether the test must resample examples."""
