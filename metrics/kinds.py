@@ -1,10 +1,8 @@
-"""The words that options choose from: what is compared, how it is tested, how it is corrected.
-
-No expensive imports here, so that a page of help is quick.
-"""
+"""The words that options choose from: what is compared, how it is tested, how it is corrected."""
 
 from __future__ import annotations
 
+# No expensive ones here, so that a page of help is quick.
 from typing import Literal, TypeAlias, get_args
 
 Comparison = Literal["overall", "baseline"]

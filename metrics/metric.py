@@ -8,10 +8,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.counting.counting import RowBlock
+from slicebeam.metrics.counting.statistic_space import StatisticSpace
+from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.kinds import (
     ABOVE,
     OF_CLASS_SCORES,
@@ -20,21 +24,13 @@ from slicebeam.metrics.kinds import (
     OF_PROBABILITIES,
     OF_RANKINGS,
     TOP,
+    Alternative,
+    Tail,
 )
 from slicebeam.metrics.significance import hall
-from slicebeam.metrics.significance.outcome_codes import Reason
+from slicebeam.metrics.significance.outcome_codes import Reason, Tested
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.counting.counting import RowBlock
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.findings.target_sums import TargetSums
-    from slicebeam.metrics.kinds import Alternative, Tail
-    from slicebeam.metrics.significance.outcome_codes import Tested
-
-    Ends = tuple[FloatArray, FloatArray]
+Ends = tuple[FloatArray, FloatArray]
 
 # A variance below this part of the mean square is what rounding of the sums leaves of nothing.
 ROUNDING = 1e-12
@@ -257,28 +253,22 @@ class Needs:
 
 
 class Target(NamedTuple):
-    """What a metric averages over examples: the layout of its sums, and the cells of its denominator.
+    """What a metric averages over examples."""
 
-    ``upward`` says that large targets are harmful, ``is_share`` that a slice's sum is a part of all examples'.
-    """
-
-    layout: TargetSums
-    counted: BoolArray
-    upward: bool
-    is_share: bool
+    layout: TargetSums  # of its sums
+    counted: BoolArray  # the cells of its denominator
+    upward: bool  # whether large targets are harmful
+    is_share: bool  # whether a slice's sum is a part of all examples'
 
 
 class Movement(NamedTuple):
-    """How single examples change between two models, on slices.
+    """How single examples change between two models, on slices; None where only sums of values are known."""
 
-    The standard deviation of an example's change (Eyuboglu et al. 2024, section 2), NaN without weight; how many
-    changed for the better and for the worse, and how many count, None where only sums of values are known.
-    """
-
+    # the standard deviation of a change (Eyuboglu et al. 2024, section 2), NaN without weight
     inconsistency: FloatArray
-    improved: IntArray | None = None
-    degraded: IntArray | None = None
-    counted: IntArray | None = None
+    improved: IntArray | None = None  # examples that changed for the better
+    degraded: IntArray | None = None  # for the worse
+    counted: IntArray | None = None  # examples that count
 
     @classmethod
     def of_sums(cls, weight: FloatArray, first: FloatArray, second: FloatArray) -> Movement:
@@ -468,10 +458,7 @@ class Metric(ABC):
         return mean
 
     def change_variance(self, slices: Slices) -> FloatArray | None:
-        """Return the variance [slices] of what each example adds to the delta, for two models of its change.
-
-        None for a metric that is not a mean over all examples of the slice, or where they are weighted.
-        """
+        """Return the variance [slices] of an example's part in the delta; None if weighted, or not a mean over all."""
         return None
 
     def movement(self, slices: Slices) -> Movement | None:

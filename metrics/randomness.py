@@ -8,15 +8,11 @@ gets which number.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, NDArray
 
 UInt64Array: TypeAlias = NDArray[np.uint64]
 
@@ -100,12 +96,7 @@ def poisson_weights(seed: int, replicate: ArrayLike, ids: UInt64Array) -> NDArra
 def repeats(
     contents: NDArray[np.uint64], within: FloatArray | None = None
 ) -> tuple[IntArray, IntArray]:
-    """Return which examples equal an earlier one, and their numbers among their equals.
-
-    >>> rows, numbers = repeats(np.array([7, 5, 7, 7], np.uint64))
-    >>> rows.tolist(), numbers.tolist()
-    ([2, 3], [1, 2])
-    """
+    """Return which examples equal an earlier one, and their numbers among their equals."""
     # Sorting the values alone takes a seventh of sorting where they are, and most data repeats little.
     ordered = np.sort(contents)
     held_again = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from math import inf
-from typing import TYPE_CHECKING
 
 from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
 from slicebeam.metrics.errors import OptionError, unknown_name
@@ -18,9 +17,6 @@ from slicebeam.metrics.measures.ranking import AreaUnderCurve
 from slicebeam.metrics.metric import Metric, Needs
 from slicebeam.metrics.registered import METRICS
 from slicebeam.metrics.user_metrics import load, loaded
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _COLUMN = "mean:"
 _Numbered = tuple[Callable[[float], Metric], Callable[[float], bool], str]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import wraps
 from importlib.metadata import entry_points
 from types import new_class
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +17,7 @@ from slicebeam.metrics.imported import imported, one_line
 from slicebeam.metrics.metric import Metric, Needs, Slices
 from slicebeam.metrics.significance.outcome_codes import Tested
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    # Returns what is wrong with a method's result for some slices.
-    _Check = Callable[[Any, Slices], str | None]
+_Check = Callable[[Any, Slices], str | None]
 
 # Packages that are installed name their metrics in this group of entry points.
 GROUP = "slicebeam.metrics"

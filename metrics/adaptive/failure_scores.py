@@ -1,18 +1,10 @@
-"""Failure scores: how far outputs are from what is expected, in [0, 1]; above ½ a test fails.
-
-Of topics, a fifth of failing tests decides, and whether that changed when the model was updated.
-"""
+"""Failure scores: how far outputs are from what is expected, in [0, 1], and the states of topics."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, NDArray
 
 # A test fails where its score is above this.
 FAILS_ABOVE = 0.5
@@ -27,11 +19,7 @@ def fails(score: ArrayLike) -> BoolArray:
 
 
 def output_failure(probabilities: FloatArray, wanted: IntArray) -> FloatArray:
-    """Return ½(1 + max of the other probabilities − that of the wanted class); 1 of a class of −1.
-
-    >>> output_failure(np.array([[0.7, 0.2, 0.1], [0.4, 0.3, 0.3]]), np.array([1, 0]))
-    array([0.75, 0.45])
-    """
+    """Return ½(1 + max of the other probabilities − that of the wanted class); 1 of a class of −1."""
     rows = np.arange(len(wanted))
     known = np.maximum(wanted, 0)
     others = probabilities.copy()
@@ -47,9 +35,6 @@ def change_failure(change: ArrayLike, tolerance: float) -> FloatArray:
     """Return how far a change in the wrong direction, above 0, is from what is tolerated.
 
     0 without a change, ½ at the tolerance, above ½ just beyond it, 1 at infinity; NaN stays NaN.
-
-    >>> change_failure([-0.3, 0.0, 0.05, 0.1, 0.6], 0.1)
-    array([0.        , 0.        , 0.25      , 0.5       , 0.66666667])
     """
     moved = np.maximum(np.asarray(change, dtype=np.float64), 0.0)
     within = 0.5 * moved / tolerance if tolerance > 0 else np.zeros(moved.shape)
@@ -61,10 +46,7 @@ def change_failure(change: ArrayLike, tolerance: float) -> FloatArray:
 
 
 def fails_by_rule(failures: ArrayLike, tests: ArrayLike) -> NDArray[np.bool_]:
-    """Return which topics fail: at least a fifth of their tests do.
-
-    Source: Ribeiro and Lundberg (2022), Adaptive Testing and Debugging of NLP Models, ACL.
-    """
+    """Return which topics fail, a fifth of their tests: Ribeiro and Lundberg (2022), Adaptive Testing, ACL."""
     # In whole numbers, since 0.2 is no binary fraction.
     n = np.asarray(tests, dtype=np.int64)
     return np.asarray((5 * np.asarray(failures, dtype=np.int64) >= n) & (n > 0))
@@ -73,11 +55,7 @@ def fails_by_rule(failures: ArrayLike, tests: ArrayLike) -> NDArray[np.bool_]:
 def state_by_rule(
     failures: ArrayLike, tests: ArrayLike, failures_before: ArrayLike | None = None
 ) -> list[str]:
-    """Return of each topic one of `STATES`.
-
-    >>> state_by_rule([1, 2, 1, 2], 10, [1, 2, 2, 1])
-    ['passing', 'failing', 'fixed', 'broken']
-    """
+    """Return of each topic one of `STATES`."""
     now = fails_by_rule(failures, tests)
     before = now if failures_before is None else fails_by_rule(failures_before, tests)
     return [

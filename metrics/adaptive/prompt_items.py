@@ -38,9 +38,6 @@ def repetitions(proposals: int, prompt_size: int = PROMPT_SIZE) -> int:
 
     The largest r that costs no more than half above a single prompt: r·p + K ≤ 1.5·(p + K), where a
     prompt costs p = `prompt_size` and a completion, which is one item, 1.
-
-    >>> [repetitions(number) for number in (1, 25, 100, 150)]
-    [1, 3, 8, 12]
     """
     whole = _MOST_EXTRA_COST * (prompt_size + proposals) / prompt_size
     return min(proposals, 1 + int(whole))

@@ -7,24 +7,19 @@ Examples are labelled at random in the slice, by similarity to the words outside
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from scipy.special import betainccinv, betaincinv, gammainccinv, gammaincinv
 
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import UInt64Array, hash64, uniform
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from slicebeam.metrics.arrays import FloatArray, IntArray
-
-    LabelArray = NDArray[np.int8]
+LabelArray = NDArray[np.int8]
 
 YES, NO, UNSURE = 1, 0, -1
 
@@ -117,11 +112,7 @@ class Draws:
 
     @classmethod
     def merged(cls, rounds: Sequence[Draws]) -> Draws:
-        """Return the draws of several rounds of a slice, each with the weight of its own proposal.
-
-        With m_t draws in round t, Q̂ of all is Σ_t (m_t/m)·Q̂_t, unbiased as long as the m_t are fixed
-        beforehand; weights by the mixture of all proposals (the balance heuristic) would not be.
-        """
+        """Return the draws of all rounds, each by its own proposal: Q̂ is Σ_t (m_t/m)·Q̂_t, unbiased for fixed m_t."""
         if not rounds:
             raise InputError("no round of draws to merge; draw at least one")
         item, weight, label = (
@@ -131,10 +122,7 @@ class Draws:
         return cls(item, weight, label, min(draws.least_weight for draws in rounds))
 
     def share(self) -> float:
-        """Return Q̂ = mean(1[yes]/w), which may exceed 1, and is nan without a draw.
-
-        Unbiased if the draws are independent and their number does not depend on the labels.
-        """
+        """Return Q̂ = mean(1[yes]/w), nan without a draw; unbiased for independent draws of a number fixed beforehand."""
         if not self.item.size:
             return math.nan
         return float((1 / self.weight[self.label == YES]).sum()) / self.item.size
@@ -433,10 +421,7 @@ def proposal(similarity: ArrayLike, *, exponent: float, uniform_share: float = 0
 
 
 def simple_random_sample(ids: UInt64Array, count: int, *, seed: int, start: int = 0) -> IntArray:
-    """Return places start..start + count − 1 of a random order of the slice's examples.
-
-    The order is that of a hash of (seed, id), so that a sample can be added to.
-    """
+    """Return places of a random order of the slice's examples, by a hash of (seed, id): it can be added to."""
     words = hash64(seed, _SAMPLE_STREAM, ids)
     stop = min(start + count, words.size)
     if stop <= start:

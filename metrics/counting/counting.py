@@ -11,24 +11,18 @@ Four ways to count a feature tuple, chosen by cost (`slicebeam.metrics.counting.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.counting.statistic_space import BUCKETS
+from slicebeam.metrics.arrays import IntArray, NDArray
+from slicebeam.metrics.counting.lattice import Keys, Lattice
+from slicebeam.metrics.counting.statistic_space import BUCKETS, StatisticSpace
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import IntArray
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
-
-    Array = IntArray
+Array = IntArray
 
 Method = Literal["dense", "sparse", "inside", "listed"]
 
@@ -218,6 +212,11 @@ def selector_bytes(bases: int, cells: int) -> int:
     return 4 * cells if cells <= _LOOKUP_CELLS else 24 * bases
 
 
+def part_of(codes: IntArray, parts: int) -> NDArray[np.uint64]:
+    """Return which part of a ``sparse`` tuple's codes each is in."""
+    return splitmix64(codes.astype(np.uint64)) % np.uint64(parts)
+
+
 def table_cells(features: Sequence[int], lattice: Lattice) -> int:
     """Return the number of cells of a tuple's table."""
     cells = 1
@@ -279,11 +278,7 @@ class SummedRows:
         with_cell: IntArray | None = None,
         with_bucket: list[IntArray] | None = None,
     ) -> None:
-        """Add rows to a table [layers, columns * size], column by column: themselves, then replicates.
-
-        ``with_cell`` and ``with_bucket`` are the codes with the cell, or a score's bucket, as first
-        digit, where they are known.
-        """
+        """Add rows to a table [layers, columns * size]; codes with the cell, or bucket, as first digit may be known."""
         space, block = self.space, self.block
         code, rows = coded
         size = table.shape[1] // space.raw_columns
@@ -404,8 +399,7 @@ class Tables:
     def _add_sparse(self, unit: Unit, table: _Sparse, coded: Coded, sums: SummedRows) -> None:
         code, rows = coded
         if unit.parts > 1:
-            mine = splitmix64(code.astype(np.uint64)) % np.uint64(unit.parts) == unit.part
-            kept = np.flatnonzero(mine)
+            kept = np.flatnonzero(part_of(code, unit.parts) == unit.part)
             code, rows = code[kept], kept if rows is None else rows[kept]
         if code.size == 0:
             return

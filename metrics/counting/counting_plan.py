@@ -1,27 +1,19 @@
-"""Plans how slices are counted: a method for each tuple, in blocks that fit the memory.
-
-Pure integer arithmetic on the numbers of rows, codes and candidates, so a plan does not depend on
-shards, workers or the engine.
-"""
+"""Plans how slices are counted, a method for each tuple: by numbers alone, the same on every engine."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.counting.counting import Unit, selector_bytes, table_cells
-from slicebeam.metrics.randomness import splitmix64
+from slicebeam.metrics.arrays import BoolArray, IntArray
+from slicebeam.metrics.counting.counting import Unit, part_of, selector_bytes, table_cells
+from slicebeam.metrics.counting.lattice import Keys, Lattice
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from slicebeam.metrics.arrays import BoolArray, IntArray
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
-
-    FeatureTuple = tuple[int, ...]
+FeatureTuple = tuple[int, ...]
 
 # Estimated work of a block: each block reads the codes again, and is what a stopped run resumes at.
 BLOCK_SECONDS = 1.0
@@ -144,13 +136,9 @@ def _sparse(
     for part in range(parts):
         mine = candidates
         if candidates is not None and parts > 1:
-            mine = candidates[_part_of(lattice.key_cells(candidates, features), parts) == part]
+            mine = candidates[part_of(lattice.key_cells(candidates, features), parts) == part]
         unit = Unit(features, "sparse", candidates=mine, part=part, parts=parts)
         yield PlannedUnit(unit, seconds, needed // parts)
-
-
-def _part_of(codes: IntArray, parts: int) -> IntArray:
-    return (splitmix64(codes.astype(np.uint64)) % np.uint64(parts)).astype(np.int64)
 
 
 def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:
@@ -163,10 +151,7 @@ def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:
 def plan_listed(
     candidates: Keys, bases: Keys, base_sizes: IntArray, lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
-    """Yield the units that count listed candidates, each method where it is the cheapest.
-
-    ``bases`` are slices that the candidates add one predicate to, 0 for none, of these sizes.
-    """
+    """Yield the units that count candidates, each of a base (0 for none) and one predicate, at the least cost."""
     if candidates.size == 0:
         return
     group_of, groups = lattice.feature_sets(candidates)
@@ -190,10 +175,7 @@ def plan_listed(
 def plan_chosen(
     candidates: Keys, sizes: IntArray, lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
-    """Yield the units that count few candidates with many statistics, such as replicates.
-
-    Each table holds the candidates of one feature tuple only, not all slices of it.
-    """
+    """Yield the units that count few candidates with many statistics: a table holds no other slices."""
     if candidates.size == 0:
         return
     width = max(1, budget.memory // 2 // budget.cell_bytes)
@@ -217,10 +199,7 @@ def _cheaper_inside(
     lattice: Lattice,
     budget: Budget,
 ) -> BoolArray:
-    """Return for which feature tuples [groups] counting inside base slices costs less.
-
-    Selecting the examples of the bases of one feature set is paid once for all tuples that extend it.
-    """
+    """Return for which feature tuples [groups] counting inside bases, selected once for all, costs less."""
     order = np.lexsort((bases, group_of))
     is_first = np.ones(order.size, bool)
     is_first[1:] = (np.diff(group_of[order]) != 0) | (np.diff(bases[order]) != 0)
@@ -379,10 +358,7 @@ def _parts(members: FeatureTuple, size: int, lattice: Lattice) -> Iterator[Featu
 def _covering(
     tuples: Sequence[FeatureTuple], lattice: Lattice, budget: Budget
 ) -> list[tuple[FeatureTuple, list[FeatureTuple]]]:
-    """Return tables, in lexicographic order, and which tuples of one length each covers.
-
-    Greedy: the first tuple that is not covered yet is widened by the feature that saves most.
-    """
+    """Return tables in order, and the tuples of one length each covers: greedily widened by what saves most."""
     wanted = _Wanted(tuples, lattice)
     radices = lattice.radices
     sums = budget.columns * budget.layers

@@ -7,22 +7,18 @@ that sorting keys sorts slices by their predicates and set operations are ``sear
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, combinations
 from math import comb
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slicebeam.metrics.arrays import BoolArray, IntArray
 from slicebeam.metrics.errors import InputError
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from slicebeam.metrics.arrays import BoolArray, IntArray
-
-    Keys = IntArray
+Keys = IntArray
 
 
 # Slices whose features are looked up at a time: they take ten times the memory of the keys.
@@ -33,20 +29,6 @@ _KEYS_AT_A_TIME = 1 << 18
 class Lattice:
     """The slices of up to ``max_cross_size`` predicates on different features.
 
-    Attributes
-    ----------
-    sizes : number of singleton predicates of each feature
-    max_cross_size : L, the largest number of predicates of a slice
-    multi : whether an example may satisfy several predicates of the feature (list columns)
-    unmatched : whether an example may satisfy none (domains of other data)
-
-    Raises
-    ------
-    InputError
-        The slices are more than 64-bit numbers can distinguish.
-
-    Examples
-    --------
     Two features: sex with two values, and age with three bins. Their conditions are numbered 1 to 5
     (0 means "no condition"), and there are 11 slices of one or two conditions:
 
@@ -72,10 +54,10 @@ class Lattice:
     [[[2, 0]], [[4, 0]]]
     """
 
-    sizes: tuple[int, ...]
-    max_cross_size: int
-    multi: tuple[bool, ...] = ()
-    unmatched: tuple[bool, ...] = ()
+    sizes: tuple[int, ...]  # number of singleton predicates of each feature
+    max_cross_size: int  # L, the largest number of predicates of a slice
+    multi: tuple[bool, ...] = ()  # whether an example may satisfy several (list columns)
+    unmatched: tuple[bool, ...] = ()  # whether an example may satisfy none (domains of other data)
 
     def __post_init__(self) -> None:
         if self.base**self.max_cross_size >= 2**63:

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.arrays import BoolArray, IntArray, NDArray
 from slicebeam.metrics.counting.counting import (
     Coded,
     Margins,
     Prefixes,
+    RowBlock,
+    Unit,
     extend,
     positions,
     table_cells,
 )
 from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuples
+from slicebeam.metrics.counting.lattice import Keys, Lattice
 from slicebeam.metrics.randomness import splitmix64
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, IntArray
-    from slicebeam.metrics.counting.counting import RowBlock, Unit
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
 
 # Counting stops at this many distinct groups per slice.
 ENOUGH_GROUPS = 100
@@ -61,10 +57,7 @@ class Members(NamedTuple):
 
 
 class Membership:
-    """Which rows are in which of some slices: a tree of predicates, by feature tuples.
-
-    With the examples of each singleton by digit, the rarest predicate of a slice is looked at first.
-    """
+    """Which rows are in which of some slices: a tree of predicates, by feature tuples, the rarest one first."""
 
     def __init__(
         self, keys: Keys, lattice: Lattice, singleton_sizes: IntArray | None = None
@@ -203,10 +196,7 @@ def plan_hashes(
 
 
 class RowHashSums:
-    """The sum modulo 2^64 of the row hashes of each slice, over row blocks.
-
-    Two slices with equal sums hold the same examples, except for a chance of 2^-64.
-    """
+    """The sum modulo 2^64 of the row hashes of each slice: equal ones hold the same examples but for 2^-64."""
 
     def __init__(
         self,

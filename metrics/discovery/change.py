@@ -6,20 +6,14 @@ minus its loss after: above 0 where the new model is better. Of one model it is 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
 from slicebeam.metrics.discovery.chunks import Summed, blocks, check_losses
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-
 
 # Added to the variance of D, so that a small slice that happens to be of one mind is not the first.
 _PRIOR_VARIANCE = 0.05
@@ -75,10 +69,7 @@ class ChangeSums(Summed):
         return cls(*map(np.array, columns, types))
 
     def __add__(self, other: ChangeSums) -> ChangeSums:
-        """Return the sums over both chunks.
-
-        Source: Chan, Golub and LeVeque (1983), Am. Stat. 37:242, equation 2.1.
-        """
+        """Return the sums over both chunks: Chan, Golub and LeVeque (1983), Am. Stat. 37:242, equation 2.1."""
         summed = super().__add__(other)
         # The share of the one times the number of the other, which is 0 where either is empty.
         weight = self.n / np.maximum(summed.n, 1) * other.n
@@ -121,10 +112,7 @@ class ChangeAssessment(Summed):
 
     @property
     def difference(self) -> FloatArray:
-        """Mean of D on a slice minus its mean on all examples: float64 [S], 0 of an empty slice.
-
-        With D = −loss it is below 0 where the one model is worse than elsewhere.
-        """
+        """Mean of D on a slice minus that of all [S], 0 of an empty one; D = −loss is below 0 where it is worse."""
         return np.asarray(np.where(self.slices.n > 0, self.slices.mean - self.overall.mean, 0.0))
 
 
@@ -195,10 +183,6 @@ def of_slices(
 
     ``both`` is SᵀS [S, S] and ``totals`` SᵀD [S]; n, ΣD and Σ(D − mean)² are of all examples. The
     null expectation is that of `of_partition`, with the rank of the centred SᵀS for K⁺ − 1.
-
-    >>> import numpy as np
-    >>> of_slices(np.array([[2]]), np.array([2.0]), n=4, total=3.0, scatter=0.75)
-    Coverage(r2=0.3333333333333333, expected=0.3333333333333333)
     """
     mean, sizes = total / max(n, 1), np.diagonal(both)
     gram = both - np.outer(sizes, sizes) / max(n, 1)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import Field, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from slicebeam.metrics.arrays import FloatArray
+from slicebeam.metrics.arrays import FloatArray, NDArray
 from slicebeam.metrics.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from typing_extensions import Self
+
 
 Embeddings: TypeAlias = NDArray[np.float32] | FloatArray
 

@@ -8,24 +8,18 @@ Eyuboglu et al. (2022), "Domino: discovering systematic errors with cross-modal 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import chain, compress, islice
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy import sparse
 
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
 from slicebeam.metrics.discovery.chunks import FIXED, JOINED, Embeddings, Summed, blocks
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.discovery.pca import PcaSums
-
+from slicebeam.metrics.discovery.pca import PcaSums
 
 _BLOCK = 4096
 # A word, or a sign that ends a clause, which no phrase goes across.
@@ -82,10 +76,7 @@ def candidate_phrases(
 def occurrences(
     texts: Sequence[str], *, min_texts: int = 5, longest: int = 3, words_per_text: int = 200
 ) -> Occurrences:
-    """Return the n-grams of texts, in alphabetical order; see `candidate_phrases`.
-
-    Until the end an n-gram is a number to the base of the number of words: millions of them fit.
-    """
+    """Return the n-grams of texts, as numbers to the base of the number of words, then in alphabetical order."""
     tokens = [_tokens(text, words_per_text) for text in texts]
     # A clause ends with every text.
     of_text = np.repeat(np.arange(len(texts)), [len(words) + 1 for words in tokens])
@@ -255,11 +246,7 @@ class PhraseScores(NamedTuple):
 
 
 def scored(overall: PcaSums, slices: EmbeddingSums, phrases: Embeddings) -> PhraseScores:
-    """Return how well phrases [P, D] describe slices; 0 for a slice that is empty.
-
-    Similarity is linear in the embedding, so its mean on a slice, and its mean and variance on all
-    examples, follow from those of the embeddings: no similarity of an example is computed.
-    """
+    """Return how well phrases [P, D] describe slices, 0 for an empty one, from the sums of embeddings alone."""
     p, n, D = phrases.astype(np.float64), max(overall.n, 1), overall.mean.size
     mean = slices.total / np.maximum(slices.n, 1)[:, None]
     score: FloatArray = np.where((slices.n > 0)[:, None], mean - overall.mean, 0.0) @ p.T
@@ -285,10 +272,7 @@ class BestPhrase(NamedTuple):
 def best_phrases(
     scores: PhraseScores, phrases: Sequence[str], few: int = 5
 ) -> list[list[BestPhrase]]:
-    """Return of each slice the few phrases that it is most like, the best first.
-
-    The correlation ranks, which does not depend on the scale; the score, then the place, breaks ties.
-    """
+    """Return of each slice the few phrases of the best correlation, then score, then place, the best first."""
     best = []
     for score, correlation in zip(scores.score, scores.correlation, strict=True):
         order = np.lexsort((-score, -correlation))
@@ -301,10 +285,7 @@ def best_phrases(
 
 
 def distinct_best(ranked: Sequence[str], few: int) -> list[int]:
-    """Return the places of the first few phrases that do not repeat a better one.
-
-    Of "movie", "the movies", "bad movie" the first is kept.
-    """
+    """Return the places of the first few phrases that repeat no better one, as "the movies" does "movie"."""
     kept: list[int] = []
     words: list[tuple[str, ...]] = []
     for place, phrase in enumerate(ranked):
@@ -322,11 +303,7 @@ def _within(words: tuple[str, ...], others: tuple[str, ...]) -> bool:
 
 
 def _same_word(word: str, other: str) -> bool:
-    """Whether two words are the same except for an English plural.
-
-    >>> _same_word("story", "stories"), _same_word("actress", "actresses"), _same_word("car", "care")
-    (True, True, False)
-    """
+    """Whether two words are the same except for an English plural, as "story" and "stories"."""
     short, long = sorted((word, other), key=len)
     return long in {short, f"{short}s", f"{short}es"} or (
         short.endswith("y") and long == f"{short[:-1]}ies"
@@ -348,10 +325,7 @@ class TypicalExample(NamedTuple):
 
 @dataclass(frozen=True)
 class TopExamples(Summed):
-    """The best ``most`` members of each slice in one role, by slice, the best first.
-
-    Of equals the lower row is better. As no row comes twice, chunks may be cut anyhow.
-    """
+    """The best ``most`` members of each slice in one role; of equals the lower row. Chunks may be cut anyhow."""
 
     role: Role = field(metadata=FIXED)
     most: int = field(metadata=FIXED)
@@ -361,13 +335,7 @@ class TopExamples(Summed):
     change: FloatArray = field(metadata=JOINED)
 
     def best(self) -> TopExamples:
-        """Return the best of each slice, in order.
-
-        - representative: the highest log-odds of membership.
-        - improved, degraded: the largest and the smallest change; of equal ones, as there are many
-          with zero-one loss, the highest log-odds.
-        - boundary: the smallest log-odds, nearest to leaving the slice.
-        """
+        """Return the best of each slice; of equal changes, as zero-one losses have, the highest log-odds."""
         keys: dict[Role, tuple[FloatArray, ...]] = {
             "representative": (-self.log_odds,),
             "improved": (-self.log_odds, -self.change),
@@ -413,10 +381,7 @@ class TypicalExamples(Summed):
         return cls(tuple(TopExamples(role, most, *inside).best() for role in ROLES))
 
     def shown(self, number: int, *, shift: float = 0.0) -> list[TypicalExample]:
-        """Return the examples of a slice, by role, the best first; one may have several roles.
-
-        ``shift`` is added to every change D: with one model the mean loss, known after all chunks.
-        """
+        """Return the examples of a slice by role, ``shift`` (of one model the mean loss) added to every change."""
         examples = []
         for top in self.top:
             inside = top.slices == number

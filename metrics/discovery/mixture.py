@@ -9,13 +9,15 @@ so one iteration is one combine over chunks.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from scipy.special import logsumexp
 
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray
 from slicebeam.metrics.discovery.chunks import (
     FIXED,
     Embeddings,
@@ -26,14 +28,6 @@ from slicebeam.metrics.discovery.chunks import (
     not_finite,
 )
 from slicebeam.metrics.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from slicebeam.metrics.arrays import FloatArray, IntArray
-
 
 # A block of points with their squares and responsibilities stays in the processor's cache.
 _BLOCK = 1024
@@ -48,7 +42,7 @@ TOLERANCE = 1e-3
 MOST_ITERATIONS = 100
 # Of distances between numbers of single precision below 2 to this, sums of squares are finite.
 _LARGEST_EXPONENT = 40
-# Clusters of k-means for each component, before they are merged.
+# Clusters of k-means for each component: of K it often merges two true ones and cuts another.
 _CENTRES_PER_COMPONENT = 2
 
 
@@ -151,10 +145,7 @@ class NormalSums(Summed):
         return NormalSums(first, second, self.centre, self.floor)
 
     def updated(self, sizes: FloatArray) -> NormalHead:
-        """Return the head of the next iteration, for N [K].
-
-        m = u/N and s² = max(v'/N − m² + 1e-6, floor).
-        """
+        """Return the head of the next iteration for N [K]: m = u/N, s² = max(v'/N − m² + 1e-6, floor)."""
         mean = self.first / sizes
         variance = self.second / sizes - np.square(mean) + REGULARISATION
         return NormalHead(self.centre + mean, np.maximum(variance, self.floor), self.floor)
@@ -167,10 +158,7 @@ HeadSums: TypeAlias = CategoricalSums | NormalSums
 def no_sums(
     components: int, losses: Sequence[ArrayLike], classes: Sequence[int | None]
 ) -> tuple[HeadSums, ...]:
-    """Return the sums over no points of heads that are not yet fitted.
-
-    ``classes`` is the number of classes, or None of a real-valued loss, whose mean becomes the centre.
-    """
+    """Return the sums over no points: ``classes`` of a loss, None of a real one, whose mean is the centre."""
 
     def head(loss: ArrayLike, number: int | None) -> HeadSums:
         if number is not None:
@@ -294,11 +282,7 @@ def log_responsibilities(
 
 
 def most_likely(log_r: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return the component of each point, the first of equal ones, and its log-odds in nats.
-
-    Log-odds rank: most responsibilities are 1 to the last digit. Of one component they are the largest
-    double.
-    """
+    """Return the component of each point, the first of equal ones, and its log-odds in nats, at most a double."""
     points, component = np.arange(log_r.shape[0]), log_r.argmax(axis=1)
     rest = log_r.copy()
     rest[points, component] = -np.inf
@@ -335,10 +319,7 @@ def sums_of_labels(
 
 
 def updated(total: MixtureSums) -> Mixture:
-    """Return the mixture of the next iteration, the M-step: π = N/n, μ = A/N, v = B/N − μ² + 1e-6.
-
-    With N = N_j + 10 eps, a component that lost all points is left at the centre.
-    """
+    """Return the M-step: π = N/n, μ = A/N, v = B/N − μ² + 1e-6, N = N_j + 10 eps; an empty component is at the centre."""
     sizes = total.sizes + 10 * EPS
     mean = total.first / sizes[:, None]
     # Rounding may leave less than 0 of the variance of a constant.
@@ -359,10 +340,7 @@ def _with_squares(z: Embeddings, centre: FloatArray, out: FloatArray | None = No
 def _joint_blocks(
     mixture: Mixture, z: Embeddings, losses: Sequence[FloatArray]
 ) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
-    """Yield rows, log π f of each component [K, n], and (x, x²) [n, 2d]; the arrays are reused.
-
-    Products are of whole blocks: a row's may differ in the last digit with the others' number.
-    """
+    """Yield rows, log π f [K, n] and (x, x²) [n, 2d] in reused arrays, by products of whole blocks for equal digits."""
     coefficients, constant = mixture.coefficients
     squares = np.zeros((_BLOCK, 2 * mixture.dimensions))
     joints = np.empty((mixture.components, _BLOCK))
@@ -417,11 +395,7 @@ def initial(
     classes: Sequence[int | None] = (),
     loss_weight: float = 0.0,
 ) -> Mixture:
-    """Return the mixture that EM starts from: one M-step from clusters of a sample of the points.
-
-    k-means with K centres often merges two true clusters and cuts another, so it gets twice as many,
-    which `ward` merges. Where fewer than K points are distinct, the last components are empty.
-    """
+    """Return the mixture that EM starts from: one M-step from k-means' clusters, merged by `ward`."""
     # Loading it takes longer than most chunks.
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import linalg
 
-from slicebeam.metrics.discovery.chunks import Summed, blocks, not_finite
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.metrics.discovery.chunks import Embeddings
-
+from slicebeam.metrics.arrays import FloatArray, NDArray
+from slicebeam.metrics.discovery.chunks import Embeddings, Summed, blocks, not_finite
 
 _BLOCK = 2048
 # Entries of an axis that differ by less are alike, of which the first decides on the sign.
@@ -75,10 +68,7 @@ def sums(z: Embeddings, first_row: int = 0) -> PcaSums:
 
 
 def components(moments: PcaSums, d: int) -> Pca:
-    """Return the d principal axes, or fewer where the points vary in fewer directions; one at least.
-
-    Directions whose variance is less than about 1e-16·D of the largest are lost.
-    """
+    """Return at most d principal axes, at least one; variances below 1e-16·D of the largest are lost."""
     D = moments.mean.size
     values, vectors = linalg.eigh(moments.scatter / max(moments.n - 1, 1))
     values, vectors = values[::-1], vectors[:, ::-1]

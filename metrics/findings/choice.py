@@ -13,39 +13,28 @@ Chouldechova and Tibshirani (2016), J. R. Statist. Soc. B 78:423 (stopping of an
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.special import ndtri, xlogy
 
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
 from slicebeam.metrics.findings.conditional import (
+    DeviationLaw,
     change_p_value,
     influence,
+    part_p_value,
     pattern_variances,
-    rate_p_value,
     rate_variances,
-    sum_p_value,
 )
 from slicebeam.metrics.findings.corrected import selected_above
-from slicebeam.metrics.findings.groups import of_patterns
-from slicebeam.metrics.findings.inside import PartTables
-from slicebeam.metrics.findings.model import fit
-from slicebeam.metrics.findings.target_sums import MOST_FINDINGS, Patterns
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.findings.conditional import DeviationLaw
-    from slicebeam.metrics.findings.groups import Covariance, GroupSums
-    from slicebeam.metrics.findings.inside import CandidateParts, InsideCounts
-    from slicebeam.metrics.findings.model import ExpectationModel
-    from slicebeam.metrics.findings.target_sums import InsideSums, TargetSums
-    from slicebeam.metrics.kinds import Tail
+from slicebeam.metrics.findings.groups import Covariance, GroupSums, with_finding
+from slicebeam.metrics.findings.inside import CandidateParts, InsideCounts, PartTables
+from slicebeam.metrics.findings.model import ExpectationModel, fit
+from slicebeam.metrics.findings.target_sums import MOST_FINDINGS, InsideSums, Patterns, TargetSums
+from slicebeam.metrics.kinds import Tail
 
 # Findings, the first ones, and sets of examples that a reader takes in.
 SHOWN_FINDINGS, MOST_SETS = 10, 20
@@ -123,12 +112,7 @@ class Intersections(NamedTuple):
 
 
 def largest_intersections(masks: IntArray, size: FloatArray, total: FloatArray) -> Intersections:
-    """Add up patterns that are in the same of the first findings.
-
-    >>> sums = np.array([50.0, 30.0, 20.0])
-    >>> largest_intersections(np.array([0, 1, 1 + (1 << 10)]), sums, sums / 2)
-    Intersections(masks=array([0, 1]), size=array([50., 50.]), total=array([25., 25.]))
-    """
+    """Add up patterns that are in the same of the first findings, the largest sets first."""
     first, at = np.unique(masks & ((1 << SHOWN_FINDINGS) - 1), return_inverse=True)
     sums = [np.bincount(at, column, first.size) for column in (size, total)]
     sizes, totals = np.array(sums, np.float64)
@@ -258,7 +242,7 @@ class Choice:
 
     def _add(self, finding: _Next, step: _Step) -> ChosenSlice:
         chosen, model = finding.chosen, step.model
-        sizes = self._parts(np.array([chosen]))[0]
+        sizes = self.parts.parts(np.array([chosen]), self.patterns.masks.size)[0]
         part = self.layout.size(sizes, 1)
         variance = float(self.layout.size(sizes, 2) @ step.variances)
         acts = influence(model, self.layout.moment(self.patterns.sums, 1, 0), part)
@@ -271,8 +255,10 @@ class Choice:
         self.free[chosen] = False
         self.earlier.append(int(self.positions[chosen]))
         self.model = self._model()
-        size = float(self.sizes[chosen, 0])
-        covariance = self._covariance(finding, masks, -acts.outside, self.model)
+        size, gain = float(self.sizes[chosen, 0]), float(step.gain[chosen])
+        after = self.patterns.masks, self.patterns.sums
+        of_groups = finding.groups, finding.of_groups
+        covariance = with_finding(self.model, self.layout, after, masks, -acts.outside, *of_groups)
         error = float(np.sqrt(max(variance, 0.0))) / size
         # The variance within patterns does not know of groups.
         null_error = error if finding.groups is None else covariance.error
@@ -281,9 +267,9 @@ class Choice:
             size,
             float(self.total[chosen]) / size,
             float(part @ model.expected) / size,
-            float(step.gain[chosen]),
+            gain,
             finding.p,
-            self._selected_above(finding, step),
+            selected_above(finding.p, float(self.bound[chosen]), gain, float(self.cost[chosen])),
             null_error,
             covariance,
             *self._outside(),
@@ -292,35 +278,6 @@ class Choice:
     def _model(self) -> ExpectationModel:
         of = self.patterns
         return fit(self.layout.kind, of.masks, of.findings, of.weight, of.total)
-
-    @property
-    def _counts(self) -> bool:
-        """Whether sums are counts of examples, with a law of their own."""
-        return self.layout.kind == "rate" and not self.layout.weighted
-
-    def _variances(self, model: ExpectationModel) -> FloatArray:
-        if self._counts:
-            return np.where(model.varies, model.variance, 0.0)
-        return pattern_variances(model, self.patterns.sums, self.layout)
-
-    def _covariance(
-        self, finding: _Next, masks: IntArray, taken: FloatArray, model: ExpectationModel
-    ) -> Covariance:
-        """Return how value and expectation vary, given the patterns before and the model after."""
-        before = {mask: at for at, mask in enumerate(masks.tolist())}
-        bit = 1 << (self.patterns.findings - 1)
-        inside = (self.patterns.masks & bit) > 0
-        was = np.array([before[mask] for mask in (self.patterns.masks & ~bit).tolist()], np.int64)
-        if finding.groups is None:
-            return of_patterns(model, self.patterns.sums, self.layout, inside, taken[was])
-        expected = np.zeros((2, masks.size))
-        expected[inside.astype(np.int64), was] = model.expected
-        return finding.groups.covariance(finding.of_groups, taken, expected[1], expected[0])
-
-    def _selected_above(self, found: _Next, step: _Step) -> float:
-        at = found.chosen
-        gain, cost = float(step.gain[at]), float(self.cost[at])
-        return selected_above(found.p, float(self.bound[at]), gain, cost)
 
     def _outside(self) -> tuple[float, float, float, float]:
         """Return the findings' size, targets and share of all, and the mean outside."""
@@ -346,9 +303,6 @@ class Choice:
                 f"{wanted[1]:g}, but counting inside it found {size:g} and {total:g}"
             )
 
-    def _parts(self, chosen: IntArray) -> FloatArray:
-        return self.parts.parts(chosen, self.patterns.masks.size)
-
     def _weigh(self, by: FloatArray, power: int = 1) -> FloatArray:
         return self.parts.weigh(self.patterns.summable(by), power)
 
@@ -356,7 +310,9 @@ class Choice:
         """Weight the candidates' parts by the model's expectation of the patterns."""
         layout = self.layout
         expected = self._weigh(model.expected)
-        variances = self._variances(model)
+        variances = np.where(model.varies, model.variance, 0.0)
+        if not layout.are_counts:
+            variances = pattern_variances(model, self.patterns.sums, layout)
         excess = self.sign * (self.total - expected)
         if layout.kind == "rate":
             size = np.maximum(self.sizes[:, 0], _LEAST)
@@ -406,16 +362,17 @@ class Choice:
         return np.asarray(~(np.fmax(normal, skewed) < _SCREEN * needed))
 
     def _first_passing(self, ordered: IntArray, step: _Step) -> _Next | None:
-        parts = self._parts(ordered)
+        parts = self.parts.parts(ordered, self.patterns.masks.size)
         weight = self.patterns.weight
         worth = np.ones(ordered.size, np.bool_)
-        if self._counts:
+        if self.layout.are_counts:
             sizes = parts[:, :, 0]
             least = rate_variances(step.model, weight, sizes)
             worth = self._may_pass(ordered, step, sizes @ step.variances, least)
         passing: list[tuple[int, float, FloatArray]] = []
         for at, part in zip(ordered[worth].tolist(), parts[worth], strict=True):
-            p = self._p_value(at, part, step)
+            known = step.model, step.variances, self.patterns.sums, part, float(self.total[at])
+            p = part_p_value(*known, self.layout, self.law, self.tail)
             if p <= self.bound[at] and self.count_groups is None:
                 p = max(p, self._change_p_value(at))
             if p > self.bound[at]:
@@ -428,12 +385,11 @@ class Choice:
         positions = self.positions[[at for at, _, _ in passing]]
         groups = self.count_groups(np.array(self.earlier, np.int64), positions, self.patterns.masks)
         of_model = groups.of_model(step.model)
+        no_change = None if self.changes is None else self.no_change
         for number, (at, p, part) in enumerate(passing):
             acts = influence(step.model, weight, self.layout.size(part, 1))
-            largest = max(p, groups.p_value(number, step.model, of_model, acts.slopes, self.tail))
-            if self.changes is not None:
-                of_change = groups.change_p_value(number, self.no_change, self.tail)
-                largest = max(largest, of_change)
+            of_groups = number, step.model, of_model, acts.slopes, no_change
+            largest = max(p, groups.p_value(*of_groups, self.tail))
             if largest <= self.bound[at]:
                 return _Next(at, largest, groups, number)
         return None
@@ -445,15 +401,6 @@ class Choice:
         at = int(self.positions[at])
         net, squares = float(self.changes.net[at]), float(self.changes.squares[at])
         return change_p_value(net, squares, self.tail, counts=self.changes.counts)
-
-    def _p_value(self, at: int, part: FloatArray, step: _Step) -> float:
-        observed, of = float(self.total[at]), self.patterns
-        if self._counts:
-            return rate_p_value(step.model, of.weight, part[:, 0], observed, self.tail)
-        if self.law is None:
-            raise ValueError("a mean, or a rate of weighted examples, needs the deviations' law")
-        known = step.model, step.variances, of.sums, part
-        return sum_p_value(*known, observed, self.layout, self.law, self.tail)
 
 
 def _divergence(observed: FloatArray, expected: FloatArray) -> FloatArray:

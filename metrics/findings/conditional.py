@@ -8,23 +8,19 @@ tests of one slice against all examples: hypergeometric, or the law of random su
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import expit, logit, ndtr
 
+from slicebeam.metrics.arrays import ArrayLike, FloatArray
+from slicebeam.metrics.findings.model import ExpectationModel
+from slicebeam.metrics.findings.target_sums import TargetSums
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.count_tests import deviance, mcnemar_mid_p
 from slicebeam.metrics.significance.outcome_codes import select_tail
 from slicebeam.metrics.significance.permutation import SMALLEST_P
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.metrics.findings.model import ExpectationModel
-    from slicebeam.metrics.findings.target_sums import TargetSums
-    from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.random_subset import Population
+from slicebeam.metrics.significance.random_subset import Population
 
 # A variance below this part of what it would be with a known model is rounding: the findings
 # determine the candidate's sum.
@@ -195,6 +191,24 @@ class _Conditional:
         return float(count @ parts)
 
 
+def part_p_value(
+    model: ExpectationModel,
+    variances: FloatArray,
+    sums: FloatArray,
+    part: FloatArray,
+    observed: float,
+    layout: TargetSums,
+    law: DeviationLaw | None,
+    tail: Tail,
+) -> float:
+    """Return the p-value of a candidate's sum by the law of its count, or of deviations."""
+    if layout.are_counts:
+        return rate_p_value(model, layout.moment(sums, 1, 0), part[:, 0], observed, tail)
+    if law is None:
+        raise ValueError("a mean, or a rate of weighted examples, needs the deviations' law")
+    return sum_p_value(model, variances, sums, part, observed, layout, law, tail)
+
+
 def sum_p_value(
     model: ExpectationModel,
     variances: FloatArray,
@@ -277,10 +291,7 @@ class DeviationLaw:
         outside: float,
         tail: Tail,
     ) -> float:
-        """Return the tail of Σ influence·deviation of a ``number`` [patterns] of examples inside.
-
-        ``second`` [patterns] is the variance of their deviations; the others add ``outside``.
-        """
+        """Return the tail of Σ influence·deviation of ``number`` examples inside of variance ``second`` [patterns]."""
         often = second / self.variance
         held = (number > 0) & (influence**2 * often > 0)
         classes = _merged(number[held], influence[held], often[held])

@@ -3,27 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 from slicebeam.metrics.findings.conditional import (
+    DeviationLaw,
     change_p_value,
     influence,
+    part_p_value,
     pattern_variances,
-    rate_p_value,
-    sum_p_value,
 )
-from slicebeam.metrics.findings.groups import CellSums, GroupSums, of_patterns
-from slicebeam.metrics.findings.model import fit
-
-if TYPE_CHECKING:
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.findings.conditional import DeviationLaw
-    from slicebeam.metrics.findings.groups import Covariance
-    from slicebeam.metrics.findings.model import ExpectationModel
-    from slicebeam.metrics.findings.target_sums import TargetSums
-    from slicebeam.metrics.kinds import Tail
+from slicebeam.metrics.findings.groups import CellSums, Covariance, GroupSums, with_finding
+from slicebeam.metrics.findings.model import ExpectationModel, fit
+from slicebeam.metrics.findings.target_sums import TargetSums
+from slicebeam.metrics.kinds import Tail
 
 
 class ConfirmedSlice(NamedTuple):
@@ -70,21 +65,16 @@ class ReservedSums:
         sizes = np.stack([layout.moment(part, power, 0) for power in powers], axis=1)
         size, total = (float(layout.moment(part, 1, power).sum()) for power in (0, 1))
         acts = influence(model, layout.moment(sums, 1, 0), sizes[:, 0])
-        p = self._p_value(model, sums, sizes, total)
-        is_in = (after.masks & bit) > 0
-        was = np.searchsorted(before.masks, after.masks & (bit - 1))
-        taken = -acts.outside
-        if self.is_grouped:
-            groups = self._groups(before.of, inside)
-            p = max(p, groups.p_value(0, model, groups.of_model(model), acts.slopes, self.tail))
-            if self.no_change is not None:
-                p = max(p, groups.change_p_value(0, self.no_change, self.tail))
-            expected = np.zeros((2, before.masks.size))
-            expected[is_in.astype(np.int64), was] = fitted.expected
-            covariance = groups.covariance(0, taken, expected[1], expected[0])
-        else:
+        variances = pattern_variances(model, sums, layout)
+        p = part_p_value(model, variances, sums, sizes, total, layout, self.law, self.tail)
+        groups = self._groups(before.of, inside) if self.is_grouped else None
+        if groups is None:
             p = max(p, self._change_p_value(part))
-            covariance = of_patterns(fitted, after.sums, layout, is_in, taken[was])
+        else:
+            of_model, no_change = groups.of_model(model), self.no_change
+            p = max(p, groups.p_value(0, model, of_model, acts.slopes, no_change, self.tail))
+        masks = (after.masks, after.sums), before.masks
+        covariance = with_finding(fitted, layout, *masks, -acts.outside, groups)
         return ConfirmedSlice(
             total / size, float(sizes[:, 0] @ model.expected) / size, p, covariance
         )
@@ -98,16 +88,6 @@ class ReservedSums:
     def _fit(self, patterns: _Patterns, findings: int) -> ExpectationModel:
         weight, total = (self.layout.moment(patterns.sums, 1, power) for power in (0, 1))
         return fit(self.layout.kind, patterns.masks, findings, weight, total)
-
-    def _p_value(
-        self, model: ExpectationModel, sums: FloatArray, sizes: FloatArray, total: float
-    ) -> float:
-        layout = self.layout
-        if self.law is None:
-            weight = layout.moment(sums, 1, 0)
-            return rate_p_value(model, weight, sizes[:, 0], total, self.tail)
-        variances = pattern_variances(model, sums, layout)
-        return sum_p_value(model, variances, sums, sizes, total, layout, self.law, self.tail)
 
     def _change_p_value(self, part: FloatArray) -> float:
         """Return the p-value of the finding's own change; 0 of one model."""

@@ -24,18 +24,11 @@ chosen among the slices that pass is not taken into account.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from scipy.special import log_ndtr, ndtri
 
-from slicebeam.metrics.arrays import floats
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, floats
 from slicebeam.metrics.intervals.intervals import bisect, normal_quantile
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray
 
 # The likelihood is summed at so many points, from so many errors below 0 to as many above z.
 _POINTS, _BEYOND = 512, 8.0
@@ -44,13 +37,7 @@ _MISSED = 0.025  # on each side
 
 
 def selected_above(p: float, bound: float, gain: float, cost: float) -> float:
-    """Return the z that a finding had to exceed: p had a bound, and the gain had to be above 0.
-
-    The log-likelihood ratio, gain + cost, grows with z²; without gain it is the cost.
-
-    >>> round(selected_above(1e-9, 1e-5, 12.0, 7.0), 4)
-    4.2649
-    """
+    """Return the z that a finding had to exceed: that of its bound, or of no gain, for gain + cost grows with z²."""
     ratio = gain + cost
     least = -float(ndtri(p)) * np.sqrt(max(cost, 0.0) / ratio) if ratio > 0 else 0.0
     return float(max(-ndtri(bound), least))
@@ -62,14 +49,7 @@ def standardised(
     """Return the estimate of θ and its interval's end towards 0, of z that were selected above c.
 
     ``null`` is the error where θ is 0, ``far`` that at the upper end, z + 1.96·far, both in units of
-    that at z.
-
-    A difference that just passed may be next to nothing; one that is far above is as it was seen:
-
-    >>> [round(float(number), 2) for number in standardised(4.4, 4.2)]
-    [2.19, -0.3]
-    >>> [round(float(number), 2) for number in standardised(9.0, 4.2)]
-    [9.0, 7.04]
+    that at z. A difference that just passed may be next to nothing; one that is far above is as it was seen.
     """
     seen, above, at_null, at_far = floats(z, c, null, far)
     above = np.minimum(above, seen)
@@ -102,11 +82,7 @@ def standardised(
 def difference(
     observed: float, ends: tuple[float, float], z: float, c: float, null_error: float
 ) -> tuple[float, float, float]:
-    """Return a difference and its 95 % interval as they are without selection.
-
-    ``ends``: those of the observed difference's interval, of which the far one stays. Where z is far
-    above c nothing changes.
-    """
+    """Return a difference and its 95 % interval as they are without selection; the far one of its ``ends`` stays."""
     sign = 1.0 if observed >= 0 else -1.0
     size = abs(observed)
     near, far = sorted(sign * end for end in ends)

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtr
 
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
 from slicebeam.metrics.findings.conditional import p_of_side, pattern_variances
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.findings.model import ExpectationModel
-    from slicebeam.metrics.findings.target_sums import TargetSums
-    from slicebeam.metrics.kinds import Tail
+from slicebeam.metrics.findings.model import ExpectationModel
+from slicebeam.metrics.findings.target_sums import TargetSums
+from slicebeam.metrics.kinds import Tail
 
 
 class Covariance(NamedTuple):
-    """The variances of a finding's value and of what is expected of it, and their covariance.
-
-    The more of all examples, which the model was fitted to, it holds, the more the two go together.
-    """
+    """The variances of a finding's value and of its expectation, and their covariance, which grows with its share."""
 
     value: float
     both: float
@@ -45,16 +37,7 @@ class Covariance(NamedTuple):
         expected: float,
         of_expected: tuple[float, float],
     ) -> tuple[float, float]:
-        """Return the interval of value minus expectation, from the intervals of both, by MOVER.
-
-        For values that go together: Zou (2007), Psychol. Methods 12:399, equation 15. Of 30 of 100
-        examples against an expectation that is known to ±0.02:
-
-        >>> both = Covariance(0.0021, 0.0, 0.0001)
-        >>> low, high = both.interval_of_difference(0.30, (0.219, 0.396), 0.10, (0.08, 0.12))
-        >>> round(low, 4), round(high, 4)
-        (0.1166, 0.2981)
-        """
+        """Return value minus expectation's interval, by MOVER: Zou (2007), Psychol. Methods 12:399, equation 15."""
         product = math.sqrt(self.value * self.expected)
         correlation = max(-1.0, min(1.0, self.both / product)) if product > 0 else 0.0
 
@@ -88,6 +71,27 @@ def of_patterns(
     of_value = spread * inside
     parts = of_value, of_value * taken, spread * np.square(taken)
     return Covariance(*(float(part.sum()) / size**2 for part in parts))
+
+
+def with_finding(
+    fitted: ExpectationModel,
+    layout: TargetSums,
+    after: tuple[IntArray, FloatArray],
+    before: IntArray,
+    taken: FloatArray,
+    groups: GroupSums | None,
+    candidate: int = 0,
+) -> Covariance:
+    """Return the covariance for the newest finding of the fitted model, ``taken`` of the patterns before it."""
+    masks, sums = after
+    bit = 1 << (fitted.design.shape[1] - 2)
+    inside, order = (masks & bit) > 0, np.argsort(before)
+    was = order[np.searchsorted(before[order], masks & ~bit)]
+    if groups is None:
+        return of_patterns(fitted, sums, layout, inside, taken[was])
+    expected = np.zeros((2, before.size))
+    expected[inside.astype(np.int64), was] = fitted.expected
+    return groups.covariance(candidate, taken, expected[1], expected[0])
 
 
 # Fewer groups say nothing of their variance.
@@ -133,20 +137,19 @@ class GroupSums:
         model: ExpectationModel,
         of_model: FloatArray,
         slopes: FloatArray,
+        no_change: float | None,
         tail: Tail,
     ) -> float:
-        """Return the p-value of a candidate's excess over the model; see `group_p_value`."""
+        """Return the p-value of a candidate's excess over the model, and over the mean of no change, if any."""
         held = self.of[candidate]
         excess = held.total - held.size * model.expected[self.pattern[held.cell]]
         scores, sizes = (self._by_group(values, held.cell) for values in (excess, held.size))
-        return group_p_value(scores, of_model, slopes, sizes, tail)
-
-    def change_p_value(self, candidate: int, none: float, tail: Tail) -> float:
-        """Return the p-value of a candidate's mean against a fixed one, that of no change."""
-        held = self.of[candidate]
-        change = self._by_group(held.total - held.size * none, held.cell)
-        sizes = self._by_group(held.size, held.cell)
-        return group_p_value(change, np.zeros((self.groups, 1)), np.zeros(1), sizes, tail)
+        p = group_p_value(scores, of_model, slopes, sizes, tail)
+        if no_change is None:
+            return p
+        change = self._by_group(held.total - held.size * no_change, held.cell)
+        none = np.zeros((self.groups, 1)), np.zeros(1)
+        return max(p, group_p_value(change, *none, sizes, tail))
 
     def covariance(
         self, candidate: int, taken: FloatArray, inside: FloatArray, outside: FloatArray

@@ -1,18 +1,16 @@
-"""How many examples of a finding, and of each candidate, are in each pattern: counted, or held.
-
-Counted: a finding's examples by pattern and candidate, in tables as the search counts slices, or looked
-up one by one. Held: all examples with their candidates, where they are few.
-"""
+"""How many examples of a finding, and of each candidate, are in each pattern: counted, or held if few."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array, hstack
 
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
 from slicebeam.metrics.counting.counting import (
     ROWS_AT_A_TIME,
     Coded,
@@ -24,20 +22,12 @@ from slicebeam.metrics.counting.counting import (
     Unit,
 )
 from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuples
+from slicebeam.metrics.counting.lattice import Keys, Lattice
 from slicebeam.metrics.counting.membership import CandidateLookup, rows_in
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.findings.target_sums import InsideSums
+from slicebeam.metrics.findings.target_sums import InsideSums, Patterns, PatternSplit, TargetSums
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.metrics.findings.target_sums import Patterns, PatternSplit, TargetSums
-
-    Pairs = tuple[IntArray, IntArray, IntArray]
+Pairs = tuple[IntArray, IntArray, IntArray]
 
 
 # Patterns whose examples are counted together: each has a plane in every table.
@@ -320,10 +310,7 @@ class PartTables:
         return np.asarray(self._table(power) @ by)
 
     def within(self, chosen: IntArray, by: FloatArray, patterns: Patterns) -> FloatArray:
-        """Return Σ of size·(1 − its share of the pattern)·`by` over patterns: [chosen].
-
-        By squared weights where there are weights.
-        """
+        """Return Σ of size·(1 − its share of the pattern)·`by` [chosen], by squared weights where there are weights."""
         return _of_shares(self._table(2)[chosen], by, patterns)
 
     def _table(self, power: int) -> csr_array:

@@ -6,18 +6,14 @@ the change of either between two models. A new finding gives the examples inside
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, NDArray
 
 # A rate has targets of 0 and 1 and a logistic model; all else is a mean, by least squares.
 Kind = Literal["rate", "mean"]
@@ -27,11 +23,7 @@ MOST_FINDINGS = 50
 
 @dataclass(frozen=True)
 class TargetSums:
-    """The columns of summed targets: Σ weight^a · target^b.
-
-    >>> TargetSums("mean").powers, TargetSums("rate", weighted=True).powers
-    (((0, 0), (0, 1), (0, 2)), ((1, 0), (1, 1), (2, 0), (2, 1)))
-    """
+    """The columns of summed targets: Σ weight^a · target^b, of the powers that the kind needs."""
 
     kind: Kind  # ``rate`` for targets of 0 and 1, ``mean`` for any others
     weighted: bool = False  # whether examples have weights
@@ -45,6 +37,11 @@ class TargetSums:
         if not self.weighted:
             return tuple((0, power) for power in range(largest + 1))
         return tuple((a, b) for a in (1, 2) for b in range(min(a, largest) + 1))
+
+    @property
+    def are_counts(self) -> bool:
+        """Whether sums are counts of examples, with a law of their own."""
+        return self.kind == "rate" and not self.weighted
 
     def moment(self, sums: FloatArray, weight: int, power: int) -> FloatArray:
         """Return Σ weight^a · target^b [...] of sums [..., columns], for a of 1 and 2, b ≤ a."""
@@ -141,11 +138,7 @@ class Patterns:
         return PatternSplit(others, held, kept)
 
     def summable(self, values: FloatArray) -> FloatArray:
-        """Return values [patterns] whose sums over examples are the same in any order.
-
-        They are rounded to a unit of which no sum over all examples exceeds 2⁵³, which doubles hold
-        without rounding. Of weighted examples they are returned as they are.
-        """
+        """Return values [patterns] rounded so that sums over examples are below 2⁵³ units, hence exact in any order."""
         if self.layout.weighted:
             return values
         examples = float(self.weight.sum())

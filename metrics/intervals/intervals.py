@@ -10,18 +10,11 @@ intervals of the parts (balanced accuracy), or counts to which a little is added
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import betaincinv, ndtri, stdtrit
 
-from slicebeam.metrics.arrays import floats
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray
-
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, floats
 
 # They halve an interval of at most 2: its end is known to 2e-13.
 _HALVINGS = 43
@@ -72,20 +65,13 @@ def mover(
     first: tuple[FloatArray, FloatArray, FloatArray],
     second: tuple[FloatArray, FloatArray, FloatArray],
 ) -> tuple[FloatArray, FloatArray]:
-    """Return how far the interval of first − second reaches below and above, of (estimate, low, high) of either.
-
-    Squared distances to the ends of two independent intervals add up: Zou and Donner (2008), Stat. Med. 27:1693, eq. 5.
-    """
+    """Return how far first − second reaches below and above: Zou and Donner (2008), Stat. Med. 27:1693, eq. 5."""
     (a, a_low, a_high), (b, b_low, b_high) = first, second
     return np.hypot(a - a_low, b_high - b), np.hypot(a_high - a, b - b_low)
 
 
 def agresti_coull(x: ArrayLike, n: ArrayLike, confidence: float) -> tuple[FloatArray, FloatArray]:
-    """Return Agresti and Coull's (1998, Am. Stat. 52:119) interval of x/n, with Student's quantile.
-
-    Wald's after z²/2 examples of either kind are added, t on the enlarged number less one. Numbers may
-    be effective ones. It covers .94 at least from n = 20; Wilson's has .84 for shares near 0.
-    """
+    """Return Agresti and Coull's (1998, Am. Stat. 52:119) interval with Student's t; it covers .94 from n = 20."""
     hits, size = floats(x, n)
     z = normal_quantile(confidence)
     trials = size + z * z
@@ -208,10 +194,7 @@ def balanced_accuracy(
 def mean_recall(
     right: ArrayLike, labels: ArrayLike, confidence: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the interval of the mean recall of the classes that are a label, of counts [classes, slices].
-
-    As for `balanced_accuracy`; (0, 1) where there is none.
-    """
+    """Return the interval of the mean recall over labels [classes, slices], as of `balanced_accuracy`; (0, 1) of none."""
     hits, sizes = floats(right, labels)
     occurs, n = sizes > 0, np.maximum((sizes > 0).sum(axis=0), 1)
     recall = hits / np.maximum(sizes, 1.0)

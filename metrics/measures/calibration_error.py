@@ -7,24 +7,18 @@ the more the smaller the slice, so it is held against its law among random subse
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
 
-from slicebeam.metrics.counting.statistic_space import Term
-from slicebeam.metrics.metric import Metric, Needs, Slices, ratio
+from slicebeam.metrics.arrays import FloatArray, IntArray, NDArray
+from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
+from slicebeam.metrics.kinds import Tail
+from slicebeam.metrics.metric import Ends, Metric, Needs, Slices, ratio
 from slicebeam.metrics.significance import permutation
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 from slicebeam.metrics.significance.random_subset import BINS
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import FloatArray, IntArray
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.metric import Ends
 
 PREFIX = "calibration_error:"
 # The law of all examples has a point for each of at most `BINS` parts of the bins of either label.
@@ -120,7 +114,6 @@ class CalibrationError(Metric):
         return np.stack([slices.space.term(slices.sums, term) for term in terms], axis=-1)
 
     def value(self, slices: Slices) -> FloatArray:
-        """See `Metric.value`."""
         return ratio(np.abs(self._sums(slices)).sum(axis=-1), slices.sizes)
 
     def _law(self, space: StatisticSpace) -> _Law | None:
@@ -131,7 +124,6 @@ class CalibrationError(Metric):
         return _Law.of(points + deviations.centre, counts, self.bins)
 
     def untestable(self, slices: Slices) -> NDArray[np.int8]:
-        """See `Metric.untestable`."""
         reasons = super().untestable(slices)
         if slices.space.deviations_of(self.name) is None:
             reasons[reasons == 0] = Reason.CONSTANT

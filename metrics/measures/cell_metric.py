@@ -9,23 +9,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.intervals import intervals
-from slicebeam.metrics.metric import Metric, Needs, Slices, ratio
+from slicebeam.metrics.kinds import Tail
+from slicebeam.metrics.metric import Ends, Metric, Needs, Slices, ratio
 from slicebeam.metrics.significance import count_tests, hall, permutation, student_law
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 from slicebeam.metrics.significance.random_subset import Population
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.metric import Ends
 
 # A variance of less is what rounding leaves of none, for any number of examples.
 _ROUNDING = 1e-25
@@ -83,14 +78,10 @@ class CellMetric(Metric):
         raise NotImplementedError
 
     def value(self, slices: Slices) -> FloatArray:
-        """See `Metric.value`."""
         return self.formula(*self.part_counts(slices.weights, slices))
 
     def gradient(self, slices: Slices) -> FloatArray:
-        """Return ∂metric/∂count [slices, cells]; 0 where the metric is undefined.
-
-        f(x + ih) = f(x) + ih·f'(x) to the last digit at h = 1e-100: Squire and Trapp (1998).
-        """
+        """Return ∂metric/∂count [slices, cells], 0 where undefined, by a complex step: Squire and Trapp (1998)."""
         parts, cells = self.parts(slices), slices.weights
         counts = [cells[:, part].sum(axis=1) for part in parts]
         defined = ~np.isnan(self.formula(*counts))
@@ -234,10 +225,7 @@ class CellMetric(Metric):
         return hall.TStatistic.of(delta, variance, df, G, n >= 2.0, np.abs(G) > 1.0), varies
 
     def margin_p(self, slices: Slices, margin: float, tail: Tail) -> FloatArray:
-        """Return the p-value [slices] of a change by the margin: Student's t of contributions, by the law of those of all.
-
-        1 where the slice has fewer than ten of them, counted in proportion to their squares (Kish).
-        """
+        """Return p [slices] of a change by the margin: Student's t of contributions, 1 for fewer than ten (Kish)."""
         population, every = slices.total, np.ones(slices.space.cells, bool)
         own, of_all = self._contributions(slices), self._contributions(population)[0]
         second = (slices.squares * own**2).sum(axis=1)
@@ -329,10 +317,7 @@ class CellMetric(Metric):
         return np.asarray((self.gradient(slices) ** 2 * slices.squares).sum(axis=1))
 
     def value_interval(self, slices: Slices, confidence: float) -> Ends:
-        """Delta method, with t at the effective number of examples.
-
-        With weights the variance is at least that of as many effective examples of all the data.
-        """
+        """Delta method, with t at the effective number; with weights the variance is at least that of all the data."""
         variance = self.value_variance(slices)
         if slices.space.weighted:
             variance = np.maximum(variance, self._pooled_variance(slices))
@@ -400,12 +385,7 @@ def discordant_cells(slices: Slices) -> BoolArray:
 
 
 def cell_name(space: StatisticSpace, cell: int) -> str:
-    """Return what holds of the examples of a cell.
-
-    >>> from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    >>> cell_name(StatisticSpace(("positive", "predicted"), "overall"), 1)
-    'positive, not predicted'
-    """
+    """Return what holds of the examples of a cell, such as "positive, not predicted"."""
     words = []
     for (axis, old), (stride, size) in space.axes.items():
         code = cell // stride % size

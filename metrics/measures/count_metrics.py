@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
 
 import numpy as np
 
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.counting.counting import RowBlock
+from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.intervals import intervals
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.cell_metric import CellMetric, needs_of
-from slicebeam.metrics.metric import Movement, Needs, Slices, Target, ratio
+from slicebeam.metrics.metric import Ends, Movement, Needs, Slices, Target, ratio
 from slicebeam.metrics.significance import count_tests, few_cells
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.counting.counting import RowBlock
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.metric import Ends
 
 # A literal is an indicator, or its opposite after "~".
 Within = Literal["", "positive", "~positive", "predicted", "~predicted", "positive|predicted"]
@@ -80,7 +74,6 @@ class Share(CellMetric):
         return [marked & within, within]
 
     def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
-        """See `CellMetric.formula`."""
         return self._of_share(ratio(*counts))
 
     def gradient(self, slices: Slices) -> FloatArray:
@@ -182,10 +175,7 @@ class Share(CellMetric):
         return np.nan_to_num(p, nan=1.0)
 
     def target(self, space: StatisticSpace) -> Target | None:
-        """Return what counts against the metric, or the change of marks between two models.
-
-        None for two models with denominators of their own: the difference of two ratios is not a mean.
-        """
+        """Return what counts against the metric, or the change of marks; None for models with own denominators."""
         is_paired = space.comparison == "baseline"
         if is_paired and not self.is_within_fixed:
             return None
@@ -206,7 +196,6 @@ class Share(CellMetric):
         return (within & ~marked if self.higher_is_better else marked).astype(np.float64)
 
     def target_sums(self, slices: Slices) -> FloatArray:
-        """See `Metric.target_sums`."""
         space = slices.space
         target, values = self.target(space), self.cell_targets(space)
         if target is None:
@@ -221,12 +210,10 @@ class Share(CellMetric):
         )
 
     def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> FloatArray:
-        """See `Metric.weighted_targets`."""
         values = self.cell_targets(space)[block.cells]
         return values * (block.weights[0] * space.weight_scales[0]) if space.weighted else values
 
     def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
-        """See `Metric.of_target`."""
         if space.comparison == "baseline":
             return mean
         return self._of_share(1.0 - mean if self.higher_is_better else mean)
@@ -243,7 +230,6 @@ class Share(CellMetric):
         return Movement(sigma.inconsistency, improved, degraded, self.denominator(slices))
 
     def change_variance(self, slices: Slices) -> FloatArray | None:
-        """See `Metric.change_variance`."""
         if slices.space.weighted or self.denominators[0]:
             return None
         n = np.maximum(slices.sizes, 1)
@@ -331,11 +317,9 @@ class BinaryMetric(Aggregate):
         self.denominators = denominators
 
     def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
-        """See `CellMetric.formula`."""
         return self._of_counts(*counts)
 
     def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Ends:
-        """See `Aggregate.interval`."""
         return self._interval(*counts, confidence)
 
     def value(self, slices: Slices) -> FloatArray:
@@ -408,10 +392,7 @@ MATTHEWS = Correlation(
 
 
 class MacroAverage(Aggregate):
-    """The mean over classes of precision, recall or F1; a class that never occurs is left out.
-
-    As in scikit-learn, a class that occurs and is never predicted has precision 0.
-    """
+    """The mean of precision, recall or F1 over classes that occur, 0 for those never predicted, as in scikit-learn."""
 
     needs = Needs(classes=True)
 
@@ -434,7 +415,6 @@ class MacroAverage(Aggregate):
         return each, below, of_label + of_prediction > 0
 
     def value(self, slices: Slices) -> FloatArray:
-        """See `Metric.value`."""
         each, _, occurs = self._parts(slices)
         return ratio(np.where(occurs, each, 0.0).sum(axis=1), occurs.sum(axis=1).astype(float))
 
@@ -469,18 +449,15 @@ class ClassMetric(Aggregate):
         self._of_table, self._denominator = of_table, denominator
 
     def parts(self, slices: Slices) -> list[BoolArray]:
-        """See `CellMetric.parts`."""
         classes = np.arange(slices.space.classes)[:, None]
         labels = slices.code("label_class") == classes
         predictions = slices.code("predicted_class") == classes
         return [*(labels & predictions), *labels, *predictions]
 
     def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
-        """See `CellMetric.formula`."""
         return self._of_table(*_table(counts))
 
     def denominator(self, slices: Slices) -> IntArray:
-        """See `CellMetric.denominator`."""
         return np.asarray(self._denominator(*_table(self.part_counts(slices.counts, slices))[1:]))
 
     def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Ends | None:

@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from slicebeam.metrics.counting.statistic_space import Term
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.counting.counting import RowBlock
+from slicebeam.metrics.counting.statistic_space import Deviations, Source, StatisticSpace, Term
 from slicebeam.metrics.findings.target_sums import TargetSums
-from slicebeam.metrics.metric import ROUNDING, Metric, Movement, Needs, Slices, Target, ratio
+from slicebeam.metrics.kinds import Comparison, Tail
+from slicebeam.metrics.metric import ROUNDING, Ends, Metric, Movement, Needs, Slices, Target, ratio
 from slicebeam.metrics.significance import count_tests, hall, random_subset, student_law
 from slicebeam.metrics.significance.hall import Moments
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.counting.counting import RowBlock
-    from slicebeam.metrics.counting.statistic_space import Deviations, Source, StatisticSpace
-    from slicebeam.metrics.kinds import Comparison, Tail
-    from slicebeam.metrics.metric import Ends
-    from slicebeam.metrics.significance.random_subset import Population
+from slicebeam.metrics.significance.random_subset import Population
 
 PINBALL = "pinball:"
 # The label itself, of which R² needs the variance.
@@ -97,7 +90,6 @@ class Mean(Metric):
         return ratio(self._total(slices, source, 1), slices.weight)
 
     def value(self, slices: Slices) -> FloatArray:
-        """See `Metric.value`."""
         source = _NEW_AND_OLD[slices.is_old]
         return self._mean(slices, source) + self._shift(slices.space, source)
 
@@ -108,10 +100,7 @@ class Mean(Metric):
         return self._mean(slices, "new") - self._mean(slices.total, "new")
 
     def moments(self, slices: Slices, source: Source = "new", skewness: float = 0.0) -> Moments:
-        """Return number, mean, variance and skewness [slices]; a constant has variance 0.
-
-        The mean is that about the shift: with it, the digits of a difference would be lost.
-        """
+        """Return the moments [slices], the mean about the shift; a constant has variance 0."""
         weight, space = slices.weight, slices.space
         some = weight > 0
         safe = np.where(some, weight, 1.0)
@@ -133,10 +122,7 @@ class Mean(Metric):
         return Moments(n, np.where(some, centre, 0.0), variance, np.asarray(skewness, np.float64))
 
     def of_all(self, slices: Slices, source: Source = "new") -> Moments:
-        """Return the moments of all examples, the skewness among them; 0 for a constant.
-
-        With weights it is the skewness of w·(x − mean), scaled to the effective number of examples.
-        """
+        """Return the moments of all examples, 0 for a constant; with weights the skewness of w·(x − mean), scaled to n."""
         whole, space = slices.total, slices.space
         moments = Moments(*(part.reshape(()) for part in self.moments(whole, source)))
         centre = float(moments.mean)
@@ -169,11 +155,7 @@ class Mean(Metric):
         return hall.against_zero(self.moments(slices, "change"), self.of_all(slices, "change"))
 
     def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
-        """Test by the law of random subsets.
-
-        Power at .01 is above that of Hall's Welch t on either side (n = 20 to 1,000). A slice of the same mean but
-        1.3 times the deviation is called in .02 to .06.
-        """
+        """Test by the law of random subsets."""
         p, ready = np.ones(len(slices)), reasons == 0
         if ready.any():
             some, deviations = slices.rows(ready), self._deviations(slices.space)
@@ -228,7 +210,6 @@ class Mean(Metric):
         return np.asarray(self._total(slices, "new", 1) - centre * slices.weight)
 
     def untestable(self, slices: Slices) -> NDArray[np.int8]:
-        """See `Metric.untestable`."""
         if slices.is_paired:
             changes = self.moments(slices, "change")
             coarse = ~self._is_surely_constant(changes, slices)
@@ -243,10 +224,7 @@ class Mean(Metric):
         return reasons.astype(np.int8)
 
     def _is_surely_constant(self, changes: Moments, slices: Slices) -> BoolArray:
-        """Return whether fixed point is fine enough to show changes [slices] of the other sign.
-
-        One of them adds at least mean²/n to the variance; rounding of neither sum must hide that.
-        """
+        """Return whether fixed point shows changes [slices] of the other sign, which add mean²/n to the variance."""
         space, powers = slices.space, (1, 2) if slices.space.weighted else (0, 0)
         sizes, mean = slices.sizes, np.abs(changes.mean)
         of_first = space.scale(Term(self.name, "new", 1, powers[0])) * sizes
@@ -274,10 +252,7 @@ class Mean(Metric):
         return np.maximum(low, self.range[0]), np.minimum(high, self.range[1])
 
     def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
-        """Hall-corrected Welch test of child against the rest of its parent.
-
-        Two constants of n and m examples are the most extreme of C(n + m, n) subsets.
-        """
+        """Hall-corrected Welch test of child against the rest of its parent; of two constants 1/C(n + m, n)."""
         tail = self.tail("worse" if worse else "better")
         source = self._source(slices.space)
         skewness = float(self.of_all(slices, source).skewness)
@@ -307,7 +282,6 @@ class Mean(Metric):
         )
 
     def target_sums(self, slices: Slices) -> FloatArray:
-        """See `Metric.target_sums`."""
         space = slices.space
         columns = [
             self._total(slices, self._source(space), power, max(weight, 1))
@@ -318,7 +292,6 @@ class Mean(Metric):
         return np.stack(columns, axis=1)
 
     def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> FloatArray:
-        """See `Metric.weighted_targets`."""
         new, old = (Term(self.name, one, 1, 1 if space.weighted else 0) for one in _NEW_AND_OLD)
         units = block.terms[space.terms.index(new)]
         if space.comparison == "baseline":
@@ -326,18 +299,15 @@ class Mean(Metric):
         return np.asarray(units * space.scale(new))
 
     def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
-        """See `Metric.of_target`."""
         return mean + self._shift(space, self._source(space))
 
     def movement(self, slices: Slices) -> Movement | None:
-        """See `Metric.movement`."""
         if not slices.is_paired or not self.compares_models:
             return None
         first, second = (self._total(slices, "change", power) for power in (1, 2))
         return Movement.of_sums(slices.weight, first, second)
 
     def change_variance(self, slices: Slices) -> FloatArray | None:
-        """See `Metric.change_variance`."""
         if slices.space.weighted:
             return None
         n, _, variance, _ = self.moments(slices, self._source(slices.space))
@@ -374,10 +344,7 @@ _NEW_AND_OLD: tuple[Source, Source] = ("new", "old")
 
 
 def subset_p(n: IntArray, total: FloatArray, of: Population, tail: Tail) -> FloatArray:
-    """Return the tail of the sum of a random subset; on a lattice P(beyond) + .8·P(here), where mid-p has .5.
-
-    The mid-p of a mean of few values exceeds the level at single sizes by half.
-    """
+    """Return the tail of the sum of a random subset, on a lattice P(beyond) + .8·P(here): mid-p exceeds the level."""
     if not of.span:
         return random_subset.sum_p_value(n, total, of, tail)
 
@@ -398,15 +365,12 @@ class RootMean(Mean):
         super().__init__(name, title, (0.0, inf))
 
     def value(self, slices: Slices) -> FloatArray:
-        """See `Metric.value`."""
         return _root(super().value(slices))
 
     def delta(self, slices: Slices) -> FloatArray:
-        """See `Metric.delta`."""
         return Metric.delta(self, slices)
 
     def value_interval(self, slices: Slices, confidence: float) -> Ends:
-        """See `Metric.value_interval`."""
         low, high = super().value_interval(slices, confidence)
         return _root(low), _root(high)
 
@@ -436,7 +400,6 @@ class RootMean(Mean):
         return super().target(space) if space.comparison == "overall" else None
 
     def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
-        """See `Metric.of_target`."""
         return _root(super().of_target(mean, space))
 
     def change_variance(self, slices: Slices) -> None:

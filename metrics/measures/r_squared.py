@@ -7,22 +7,17 @@ all examples, is above 0 but for the slice's own mean of the label, which costs 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.arrays import FloatArray, NDArray
 from slicebeam.metrics.counting.statistic_space import Term
 from slicebeam.metrics.intervals import intervals
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.mean import LABEL, subset_p
-from slicebeam.metrics.metric import ROUNDING, Metric, Needs, Slices, ratio
+from slicebeam.metrics.metric import ROUNDING, Ends, Metric, Needs, Slices, ratio
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.metric import Ends
 
 # Where errors are but a multiple of (y − ȳ)², nothing of u varies but by rounding.
 _PROPORTIONAL = 1e-9
@@ -71,7 +66,6 @@ class RSquared(Metric):
         return _Moments(error + slices.space.shift("r2"), of_error, label)
 
     def value(self, slices: Slices) -> FloatArray:
-        """See `Metric.value`."""
         return 1.0 - self._moments(slices).unexplained
 
     def _variance_of_u(self, slices: Slices) -> float:
@@ -85,7 +79,6 @@ class RSquared(Metric):
         return variance if variance > of_rounding else 0.0
 
     def untestable(self, slices: Slices) -> NDArray[np.int8]:
-        """See `Metric.untestable`."""
         reasons = super().untestable(slices)
         if not self._variance_of_u(slices) > 0:
             reasons[reasons == 0] = Reason.CONSTANT

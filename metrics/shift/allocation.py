@@ -9,20 +9,16 @@ nothing depends on an answer, so that all its calls can be made at once.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.arrays import FloatArray, IntArray
 from slicebeam.metrics.errors import EngineError
+from slicebeam.metrics.kinds import Method
 from slicebeam.metrics.shift.estimates import reliance as reliance_of
-from slicebeam.metrics.shift.strata import Sample, differences, half_sizes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from slicebeam.metrics.arrays import FloatArray, IntArray
-    from slicebeam.metrics.kinds import Method
-    from slicebeam.metrics.shift.strata import Strata
+from slicebeam.metrics.shift.strata import Sample, Strata, differences, half_sizes
 
 # Items of each stratum that are asked before any rule counts: a variance needs two.
 _AT_FIRST = 2
@@ -40,10 +36,7 @@ _RELIANCE = (0.4, 0.7)
 
 
 def batch_size(calls: int) -> int:
-    """Return how many calls to make before the next look: a sixteenth of those so far, 16 to 256.
-
-    It depends on nothing else, so that neither timing nor concurrency changes what is asked.
-    """
+    """Return the calls before the next look, a sixteenth of those so far, 16 to 256, whatever the timing."""
     return min(_LARGEST_BATCH, max(_SMALLEST_BATCH, calls // _BATCH_SHARE))
 
 
@@ -75,10 +68,7 @@ def optimal_calls(share: FloatArray, variance: FloatArray, calls: int) -> FloatA
 
 
 def static_order(weights: FloatArray, sizes: IntArray, calls: int) -> IntArray:
-    """Return the strata of the first calls [min(calls, Σ M_s)]: each is argmax g_s/N_s within the sizes.
-
-    Before that every stratum is asked twice, or once where it has one item.
-    """
+    """Return the strata of the first calls: two of each (if it has them), then argmax g_s/N_s within the sizes."""
     draws = np.minimum(sizes, calls)
     stratum = np.repeat(np.arange(sizes.size), draws)
     # N_s before each draw.
@@ -122,11 +112,7 @@ def greedy_order(
     limit: IntArray,
     calls: int,
 ) -> IntArray:
-    """Return the strata of the next calls [R, calls], each the one with the largest score.
-
-    ``score`` is of (runs, strata) after so many calls. ``first`` calls of each come before any score counts; beyond
-    ``limit`` it is passed over: −1 where all are.
-    """
+    """Return the strata of the next calls [R, calls], each of the largest score: ``first`` ones before, none past ``limit``."""
 
     def bounded(at: tuple[IntArray, IntArray], count: IntArray) -> FloatArray:
         scores = score(at, count)
@@ -367,10 +353,7 @@ class Allocator:
         return int(np.clip(np.minimum(least, room), 0, None).sum())
 
     def _elsewhere(self, size: int) -> IntArray:
-        """Return parts for calls that lost calls left no candidate for where they were planned.
-
-        They follow the sizes of the strata, whatever was answered.
-        """
+        """Return parts for calls without a candidate where they were planned, by the strata's sizes alone."""
         asked = (self._halves or self.sample).asked
         share = np.repeat(self.strata.share, self.parts)
         order = greedy_order(

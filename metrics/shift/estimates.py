@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy import stats
 
-from slicebeam.metrics.shift.strata import counts_of, differences
-
-if TYPE_CHECKING:
-    from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.metrics.kinds import Method
-    from slicebeam.metrics.shift.strata import Counts, Sample, Strata
+from slicebeam.metrics.arrays import FloatArray
+from slicebeam.metrics.kinds import Method
+from slicebeam.metrics.shift.strata import Counts, Sample, Strata, counts_of, differences
 
 # Sums of the same shares in different orders differ by less.
 _ROUNDING = 1e-12
@@ -45,10 +41,7 @@ class MatrixEstimate:
     loss_spread: FloatArray  # [R] 2ΣW⁴V², about the variance of the squared error
 
     def cells(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
-        """Return the bounds of Ĉ, Ĉ_ij ± z·√(V_ij + 3c_i²) within 0..p_i: [R, L, P] each.
-
-        Assumes a normal estimate; the widening covers cells of few or no seen examples.
-        """
+        """Return the bounds of Ĉ, Ĉ_ij ± z·√(V_ij + 3c_i²) within 0..p_i: [R, L, P] each; assumes a normal estimate."""
         half = stats.norm.isf((1 - confidence) / 2) * self.cell_errors()
         most = self.label_share[:, :, None]
         return np.clip(self.matrix - half, 0, most), np.clip(self.matrix + half, 0, most)
@@ -91,12 +84,12 @@ def reliance(strata: Strata, sample: Sample) -> FloatArray:
     clip₀¹(Σ w κ̂ / Σ w τ̂²_old), w_s = p_s²/N_s, κ̂_s = (n_agree − H·O/N)/(N − 1), τ̂²_old,s = (N − ‖O‖²/N)/(N − 1), sums over
     classes weighted by W²: it minimises the estimated loss. 0 where no old predictions are known, or vary in a stratum.
     """
-    if strata.old is None:
-        return np.zeros(sample.asked.shape[0])
     return _reliance(strata, counts_of(strata, sample))
 
 
 def _reliance(strata: Strata, counts: Counts) -> FloatArray:
+    if strata.old is None:
+        return np.zeros(len(counts.asked))
     asked, old = counts.asked, counts.old
     weights = np.square(strata.share) / asked
     degrees = np.maximum(asked - 1, 1)
@@ -233,10 +226,7 @@ def starved_variance(
 
 
 def stratum_variances(strata: Strata, sample: Sample, factor: FloatArray) -> FloatArray:
-    """Return σ̂² [R, S], the variance of what the estimate sums; NaN of fewer than two answers.
-
-    Without weights, and for λ (``factor``) = 0, it is the paper's uncertainty score.
-    """
+    """Return σ̂² [R, S] of what the estimate sums, NaN of fewer than two answers; MASA's score for λ = 0."""
     counts = counts_of(strata, sample)
     counted, squares = differences(counts, factor[:, None, None])
     asked = np.maximum(counts.asked, 1)[:, :, None]
@@ -254,7 +244,7 @@ def weighted_sum_errors(
     """
     counts = counts_of(strata, sample)
     asked = counts.asked
-    used = _reliance(strata, counts) if control and strata.old is not None else np.zeros(len(asked))
+    used = _reliance(strata, counts) if control else np.zeros(len(asked))
     cells = weights[strata.row]
     factor = used[:, None]
     sums, squares = (

@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.kinds import Method
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.shift.allocation import Allocator
-from slicebeam.metrics.shift.estimates import summarise
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.kinds import Method
-    from slicebeam.metrics.shift.estimates import MatrixEstimate
-    from slicebeam.metrics.shift.strata import Sample, Strata
+from slicebeam.metrics.shift.estimates import MatrixEstimate, summarise
+from slicebeam.metrics.shift.strata import Sample, Strata
 
 # Numbers of the orders of items that are kept at a time.
 _MOST_NUMBERS = 1 << 26
@@ -68,10 +62,7 @@ def simulate(
     *,
     batch: int | None = None,
 ) -> Iterator[Checked]:
-    """Yield what R runs counted after ``checks`` calls, ascending, some of the runs at a time.
-
-    Run r is what an assessment with the seed ``seed + r`` does; see `Allocator` for the options.
-    """
+    """Yield what some of R runs, each an assessment with the seed ``seed + r``, counted after ``checks`` calls."""
     starts = np.concatenate([[0], np.cumsum(strata.sizes)])
     together = max(1, min(runs, _MOST_NUMBERS // max(items.identity.size, 1)))
     for first in range(0, runs, together):
@@ -166,17 +157,13 @@ def _judged(
     slack = 1e-12
     covered = (cell_low <= truth + slack) & (truth <= cell_high + slack)
     is_covered = (low <= accuracy + slack) & (accuracy <= high + slack)
-    of_cells = (values[:, occurs].mean(axis=1) for values in (covered, cell_high - cell_low))
-    cells, cell_width = of_cells
+    cells, cell_width = (part[:, occurs].mean(axis=1) for part in (covered, cell_high - cell_low))
     bias = estimated.accuracy - accuracy
     return np.stack([errors, bias, is_covered, cells, high - low, cell_width])
 
 
 def calls_for_target(checked: Sequence[Quality], target: float, q: float = 0.95) -> float | None:
-    """Return the calls from which a share q of the runs has at most an error; None if none has.
-
-    Interpolated between two checks on logarithmic scales.
-    """
+    """Return the calls from which a share q has at most an error, interpolated on logarithms; None if none has."""
     calls = np.array([quality.calls for quality in checked], np.float64)
     errors = np.array([quality.quantile(q) for quality in checked])
     below = np.flatnonzero(errors <= target)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from slicebeam.metrics.arrays import FloatArray, IntArray
+from slicebeam.metrics.arrays import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,14 @@ probabilities").
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import betainc, ndtr
 
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.outcome_codes import select_tail
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.kinds import Tail
 
 # The exact sum's terms grow with the deviation; above this variance `likelihood_mid_p` agrees to 1e-4.
 EXACT_UP_TO_VARIANCE = 1000.0
@@ -101,10 +97,7 @@ class Table(NamedTuple):
 
 
 def deviance(x: ArrayLike, mean: ArrayLike, excess: ArrayLike | None = None) -> FloatArray:
-    """Return x·log(x/mean) + mean − x ≥ 0; `excess` is x − mean where it is known more precisely.
-
-    Loader (2000), eq. 5: near the mean a series in v = (x − mean)/(x + mean), here of nine terms.
-    """
+    """Return x·log(x/mean) + mean − x ≥ 0, near the mean as a series: Loader (2000), eq. 5; `excess` is x − mean."""
     count, expected = np.asarray(x, dtype=np.float64), np.asarray(mean, dtype=np.float64)
     gap = count - expected if excess is None else np.asarray(excess, dtype=np.float64)
     v = gap / (count + expected)
@@ -146,10 +139,7 @@ def variance(n: ArrayLike, N: ArrayLike, K: ArrayLike) -> FloatArray:
 
 
 def _log_pmf(table: Table) -> FloatArray:
-    """Return log P(X = x), −inf outside the support; absolute error 1e-12 for populations of 1e7.
-
-    Loader (2000), section 5, with the parts of his three binomials collected.
-    """
+    """Return log P(X = x), −inf outside the support, to 1e-12 for N of 1e7: Loader (2000), section 5."""
     low, high = table.support
     inside = (table.x >= low) & (table.x <= high)
     value = np.where(inside, 0.0, -np.inf)
@@ -298,11 +288,7 @@ def corrected_root(root: FloatArray, log_ratio: FloatArray, limit: FloatArray) -
 
 
 def mcnemar_mid_p(b: ArrayLike, c: ArrayLike, tail: Tail) -> FloatArray:
-    """Return the mid-p of b among b + c discordant examples; 1 where there are none.
-
-    P(B > b) is I_½(b + 1, c). Mid-p as Fagerland, Lydersen and Laake (2013), BMC Med. Res. Methodol.
-    13:91.
-    """
+    """Return the mid-p of b among b + c examples, 1 of none: Fagerland et al. (2013), BMC Med. Res. Methodol. 13:91."""
     new, old = np.broadcast_arrays(np.asarray(b, dtype=np.int64), np.asarray(c, dtype=np.int64))
     size = np.maximum(new + old, 1)
     log_point = _stirling_error(size) - _stirling_error(new) - _stirling_error(old)
@@ -334,9 +320,6 @@ def p_more_frequent(
 
     The conditional test of two Poisson rates (Przyborowski and Wilenski 1940, Biometrika 31:313): given
     ``now + then``, ``now`` is binomial. Conservative for shares of examples, which vary less.
-
-    >>> float(p_more_frequent(10, 4000, 0, 4000))  # 2 ** -10
-    0.0009765625
     """
     share = examples_now / (examples_now + examples_then)
     counts = np.asarray(now, np.float64)

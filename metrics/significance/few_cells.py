@@ -9,19 +9,15 @@ have exact probabilities. Tails are near mid-p ones. Rates: docs/explanation/cal
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.special import gammaln, logit, ndtr
 
-from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.count_tests import NEAR_MEAN, corrected_root
 from slicebeam.metrics.significance.outcome_codes import select_tail
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.kinds import Tail
 
 # The value [slices] and the gradient [slices, cells] of a metric at counts [slices, cells].
 Formula: TypeAlias = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
@@ -67,11 +63,7 @@ def p_value(
     tail: Tail,
     span: float = 0.0,
 ) -> FloatArray:
-    """Return the p-value [slices] of a metric of counts if each slice were a random subset of totals.
-
-    Totals are [cells] of one population, or [slices, cells]. ``span`` is that of the lattice of a metric that is a
-    sum of scores. NaN where nothing varies.
-    """
+    """Return p [slices] if each were a random subset of totals; NaN without variance; ``span`` of a lattice."""
     own, within = np.asarray(counts, np.float64), np.array(strata, np.float64)
     population = np.broadcast_to(np.asarray(totals, np.float64), own.shape)
     draws = _Draws(population, within, own @ within.T)

@@ -8,19 +8,14 @@ in the reference. Rates and coverage: docs/explanation/calibration.md.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from slicebeam.metrics.arrays import floats
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, floats
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.outcome_codes import select_tail
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray
-    from slicebeam.metrics.kinds import Tail
 
 # A slice's variance is at least what γ²/2 more values, spread as the reference, would make it. By
 # this rule how far t can go without any rare large value depends on G alone, not on the size.
@@ -39,18 +34,14 @@ class Moments(NamedTuple):
 
 
 class TStatistic(NamedTuple):
-    """A difference of means, its standard error, degrees of freedom and skewness G; one shape.
-
-    ``known`` is False where a sample is too small to have a variance, ``too_skewed`` True where the
-    correction does not hold.
-    """
+    """A difference of means, its standard error, degrees of freedom and skewness G; one shape."""
 
     difference: FloatArray
     error: FloatArray
     df: FloatArray
     skewness: FloatArray
-    known: BoolArray
-    too_skewed: BoolArray
+    known: BoolArray  # False where a sample is too small to have a variance
+    too_skewed: BoolArray  # where the correction does not hold
 
     @classmethod
     def of(
@@ -111,10 +102,7 @@ def against_rest(sample: Moments, rest: Moments) -> TStatistic:
 
 
 def against_zero(sample: Moments, everything: Moments) -> TStatistic:
-    """Return the means of slices, G = γ/√n at n − 1 degrees of freedom.
-
-    Skewness and the smallest variance are those of ``everything``: the slice's own are too liberal.
-    """
+    """Return the means of slices, G = γ/√n at n − 1 degrees of freedom, γ and the least variance those of all."""
     n, mean, variance, _ = _arrays(sample)
     _, _, spread, skewness = _arrays(everything)
     known = n >= 2.0
@@ -127,10 +115,7 @@ def against_zero(sample: Moments, everything: Moments) -> TStatistic:
 def difference_from_overall(
     sample: Moments, rest: Moments, share: ArrayLike, confidence: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the interval of the slices' mean minus that of all, (1 − share)·(μ_S − μ_C).
-
-    ``share`` is n/N, or the slice's part of the weights, and counts as fixed: (0, 0) where it is 1.
-    """
+    """Return the interval of (1 − share)·(μ_S − μ_C), ``share`` of the examples or weights fixed; (0, 0) for 1."""
     outside = np.clip(1.0 - np.asarray(share, dtype=np.float64), 0.0, 1.0)
     low, high = against_rest(sample, rest).interval(confidence)
     whole = outside == 0.0

@@ -9,24 +9,17 @@ far out for a small slice against many others, so the difference is referred to 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 import numpy as np
 from scipy.special import betainc, betaincc, ndtr, xlog1py, xlogy
 
-from slicebeam.metrics.arrays import floats
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, floats
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.few_cells import log_choose
 from slicebeam.metrics.significance.outcome_codes import select_tail
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import FloatArray, IntArray
-    from slicebeam.metrics.kinds import Tail
-
-    Law = Callable[[IntArray, FloatArray], tuple[FloatArray, FloatArray]]
+Law = Callable[[IntArray, FloatArray], tuple[FloatArray, FloatArray]]
 
 # The first count is summed up to this variance, value by value; beyond it a normal law corrected for skewness is near.
 _SUMMED_UP_TO_VARIANCE = 400.0
@@ -38,11 +31,7 @@ _NUMBERS_AT_A_TIME = 1 << 21
 def paired_p_value(
     gained: ArrayLike, lost: ArrayLike, n: ArrayLike, difference: ArrayLike, tail: Tail
 ) -> FloatArray:
-    """Return the p-value [slices] of a share that two models change by a given difference.
-
-    ``gained``, ``lost``: of ``n`` examples those that only the new, and only the old model marks. The difference
-    of the two is tested; `difference` is of the shares, new minus old.
-    """
+    """Return p [slices] of a change of the share, of ``n`` those only the new, and only the old model marks."""
     b, c, size, d = np.broadcast_arrays(*np.atleast_1d(*floats(gained, lost, n, difference)))
     # Tango's equation 11: the share that only the old model marks, at most likely under the null.
     linear = (2.0 * size - b + c) * d - b - c
@@ -108,10 +97,7 @@ def _farrington_manning(
 
 
 def _p_value(far: tuple[FloatArray, ...], tails_of_second: Law, tail: Tail) -> FloatArray:
-    """Return the p-value: for each value of the first count its chance times the tails of the second count.
-
-    ``far``: trials, share and observed value of the first count, z and skewness of the difference.
-    """
+    """Return p: over the first count (its ``far``: n, share, value, z, skewness) its chance times tails of the second."""
     size, share, observed, z, skewness = far
     corrected = z - skewness * (np.square(z) - 1.0) / 6.0
     upper, lower = (np.nan_to_num(ndtr(part), nan=1.0) for part in (-corrected, corrected))

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.arrays import FloatArray, NDArray
+from slicebeam.metrics.kinds import Tail
+
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
     from typing_extensions import Self
 
-    from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.metrics.kinds import Tail
 
 # Fewer examples in a denominator say nothing that holds.
 LEAST_DENOMINATOR = 10

@@ -9,20 +9,16 @@ three moments then gives tails that counting exceedances among draws cannot reac
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.special import gammainc, gammaincc, ndtr
 
-from slicebeam.metrics.arrays import FloatArray, IntArray, floats
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray, floats
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.significance.count_tests import deviance
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from slicebeam.metrics.kinds import Tail
 
 ValueOf: TypeAlias = Callable[[IntArray], FloatArray]
 
@@ -160,10 +156,7 @@ class _Draws(NamedTuple):
 def _cells_of_huge_population(
     generator: np.random.Generator, totals: IntArray, n: int, replicates: int
 ) -> IntArray:
-    """Draw n examples from a population that is beyond numpy's limit, by binomials given their sum.
-
-    For large n the sum's excess is taken back in proportion to the cells' variances, as in the normal limit.
-    """
+    """Draw n from a population beyond numpy's limit: binomials, their excess taken back by the cells' variances."""
     shares = totals / totals.sum(dtype=np.float64)
     if n <= _LARGEST_MULTINOMIAL:
         return generator.multinomial(n, shares, size=replicates).astype(np.int64, copy=False)
@@ -188,10 +181,7 @@ def _sample_moments(values: FloatArray) -> NullMoments:
 def _moments_with_exact_linear_part(
     values: FloatArray, cells: IntArray, totals: IntArray, n: int
 ) -> NullMoments:
-    """Return the moments of values = linear part of the cells + rest, the first one's exactly.
-
-    A control variate: simulation noise, which a deep tail magnifies, is left only in the rest.
-    """
+    """Return the moments of the exact linear part of the cells, a control variate, plus the simulated rest."""
     plain = _sample_moments(values)
     if plain.sd == 0.0:
         return plain

@@ -13,19 +13,15 @@ from __future__ import annotations
 from functools import lru_cache
 from itertools import pairwise, product
 from math import lgamma, log, sqrt
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import ndtr, ndtri_exp
 
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance import count_tests
 from slicebeam.metrics.significance.outcome_codes import select_tail
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.kinds import Tail
 
 # Bins are even in asinh(deviation / (this part of the standard deviation)): narrow next to the deviation
 # in the middle, next to the value itself in the tails. A smaller part of a bin's squared width is rounding.
@@ -68,10 +64,7 @@ def bin_edges(low: float, high: float, deviation: float) -> FloatArray:
 
 
 def bin_sums(values: FloatArray, edges: FloatArray, unit: float) -> IntArray:
-    """Return int64 [3, BINS], which add up: number of values, their distance from the lower edge, its square.
-
-    The distances are in units of `unit` times the bin's width (squared).
-    """
+    """Return [3, BINS], which add up: values, distances from the lower edge, their squares, by width and `unit`."""
     left, width = edges[:-1], np.diff(edges)
     at = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, BINS - 1)
     place = np.clip((values - left[at]) / np.where(width > 0, width, 1.0)[at], 0.0, 1.0)
@@ -177,10 +170,7 @@ def _outlying(points: FloatArray, counts: FloatArray) -> list[int]:
 
 
 class _WithFarValue:
-    """The sums of random subsets where one value, far off, occurs several times; laws with it and without.
-
-    How often a small subset holds it makes lumps: the tail sums over that hypergeometric number.
-    """
+    """The sums of subsets where a far value occurs several times, so that small ones have lumps: a sum over them."""
 
     def __init__(self, whole: SubsetLaw, rest: SubsetLaw, value: float, count: int) -> None:
         self.whole, self.rest, self.value, self.count = whole, rest, value, count

@@ -12,20 +12,14 @@ is tested (Hall and Presnell 1999, J. R. Stat. Soc. B 61:143), so that values of
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtr
 
-from slicebeam.metrics.arrays import floats
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, floats
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.outcome_codes import select_tail
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.metrics.kinds import Tail
-    from slicebeam.metrics.significance.random_subset import Population
+from slicebeam.metrics.significance.random_subset import Population
 
 # Steps of √(−log(1 − θ²)), which is r for normal values.
 _STEP, _MOST_STEPS, _MOST_CORRECTIONS, _SOLVED = 0.06, 200, 30, 1e-10

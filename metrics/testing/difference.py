@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import ndtr
 
+from slicebeam.metrics.arrays import ArrayLike, FloatArray
 from slicebeam.metrics.intervals.intervals import mover, normal_quantile
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import FloatArray
 
 # Two computations of the same bound differ by less.
 _ROUNDING = 1e-12

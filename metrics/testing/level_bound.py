@@ -8,19 +8,14 @@ above, never replaced by the number that was visited.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import comb
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.counting.lattice import contains
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+from slicebeam.metrics.counting.lattice import Keys, Lattice, contains
 
 # Above this many pairs of singletons the bound of level 3 does not look at known small pairs.
 _MOST_PAIRS = 1 << 25
@@ -55,6 +50,7 @@ def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int
     owners = lattice.feature_of[np.flatnonzero(large)]
     widths = np.bincount(owners, minlength=features)
     bounds = [int(np.count_nonzero(large))]
+    pairs_of_singletons = (lattice.singletons**2 - sum(size**2 for size in lattice.sizes)) // 2
     pairs = None
     small_pairs = np.zeros(0, np.int64)
     for level in range(2, lattice.max_cross_size + 1):
@@ -63,7 +59,7 @@ def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int
             continue
         known = (small_pairs, pairs) if level == 3 and pairs is not None else None
         bounds.append(_level(lattice, level, visited, widths, rows, min_size, known))
-        few = comb(features, 3) <= _MOST_TUPLES and _pairs(lattice) <= _MOST_PAIRS
+        few = comb(features, 3) <= _MOST_TUPLES and pairs_of_singletons <= _MOST_PAIRS
         if level == 2 and few and lattice.max_cross_size > 2:
             small = [keys[sizes < min_size] for keys, sizes in _of_level(lattice, visited, 2)]
             small_pairs = np.concatenate([small_pairs, *small])
@@ -126,11 +122,6 @@ def _tuple_numbers(tuples: IntArray, some: IntArray, lattice: Lattice) -> IntArr
     powers = (len(lattice.sizes) + 1) ** np.arange(tuples.shape[1])[::-1]
     # Lexicographic order of tuples is the order of these numbers.
     return np.searchsorted(tuples @ powers, some @ powers).astype(np.int64)
-
-
-def _pairs(lattice: Lattice) -> int:
-    """Return the number of pairs of singletons on different features."""
-    return (lattice.singletons**2 - sum(size**2 for size in lattice.sizes)) // 2
 
 
 def _open_pairs(

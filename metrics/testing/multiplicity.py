@@ -7,21 +7,16 @@ features only. Slices that nobody visited count as p = 1.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 from scipy.special import digamma
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.metrics.kinds import Correction
+from slicebeam.metrics.arrays import ArrayLike, FloatArray
+from slicebeam.metrics.kinds import Correction
 
 
-def bh_adjusted(p: ArrayLike, m: int) -> FloatArray:
+def bh_adjusted(p: ArrayLike, m: int, factor: float = 1.0) -> FloatArray:
     """Return Benjamini and Hochberg's (1995, J. R. Stat. Soc. B 57:289) adjusted p-values among m tests.
 
     Tests not given count as p = 1; valid for independent or positively dependent tests.
@@ -29,7 +24,14 @@ def bh_adjusted(p: ArrayLike, m: int) -> FloatArray:
     >>> bh_adjusted([0.0001, 0.03, 0.0008], m=100).round(3)
     array([0.01, 1.  , 0.04])
     """
-    return _step_up(np.asarray(p, dtype=np.float64), m, 1.0)
+    values = np.asarray(p, dtype=np.float64)
+    order = np.argsort(values, kind="stable")
+    scaled = values[order] * (factor * m / np.arange(1, values.size + 1))
+    # The tests not given have p = 1 and adjusted values ≥ 1, so they never lower the others.
+    lowest = np.minimum.accumulate(scaled[::-1])[::-1]
+    adjusted_p = np.empty(values.size)
+    adjusted_p[order] = np.minimum(1.0, lowest)
+    return adjusted_p
 
 
 def holm_adjusted(p: ArrayLike) -> FloatArray:
@@ -44,18 +46,7 @@ def holm_adjusted(p: ArrayLike) -> FloatArray:
 
 def by_adjusted(p: ArrayLike, m: int) -> FloatArray:
     """Return Benjamini and Yekutieli's (2001, Ann. Stat. 29:1165) adjusted p-values, any dependence."""
-    harmonic = float(digamma(m + 1.0)) + float(np.euler_gamma)
-    return _step_up(np.asarray(p, dtype=np.float64), m, harmonic)
-
-
-def _step_up(p: FloatArray, m: int, factor: float) -> FloatArray:
-    order = np.argsort(p, kind="stable")
-    scaled = p[order] * (factor * m / np.arange(1, p.size + 1))
-    # The tests not given have p = 1 and adjusted values ≥ 1, so they never lower the others.
-    lowest = np.minimum.accumulate(scaled[::-1])[::-1]
-    adjusted_p = np.empty(p.size)
-    adjusted_p[order] = np.minimum(1.0, lowest)
-    return adjusted_p
+    return bh_adjusted(p, m, float(digamma(m + 1.0)) + float(np.euler_gamma))
 
 
 def adjusted(

@@ -10,15 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
 from scipy.special import ndtr
 
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 from slicebeam.metrics.intervals.intervals import agresti_coull, bisect, mover
-
-if TYPE_CHECKING:
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 
 Measure = Literal["prediction_rate", "true_positive_rate", "false_positive_rate", "accuracy"]
 # Fewer examples than this, of those that a share is of, say too little of a group.
@@ -32,10 +30,7 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class LargestGap:
-    """Two groups by their positions, the difference of their shares with its interval, and p.
-
-    ``p``: how often groups of these sizes that do not differ are, in any pair, as far apart.
-    """
+    """Two groups by position, the difference of their shares with its interval, and p of the largest of any pair."""
 
     lowest: int
     highest: int

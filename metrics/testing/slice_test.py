@@ -8,12 +8,15 @@ slices its false-positive rate is many times the nominal one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import stdtr
 
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray
+from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.kinds import Alternative, Comparison, Tail, Test
 from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.mean import Mean, RootMean
@@ -21,13 +24,6 @@ from slicebeam.metrics.metric import Metric, Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance import hall, margins
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-    from slicebeam.metrics.arrays import FloatArray, IntArray
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.kinds import Alternative, Comparison, Tail, Test
 
 # A p-value that no float64 holds is told as the smallest one: nothing has probability zero.
 SMALLEST_P = float(np.nextafter(0.0, 1.0))
@@ -81,17 +77,6 @@ class Outcomes(NamedTuple):
 class SliceTest:
     """The settings of a test.
 
-    Attributes
-    ----------
-    metric : name of the metric
-    space : the statistics, with their scales
-    test : ``auto``, the calibrated test of the metric; ``bootstrap-rows``, t over Poisson-bootstrap
-        replicates of the examples; ``paper``, AutoSlicer's own uncalibrated use of it
-    alternative : ``worse``, ``better`` or ``both``
-    smallest : slices with fewer examples are not tested
-
-    Examples
-    --------
     Is accuracy lower on a slice than on all examples? Of 1,000 examples the model gets 150 wrong; of
     three slices it gets 40 of 100, 5 of 50 and 3 of 8 wrong. The third is too small to be tested.
 
@@ -107,11 +92,13 @@ class SliceTest:
     'fewer examples than the metric needs'
     """
 
-    metric: str
-    space: StatisticSpace
+    metric: str  # its name
+    space: StatisticSpace  # the statistics, with their scales
+    # ``auto`` is the metric's calibrated test, ``bootstrap-rows`` t over Poisson-bootstrap replicates
+    # of the examples, ``paper`` AutoSlicer's own uncalibrated use of it
     test: Test
     alternative: Alternative
-    smallest: int = 1
+    smallest: int = 1  # slices with fewer examples are not tested
 
     def needs_rows(self) -> bool:
         """Return whether the test must resample examples."""
