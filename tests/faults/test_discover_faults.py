@@ -1,24 +1,20 @@
 """A discovery that was killed, resumed, repeated, or whose files were exchanged."""
 
 import json
-import os
-import shutil
 import signal
 import time
-from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.discovery import fitting
 from slicebeam.pipelines.discovery.model import DiscoveryModel
 from tests.conftest import slow
 from tests.discover_runs import discover, examples, read_discovery, written
 from tests.faults.faults import half_published, published, whole
-from tests.running import names_of, own_file, refused
+from tests.running import names_of, own_file
 from tests.shift_runs import REPLAYED, made
 
 NAMES = {"changelist.json", "slices.parquet", "membership.parquet", "mixture.npz"}
@@ -258,106 +254,3 @@ def test_killed_and_resumed(place, kill):
     _, ended = place.run(str(kill), command, engine, "--resume")
     assert ended.code == code, ended
     assert published_by(folder / "out") == wanted
-
-
-@pytest.fixture(scope="module")
-def seconds(commands, data, tmp_path_factory):
-    commands.await_ready()
-    begun = time.monotonic()
-    ended = commands.run(arguments(data, tmp_path_factory.mktemp("timed") / "out"))
-    assert ended.code == 0, ended
-    return time.monotonic() - begun
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("moment", range(10))
-def test_killed_at_any_moment_it_is_resumed(commands, seconds, data, undisturbed, tmp_path, moment):
-    wait = (moment + np.random.default_rng(moment).random()) / 10 * seconds
-    killed_and_resumed(commands, data, tmp_path / "out", undisturbed, lambda _: time.sleep(wait))
-
-
-@pytest.mark.parametrize(
-    ("other", "says"),
-    [({"components": (4, 8)}, "--components"), ({"discovery_share": 0.6}, "--discovery-share")],
-)
-def test_it_is_not_resumed_with_other_options(data, tmp_path, capsys, monkeypatch, other, says):
-    output = tmp_path / "out"
-
-    monkeypatch.setattr(fitting, "updated", Mock(side_effect=Interruption))
-    with pytest.raises(Interruption):
-        discover(output, data=(data,), **OPTIONS)
-    before = {path.name for path in output.rglob("*")}
-    (name, value), *_ = other.items()
-    text = ",".join(map(str, value)) if isinstance(value, tuple) else value
-    command = arguments(data, output, f"--{name.replace('_', '-')}={text}", "--resume")
-    said = refused(command, capsys, folder=tmp_path)
-    assert said.startswith(f"--resume: {says} is ")
-    assert "use the same options, or leave --resume out" in said
-    assert {path.name for path in output.rglob("*")} >= before
-
-
-@pytest.mark.slow
-def test_a_second_run_replaces_the_first(data, undisturbed, tmp_path):
-    output = tmp_path / "out"
-    document = discover(output, data=(data,), **{**OPTIONS, "components": (3,), "seed": 1}).document
-    discover(output, data=(data,), **OPTIONS)
-    assert_same(output, undisturbed)
-    assert document["changelist_id"] != undisturbed.document["changelist_id"]
-    assert run(arguments(data, output, "--resume")) == 0
-    assert_same(output, undisturbed)
-
-
-@pytest.mark.slow
-def test_other_data_from_kill_to_resume_is_told(data, undisturbed, tmp_path, capsys, monkeypatch):
-    own = tmp_path / "own.parquet"
-    shutil.copy(data, own)
-    output = tmp_path / "out"
-
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "updated", Mock(side_effect=Interruption))
-        with pytest.raises(Interruption):
-            discover(output, data=(str(own),), **OPTIONS)
-    os.utime(own, ns=(1, 1))
-    said = refused(arguments(str(own), output, "--resume"), capsys, folder=tmp_path)
-    assert "the data has changed since the run began" in said
-    discover(output, data=(str(own),), **OPTIONS)
-    assert_same(output, undisturbed)
-
-
-def _another_mixture(path):
-    with np.load(path) as loaded:
-        arrays = {name: loaded[name].copy() for name in loaded.files}
-    arrays["cluster@4/means"][0, 0] += 1e-9
-    np.savez_compressed(path, **arrays)
-
-
-def _damaged(path):
-    content = bytearray(path.read_bytes())
-    # Single bytes may be of a time, which nobody asks for.
-    for at in range(len(content) // 2, len(content) // 2 + 64):
-        content[at] ^= 0xFF
-    path.write_bytes(content)
-
-
-def checked(output, data, folder):
-    document = output / "changelist.json"
-    return ["check", f"--changelist={document}", f"--data={data}", f"--output={folder}", "--quiet"]
-
-
-@pytest.mark.parametrize(("harm", "says"), [
-    (_damaged, "is damaged"),
-    (lambda path: path.write_bytes(path.read_bytes()[:-100]), "is damaged"),
-    (lambda path: path.write_bytes(b""), "is damaged"),
-    (lambda path: np.savez_compressed(path, numbers=np.arange(3)), "is damaged"),
-    (_another_mixture, "belongs to another run"),
-    (lambda path: path.unlink(), "no such file"),
-], ids=["bytes", "cut", "empty", "no mixture", "another", "missing"])  # fmt: skip
-def test_a_wrong_mixture_is_told_by_check(data, undisturbed, tmp_path, capsys, harm, says):
-    output = tmp_path / "out"
-    shutil.copytree(undisturbed.folder, output)
-    (output / "mixture.npz").unlink()
-    harm(own_file(output, "mixture.npz"))
-    said = refused(checked(output, data, tmp_path / "checked"), capsys, folder=tmp_path)
-    assert said.startswith("DIR/out/mixture.")
-    assert says in said
-    assert not (tmp_path / "checked" / "changelist.json").exists()

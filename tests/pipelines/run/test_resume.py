@@ -187,20 +187,6 @@ def test_what_was_computed_is_not_there_to_be_explained(given, capsys):
 
 
 @only_search
-@pytest.mark.parametrize("content", [b'{"layout": 4, "id": "0"}', b"\xff\x00"])
-def test_a_damaged_mark_is_a_line(given, tmp_path, capsys, content):
-    work = tmp_path / "out" / "_work"
-    work.mkdir(parents=True)
-    (work / "run.json").write_bytes(content)
-    assert run([*given, "--resume"]) == 2
-    message = capsys.readouterr().err
-    assert f"{work}/run.json is damaged" in message
-    assert "leave --resume out" in message
-    assert "unforeseen" not in message
-    assert run(given) == 0
-
-
-@only_search
 def test_a_work_folder_that_stays_is_a_note(given, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(WorkFolder, "remove", Mock(side_effect=EngineError("cannot clear it")))
     assert run([*given, f"--output={tmp_path}/out"]) == 0

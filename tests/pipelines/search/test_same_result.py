@@ -1,12 +1,7 @@
 """The result is the same however the work was cut, whatever is saved, and whatever names are."""
 
 import json
-import os
 import re
-import signal
-import subprocess
-import sys
-import time
 from itertools import product
 
 import numpy as np
@@ -15,15 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.kinds import CORRECTIONS
 from slicebeam.pipelines.attribution.state import folder_name
 from slicebeam.pipelines.config.search import STRATEGIES, search_config
 from slicebeam.pipelines.run.work_folder import WorkFolder
-from slicebeam.pipelines.search import slice_counter
 from tests.conftest import slow
 from tests.refusals import refuses
-from tests.running import names_of, read, search
+from tests.running import names_of, search
 
 FEATURES = "age,workclass,education,marital-status,occupation,hours-per-week,native-country"
 OPTIONS = {"label": "income", "prediction": "prediction", "features": tuple(FEATURES.split(","))}
@@ -90,58 +84,6 @@ def test_two_worker_processes(tmp_path, adult_path, plain, way):
     assert found.document["provenance"]["runner"] == "direct, 2 processes"
 
 
-def test_resume_refuses_another_run(tmp_path, adult_path):
-    data = tmp_path / "data.parquet"
-    data.write_bytes(adult_path.read_bytes())
-    options = {"data": (str(data),), "output": str(tmp_path), **OPTIONS}
-    config, work = search_config(options), WorkFolder(tmp_path / "_work")
-    work.begin(config, [str(data)], resume=False)
-    work.begin(config, [str(data)], resume=True)
-    other = search_config({**options, "bins": 5})
-    refuses(InputError, "--bins is 5 but was 10", work.begin, other, [str(data)], resume=True)
-    os.utime(data, (1, 1))
-    with pytest.raises(InputError, match=r"the data has changed .*data\.parquet"):
-        work.begin(config, [str(data)], resume=True)
-
-
-def test_a_foreign_folder_is_not_cleared(tmp_path, adult_path):
-    work = tmp_path / "mine"
-    work.mkdir()
-    (work / "thesis.tex").write_text("precious")
-    with pytest.raises(InputError, match="contains files that no run wrote"):
-        search(tmp_path / "out", data=adult_path, work_dir=work, **OPTIONS)
-    assert (work / "thesis.tex").read_text() == "precious"
-
-
-def test_two_runs_do_not_share_a_work_folder(tmp_path, adult_path):
-    config = search_config({"data": (str(adult_path),), "output": str(tmp_path), **OPTIONS})
-    folder = tmp_path / "_work"
-    for resume in (False, True):
-        with WorkFolder(folder) as work:
-            work.begin(config, [str(adult_path)], resume=resume)
-            work.folder("domains")
-            work.finish("domains", {"found": 1})
-            for other in (False, True):
-                with pytest.raises(EngineError, match=f"process {os.getpid()}"):
-                    WorkFolder(folder).begin(config, [str(adult_path)], resume=other)
-            assert work.done("domains") == {"found": 1}
-    with WorkFolder(folder) as work:
-        work.begin(config, [str(adult_path)], resume=False)
-        assert work.done("domains") is None
-
-
-@pytest.mark.parametrize("nonsense", ["", "abc", "[]", "{}", '{"layout": 4, "id": "0"}'])
-def test_a_damaged_marker_is_named(tmp_path, adult_path, nonsense):
-    config = search_config({"data": (str(adult_path),), "output": str(tmp_path), **OPTIONS})
-    with WorkFolder(tmp_path / "_work") as work:
-        work.begin(config, [str(adult_path)], resume=False)
-        (work.path / "run.json").write_text(nonsense)
-        with pytest.raises(InputError, match=r"_work/run\.json is damaged.* leave --resume out"):
-            work.begin(config, [str(adult_path)], resume=True)
-    with WorkFolder(tmp_path / "_work") as work:
-        work.begin(config, [str(adult_path)], resume=False)
-
-
 def test_what_others_put_into_a_work_folder_stays(tmp_path, adult_path):
     config = search_config({"data": (str(adult_path),), "output": str(tmp_path), **OPTIONS})
     with WorkFolder(tmp_path / "_work") as work:
@@ -155,18 +97,6 @@ def test_what_others_put_into_a_work_folder_stays(tmp_path, adult_path):
 def test_the_output_is_no_work_folder(tmp_path, adult_path):
     with pytest.raises(InputError, match="is the output"):
         search(tmp_path, data=adult_path, work_dir=tmp_path, **OPTIONS)
-
-
-def test_resume_refuses_another_model(tmp_path, adult_path):
-    model = tmp_path / "m.pkl"
-    model.write_bytes(b"one")
-    options = {"data": (str(adult_path),), "output": str(tmp_path), "label": "income"}
-    config = search_config({**options, "model": str(model)})
-    work = WorkFolder(tmp_path / "_work")
-    work.begin(config, [str(adult_path)], resume=False)
-    model.write_bytes(b"another")
-    with pytest.raises(InputError, match=r"changed since the run began .*m\.pkl"):
-        work.begin(config, [str(adult_path)], resume=True)
 
 
 def test_domains_of_an_earlier_run(tmp_path, adult_path, plain):
@@ -310,92 +240,3 @@ def test_the_document_is_the_same(data, tmp_path, correction, strategy):
     kept = rows[called | (rows["cross_size"] == 1)]
     assert part.table.equals(kept.reset_index(drop=True))
     assert len(kept) < len(rows)
-
-
-def _command(data, output, way, *more):
-    flags = [f"--data={data}", f"--output={output}"]
-    for key, value in (OPTIONS | WAYS[way]).items():
-        text = ",".join(value) if isinstance(value, tuple) else value
-        flags.append(f"--{key.replace('_', '-')}={text}")
-    # Small blocks, so that there is much to be interrupted.
-    flags += ["--chunk-rows=3000", "--memory-budget=16MB", "--quiet"]
-    return [sys.executable, "-m", "slicebeam.pipelines.cli", "search", *flags, *more]
-
-
-def _kill_when(command, condition):
-    """Kill a run, with no chance to tidy up, once a condition holds; False if it ended before."""
-    process = subprocess.Popen(command)
-    while process.poll() is None:
-        if condition():
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-            return True
-        time.sleep(0.002)
-    return False
-
-
-@pytest.mark.slow
-def test_a_finished_block_is_not_counted_again(tmp_path, adult_path, plain, monkeypatch):
-    wanted = plain("wide")
-    output = tmp_path / "out"
-    parts = output / "_work" / "stages" / "iteration-1"
-    last = parts / "000003.arrow"
-    assert _kill_when(_command(adult_path, output, "wide"), last.exists)
-    finished = {int(path.stem) for path in parts.glob("0*.arrow")}
-    counted, real = set(), slice_counter.work_items
-
-    def spy(blocks, *more):
-        counted.update(blocks)
-        return real(blocks, *more)
-
-    monkeypatch.setattr(slice_counter, "work_items", spy)
-    cut = {"chunk_rows": 3000, "memory_budget": "16MB"}
-    options = {"data": (str(adult_path),), **OPTIONS, **WAYS["wide"], **cut}
-    _same(search(output, resume=True, **options), wanted)
-    assert len(finished) > 3
-    assert not finished & counted
-    assert counted
-
-
-@pytest.mark.slow
-def test_killed_again_and_again(tmp_path, adult_path, plain):
-    random, way = np.random.default_rng(7), "iterative"
-    output, resume = tmp_path / "out", []
-    for _ in range(12):
-        end = time.monotonic() + random.uniform(1.0, 4.0)
-        command = _command(adult_path, output, way, *resume)
-        if not _kill_when(command, lambda end=end: time.monotonic() > end):
-            break
-        resume = ["--resume"]
-    else:
-        subprocess.run(_command(adult_path, output, way, *resume), check=True)
-    _same(read(output), plain(way))
-
-
-@pytest.mark.slow
-def test_an_old_result_stays_until_the_new_one_is_whole(tmp_path, adult_path):
-    output = tmp_path / "out"
-    subprocess.run(_command(adult_path, output, "iterative"), check=True)
-    before = {path.name: path.read_bytes() for path in output.iterdir()}
-    marker = output / "_work" / "stages" / "iteration-1" / "plan"
-    assert _kill_when(_command(adult_path, output, "batch"), marker.exists)
-    assert {p.name: p.read_bytes() for p in output.iterdir() if p.is_file()} == before
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("way", "moment"), [
-    ("batch", "shards/000000-000002.arrow"),
-    ("wide", "iteration-1/000001.arrow"),
-    ("iterative", "shards.json"),
-    ("priority", "iteration-2/plan"),
-    ("priority", "iteration-3.json"),
-])  # fmt: skip
-def test_killed_and_resumed(tmp_path, adult_path, plain, way, moment):
-    output = tmp_path / "out"
-    seen = output / "_work" / "stages" / moment
-    killed = _kill_when(_command(adult_path, output, way), seen.exists)
-    assert killed, f"the run ended before {moment}"
-    assert not (output / "changelist.json").exists()
-    subprocess.run(_command(adult_path, output, way, "--resume"), check=True)
-    _same(read(output), plain(way))
-    assert not (output / "_work").exists()
