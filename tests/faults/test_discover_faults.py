@@ -1,6 +1,5 @@
 """A discovery that was killed, resumed, repeated, or whose files were exchanged."""
 
-import json
 import signal
 import time
 
@@ -14,7 +13,7 @@ from slicebeam.pipelines.discovery.model import DiscoveryModel
 from tests.conftest import slow
 from tests.discover_runs import discover, examples, read_discovery, written
 from tests.faults.faults import half_published, published, whole
-from tests.running import names_of, own_file
+from tests.running import Killed, all_published, names_of, own_file
 from tests.shift_runs import REPLAYED, made
 
 NAMES = {"changelist.json", "slices.parquet", "membership.parquet", "mixture.npz"}
@@ -95,10 +94,6 @@ def test_killed_at_a_mark_it_is_resumed(commands, data, undisturbed, tmp_path, m
     killed_and_resumed(commands, data, output, undisturbed, strike)
 
 
-class Interruption(BaseException):
-    """Nothing that the product knows of."""
-
-
 @pytest.mark.parametrize(
     "saves", [pytest.param(True, id="saved each time"), slow(False, id="not saved")]
 )
@@ -108,14 +103,14 @@ def test_iterations_go_on_where_they_were_saved(data, undisturbed, tmp_path, mon
 
     def interrupted(sums):
         if not left[0]:
-            raise Interruption
+            raise Killed
         left[0] -= 1
         return updated(sums)
 
     monkeypatch.setattr(fitting, "_SAVED_EVERY", -1.0 if saves else 1e9)
     monkeypatch.setattr(fitting, "updated", interrupted)
     output = tmp_path / "out"
-    with pytest.raises(Interruption):
+    with pytest.raises(Killed):
         discover(output, data=(data,), **OPTIONS)
     assert not (output / "changelist.json").exists()
     left[0] = 1000
@@ -205,7 +200,7 @@ class Place:
             begun = time.monotonic()
             folder, ended = self.run("undisturbed", command, engine)
             assert ended.code in (0, 1), ended
-            found = published_by(folder / "out")
+            found = all_published(folder / "out")
             self._undisturbed[key] = ended.code, found, time.monotonic() - begun
         return self._undisturbed[key]
 
@@ -213,19 +208,6 @@ class Place:
         folder = self.folder / f"{name} {command} {engine}"
         folder.mkdir(exist_ok=True)
         return folder, self.commands.run([*self.arguments(command, engine), *more], folder=folder)
-
-
-def published_by(output):
-    """All that is in an output, of which the document is without its times."""
-    found = {path.name: None for path in output.iterdir()}
-    found |= {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
-    document = json.loads(found["changelist.json"])
-    # A hash of the document covers its times.
-    del document["created_at"], document["provenance"]["run"]["content"]
-    for record in document.get("search", {}).get("iterations", ()):
-        for name in ("cpu_seconds", "wall_seconds", "shuffled_bytes"):
-            del record[name]
-    return {**found, "changelist.json": document}
 
 
 @pytest.fixture(scope="module")
@@ -253,4 +235,4 @@ def test_killed_and_resumed(place, kill):
     assert running.ended().code in (code, -signal.SIGKILL)
     _, ended = place.run(str(kill), command, engine, "--resume")
     assert ended.code == code, ended
-    assert published_by(folder / "out") == wanted
+    assert all_published(folder / "out") == wanted

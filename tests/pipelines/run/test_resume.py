@@ -31,7 +31,7 @@ from slicebeam.runner_configs.options import DirectOptions
 from tests.conftest import slow
 from tests.discover_runs import examples, written
 from tests.refusals import refuses
-from tests.running import Killed, importable, read, search
+from tests.running import Killed, all_published, importable, read, search
 from tests.shift_runs import REPLAYED, made, saved
 
 
@@ -417,26 +417,11 @@ DRIVEN = {
 }
 
 
-def timeless(content):
-    del content["created_at"], content["provenance"]["run"]["content"]
-    content["provenance"]["config"].pop("output", None)
-    for one in content.get("search", {}).get("iterations", ()):
-        for name in ("cpu_seconds", "wall_seconds", "shuffled_bytes"):
-            del one[name]
-    return content
-
-
-def published(output):
-    assert {path.name for path in output.iterdir() if path.is_dir()} <= {"ledger"}
-    content = {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
-    return {**content, "changelist.json": timeless(json.loads(content["changelist.json"]))}
-
-
 def killed_at_each_stage(command, given, folder, monkeypatch):
     """Kill a run before the note of each stage, go on each time, and hold what it publishes."""
     run = DRIVEN[command]
     run(folder / "undisturbed", False, given)
-    wanted = published(folder / "undisturbed")
+    wanted = all_published(folder / "undisturbed")
     KeepingEngine.done.clear()
     KeepingEngine.ran.clear()
     finish, stages = WorkFolder.finish, list[str]()
@@ -459,7 +444,7 @@ def killed_at_each_stage(command, given, folder, monkeypatch):
             assert len(stages) == before
             break
     assert len(KeepingEngine.ran) == len(set(KeepingEngine.ran))
-    assert published(folder / "out") == wanted
+    assert all_published(folder / "out") == wanted
     return set(stages)
 
 
