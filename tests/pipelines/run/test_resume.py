@@ -21,7 +21,7 @@ from slicebeam.pipelines.discovery.discover import run_discovery
 from slicebeam.pipelines.prepare import shard_passes
 from slicebeam.pipelines.run import engine, run_stage
 from slicebeam.pipelines.run.work_folder import WorkFolder, described
-from slicebeam.pipelines.search import findings
+from slicebeam.pipelines.search import findings, slice_counter
 from slicebeam.pipelines.search.search import run_search
 from slicebeam.pipelines.shift.run import run_shift
 from slicebeam.pipelines.show.terminal import Terminal
@@ -323,6 +323,18 @@ def dying(stage, parts):
         finish(work, name, facts)
 
     return finish_or_die
+
+
+def test_a_finished_block_is_not_counted_again(adult_path, tmp_path, monkeypatch):
+    options, parts = {**options_of("accuracy", adult_path), **SMALL}, []
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "finish", dying("iteration-1", parts))
+        refuses(EngineError, "died", search, tmp_path, **options)
+    counting = Mock(wraps=slice_counter.work_items)
+    monkeypatch.setattr(slice_counter, "work_items", counting)
+    search(tmp_path, resume=True, **options)
+    assert parts[0] > 3
+    assert [list(call.args[0]) for call in counting.call_args_list] == [[parts[0] - 1]]
 
 
 def test_out_of_memory_continues_with_less(undisturbed, adult_path, tmp_path, monkeypatch, capsys):
