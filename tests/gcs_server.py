@@ -30,8 +30,7 @@ FLAKY = "flaky-"
 _PAGE = 1000
 # What changes only how an answer is told, and who pays for it.
 _PRESENTATION = {"alt", "fields", "prettyPrint", "projection", "quotaUser", "userProject"}
-_LISTING = {"prefix", "delimiter", "includeTrailingDelimiter", "startOffset", "endOffset"}
-_LISTING |= {"maxResults", "pageToken"}
+_LISTING = {"prefix", "delimiter", "maxResults", "pageToken"}
 
 
 class Refused(Exception):  # noqa: N818  (an answer, not a fault of the server)
@@ -169,22 +168,17 @@ class Objects:
 
     def list(self, bucket, query):
         prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
-        trailing = query.get("includeTrailingDelimiter") == "true"
         with self._lock:
             content = dict(self._content(bucket))
         entries = {}
         for name, stored in content.items():
-            inside = name.startswith(prefix) and name >= query.get("startOffset", "")
-            if not inside or ("endOffset" in query and name >= query["endOffset"]):
+            if not name.startswith(prefix):
                 continue
             below = name.find(delimiter, len(prefix)) if delimiter else -1
             if below < 0:
                 entries[name] = stored
-                continue
-            folder = name[: below + len(delimiter)]
-            entries.setdefault(folder, None)
-            if name == folder and trailing:
-                entries[name] = stored
+            else:
+                entries[name[: below + len(delimiter)]] = None
         order, token = sorted(entries, key=str.encode), query.get("pageToken")
         if token:
             after = base64.urlsafe_b64decode(token)

@@ -7,8 +7,8 @@ The log has one line of JSON for each request, which is there before the answer 
 ``{"item", "key", "attempt", "fault", "outcome"}``, where the outcome is ``charged``, ``replayed``
 (the API knew the idempotency key) or ``free``.
 
-Started as ``python -m tests.paid_api --plan plan.json [--port 0] [--port-file FILE]`` it prints its
-address, and ends when its standard input does.
+Started as ``python -m tests.paid_api --plan plan.json --log charges.jsonl`` it prints its address, and
+ends when its standard input does.
 """
 
 import argparse
@@ -201,14 +201,12 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--plan", required=True, help="JSON of a Plan")
     parser.add_argument("--log", required=True)
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--port-file")
     given = parser.parse_args()
     plan = Plan(**json.loads(Path(given.plan).read_text()))
-    asyncio.run(_serve(_Server(plan, Path(given.log)), given.port, given.port_file))
+    asyncio.run(_serve(_Server(plan, Path(given.log))))
 
 
-async def _serve(first, port, port_file):
+async def _serve(first):
     from aiohttp import web
 
     current = _Current(first)
@@ -220,14 +218,8 @@ async def _serve(first, port, port_file):
     app.router.add_post("/anew", current.anew)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port, backlog=2048)
-    await site.start()
-    address = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    if port_file:
-        part = Path(f"{port_file}.part")
-        part.write_text(address.rpartition(":")[2])
-        part.replace(port_file)
-    sys.stdout.write(f"{address}\n")
+    await web.TCPSite(runner, "127.0.0.1", 0, backlog=2048).start()
+    sys.stdout.write(f"http://127.0.0.1:{runner.addresses[0][1]}\n")
     sys.stdout.flush()
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
 

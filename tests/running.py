@@ -126,6 +126,20 @@ def read(folder):
     return Found(document, pq.read_table(folder / "slices.parquet").to_pandas(), folder)
 
 
+def all_published(output):
+    """All that is in an output, of which the document is without its times and its place."""
+    found = {path.name: None for path in output.iterdir()}
+    found |= {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
+    document = json.loads(found["changelist.json"])
+    # A hash of the document covers its times.
+    del document["created_at"], document["provenance"]["run"]["content"]
+    document["provenance"]["config"].pop("output", None)
+    for record in document.get("search", {}).get("iterations", ()):
+        for name in ("cpu_seconds", "wall_seconds", "shuffled_bytes"):
+            del record[name]
+    return {**found, "changelist.json": document}
+
+
 def names_of(document):
     own = [file["name"] for file in document["files"].values()]
     well_known = [".".join(name.split(".")[::2]) for name in own]

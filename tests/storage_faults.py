@@ -103,29 +103,16 @@ class Proxy:
         self._faults = []
         self._lock = threading.Lock()
         self._ended = threading.Event()
-        self._server = None
-        self._port = 0
-        self.up()
-
-    @property
-    def endpoint(self):
-        return f"http://127.0.0.1:{self._port}"
-
-    def up(self):
-        self._ended.clear()
         handler = type("ProxyHandler", (_Handler,), {"proxy": self})
-        self._server = _Server(("127.0.0.1", self._port), handler)
-        self._port = self._server.server_port
+        self._server = _Server(("127.0.0.1", 0), handler)
+        self.endpoint = f"http://127.0.0.1:{self._server.server_port}"
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
 
-    def down(self):
-        if self._server is None:
-            return
+    def end(self):
         self._ended.set()
         self._server.shutdown()
         self._server.server_close()
         self._server.end_connections()
-        self._server = None
 
     def add(self, fault):
         with self._lock:
@@ -172,7 +159,7 @@ def faulty(endpoint):
     try:
         yield proxy
     finally:
-        proxy.down()
+        proxy.end()
 
 
 def within(seconds, work, *arguments):
@@ -186,7 +173,6 @@ def within(seconds, work, *arguments):
 class _Server(ThreadingHTTPServer):
     request_queue_size = 128
     daemon_threads = True
-    allow_reuse_address = True
 
     def __init__(self, *arguments):
         self._connections = set()

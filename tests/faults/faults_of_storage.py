@@ -138,40 +138,26 @@ def damaged(is_resumed, bench, number):
         yield failed if again.code else same(output, undisturbed)
 
 
-def other_content(path):
+def other_content(path, random):
     table = pq.read_table(path)
     turned = table.column("age").combine_chunks().take(np.arange(table.num_rows)[::-1])
     pq.write_table(table.set_column(table.column_names.index("age"), "age", turned), path)
 
 
-def fewer(path):
+def fewer(path, random):
     beside = path.with_name("beside")
     pq.write_table(pq.read_table(path).slice(0, 9000), beside)
     beside.replace(path)
 
 
-def same_size(path):
+def same_size(path, random):
     content = bytearray(path.read_bytes())
     middle = len(content) // 2
     content[middle : middle + 64] = content[middle : middle + 64][::-1]
     path.write_bytes(content)
 
 
-def gone(path):
-    path.unlink()
-
-
-def unreadable(path):
-    path.chmod(0)
-
-
-def half(path):
-    content = path.read_bytes()
-    path.unlink()
-    path.write_bytes(content[: len(content) // 2])
-
-
-CHANGES = (other_content, fewer, same_size, gone, half, unreadable)
+CHANGES = (other_content, fewer, same_size, vanish, cut, forbid)
 MOMENTS = ("run.json", "stages/domains", "stages/domains.json")
 MOMENTS += ("stages/shards", "stages/shards/000000-000002.arrow")
 
@@ -183,11 +169,12 @@ def input_changed(bench, number):
     data, output = place / "eval.parquet", place / "out"
     shutil.copy(ADULT, data)
     command = bench.search(output, data=data)
-    ended, stopped = struck(bench, command, output / "_work" / moment, lambda: change(data))
+    moment_of_run = output / "_work" / moment
+    ended, stopped = struck(bench, command, moment_of_run, lambda: change(data, bench.random))
     found = verdict(ended, output, bench.undisturbed(), codes=(2, 3))
     if found == CLEAR and not ("eval.parquet" in ended.said and len(ended.said) > 60):
         found = f"the file is not named: {ended.said!r}"
-    if found == EQUAL and stopped and moment != MOMENTS[-1] and change is not unreadable:
+    if found == EQUAL and stopped and moment != MOMENTS[-1] and change is not forbid:
         found = "the change was not noticed"
     yield found if found in (EQUAL, CLEAR) else f"{change.__name__} at {moment}: {found}"
     if ended.code != 0:

@@ -1,24 +1,19 @@
 """A discovery that was killed, resumed, repeated, or whose files were exchanged."""
 
-import json
-import os
-import shutil
 import signal
 import time
-from unittest.mock import Mock
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.discovery import fitting
 from slicebeam.pipelines.discovery.model import DiscoveryModel
 from tests.conftest import slow
 from tests.discover_runs import discover, examples, read_discovery, written
-from tests.faults.faults import EQUAL, half_published, published
-from tests.running import names_of, own_file, refused
+from tests.faults.faults import half_published, published, whole
+from tests.running import Killed, all_published, names_of, own_file
 from tests.shift_runs import REPLAYED, made
 
 NAMES = {"changelist.json", "slices.parquet", "membership.parquet", "mixture.npz"}
@@ -58,8 +53,45 @@ def assert_same(output, wanted):
         assert own[name] == other[name], name
 
 
-class Interruption(BaseException):
-    """Nothing that the product knows of."""
+def assert_nothing_counts(output, wanted):
+    if (output / "changelist.json").exists():
+        assert whole(output, wanted) == "equal result"
+        for name in ("membership.parquet", "mixture.npz"):
+            assert own_file(output, name).read_bytes() == published(wanted.folder)[name], name
+        return
+    assert half_published(output) == "equal result"
+
+
+def killed_and_resumed(commands, data, output, wanted, strike):
+    running = commands.start(arguments(data, output))
+    strike(running)
+    if running.runs():
+        running.send(signal.SIGKILL)
+    ended = running.ended()
+    assert ended.code in (0, -signal.SIGKILL), ended
+    if ended.code != 0:
+        assert_nothing_counts(output, wanted)
+        ended = commands.run(arguments(data, output, "--resume"))
+        assert ended.code == 0, ended
+    assert_same(output, wanted)
+
+
+MARKS = """
+    run.json stages/embeddings/000000-000004.arrow stages/embeddings.json
+    stages/projected/000000-000004.arrow stages/mixtures/state.arrow stages/derived.json
+    stages/shards.json
+"""
+
+
+@pytest.mark.parametrize("mark", [*(f"_work/{one}" for one in MARKS.split()), ".mixture.npz.*"])
+@pytest.mark.slow
+def test_killed_at_a_mark_it_is_resumed(commands, data, undisturbed, tmp_path, mark):
+    output = tmp_path / "out"
+
+    def strike(running):
+        assert running.stopped_when(lambda: any(output.glob(mark))), mark
+
+    killed_and_resumed(commands, data, output, undisturbed, strike)
 
 
 @pytest.mark.parametrize(
@@ -71,14 +103,14 @@ def test_iterations_go_on_where_they_were_saved(data, undisturbed, tmp_path, mon
 
     def interrupted(sums):
         if not left[0]:
-            raise Interruption
+            raise Killed
         left[0] -= 1
         return updated(sums)
 
     monkeypatch.setattr(fitting, "_SAVED_EVERY", -1.0 if saves else 1e9)
     monkeypatch.setattr(fitting, "updated", interrupted)
     output = tmp_path / "out"
-    with pytest.raises(Interruption):
+    with pytest.raises(Killed):
         discover(output, data=(data,), **OPTIONS)
     assert not (output / "changelist.json").exists()
     left[0] = 1000
@@ -168,7 +200,7 @@ class Place:
             begun = time.monotonic()
             folder, ended = self.run("undisturbed", command, engine)
             assert ended.code in (0, 1), ended
-            found = published_by(folder / "out")
+            found = all_published(folder / "out")
             self._undisturbed[key] = ended.code, found, time.monotonic() - begun
         return self._undisturbed[key]
 
@@ -176,19 +208,6 @@ class Place:
         folder = self.folder / f"{name} {command} {engine}"
         folder.mkdir(exist_ok=True)
         return folder, self.commands.run([*self.arguments(command, engine), *more], folder=folder)
-
-
-def published_by(output):
-    """All that is in an output, of which the document is without its times."""
-    found = {path.name: None for path in output.iterdir()}
-    found |= {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
-    document = json.loads(found["changelist.json"])
-    # A hash of the document covers its times.
-    del document["created_at"], document["provenance"]["run"]["content"]
-    for record in document.get("search", {}).get("iterations", ()):
-        for name in ("cpu_seconds", "wall_seconds", "shuffled_bytes"):
-            del record[name]
-    return {**found, "changelist.json": document}
 
 
 @pytest.fixture(scope="module")
@@ -215,94 +234,7 @@ def test_killed_and_resumed(place, kill):
         running.send(signal.SIGKILL)
     assert running.ended().code in (code, -signal.SIGKILL)
     if not (folder / "out" / "changelist.json").exists():
-        assert half_published(folder / "out") == EQUAL
+        assert half_published(folder / "out") == "equal result"
     _, ended = place.run(str(kill), command, engine, "--resume")
     assert ended.code == code, ended
-    assert published_by(folder / "out") == wanted
-
-
-@pytest.mark.parametrize(
-    ("other", "says"),
-    [({"components": (4, 8)}, "--components"), ({"discovery_share": 0.6}, "--discovery-share")],
-)
-def test_it_is_not_resumed_with_other_options(data, tmp_path, capsys, monkeypatch, other, says):
-    output = tmp_path / "out"
-
-    monkeypatch.setattr(fitting, "updated", Mock(side_effect=Interruption))
-    with pytest.raises(Interruption):
-        discover(output, data=(data,), **OPTIONS)
-    before = {path.name for path in output.rglob("*")}
-    (name, value), *_ = other.items()
-    text = ",".join(map(str, value)) if isinstance(value, tuple) else value
-    command = arguments(data, output, f"--{name.replace('_', '-')}={text}", "--resume")
-    said = refused(command, capsys, folder=tmp_path)
-    assert said.startswith(f"--resume: {says} is ")
-    assert "use the same options, or leave --resume out" in said
-    assert {path.name for path in output.rglob("*")} >= before
-
-
-@pytest.mark.slow
-def test_a_second_run_replaces_the_first(data, undisturbed, tmp_path):
-    output = tmp_path / "out"
-    document = discover(output, data=(data,), **{**OPTIONS, "components": (3,), "seed": 1}).document
-    discover(output, data=(data,), **OPTIONS)
-    assert_same(output, undisturbed)
-    assert document["changelist_id"] != undisturbed.document["changelist_id"]
-    assert run(arguments(data, output, "--resume")) == 0
-    assert_same(output, undisturbed)
-
-
-@pytest.mark.slow
-def test_other_data_from_kill_to_resume_is_told(data, undisturbed, tmp_path, capsys, monkeypatch):
-    own = tmp_path / "own.parquet"
-    shutil.copy(data, own)
-    output = tmp_path / "out"
-
-    with monkeypatch.context() as patch:
-        patch.setattr(fitting, "updated", Mock(side_effect=Interruption))
-        with pytest.raises(Interruption):
-            discover(output, data=(str(own),), **OPTIONS)
-    os.utime(own, ns=(1, 1))
-    said = refused(arguments(str(own), output, "--resume"), capsys, folder=tmp_path)
-    assert "the data has changed since the run began" in said
-    discover(output, data=(str(own),), **OPTIONS)
-    assert_same(output, undisturbed)
-
-
-def _another_mixture(path):
-    with np.load(path) as loaded:
-        arrays = {name: loaded[name].copy() for name in loaded.files}
-    arrays["cluster@4/means"][0, 0] += 1e-9
-    np.savez_compressed(path, **arrays)
-
-
-def _damaged(path):
-    content = bytearray(path.read_bytes())
-    # Single bytes may be of a time, which nobody asks for.
-    for at in range(len(content) // 2, len(content) // 2 + 64):
-        content[at] ^= 0xFF
-    path.write_bytes(content)
-
-
-def checked(output, data, folder):
-    document = output / "changelist.json"
-    return ["check", f"--changelist={document}", f"--data={data}", f"--output={folder}", "--quiet"]
-
-
-@pytest.mark.parametrize(("harm", "says"), [
-    (_damaged, "is damaged"),
-    (lambda path: path.write_bytes(path.read_bytes()[:-100]), "is damaged"),
-    (lambda path: path.write_bytes(b""), "is damaged"),
-    (lambda path: np.savez_compressed(path, numbers=np.arange(3)), "is damaged"),
-    (_another_mixture, "belongs to another run"),
-    (lambda path: path.unlink(), "no such file"),
-], ids=["bytes", "cut", "empty", "no mixture", "another", "missing"])  # fmt: skip
-def test_a_wrong_mixture_is_told_by_check(data, undisturbed, tmp_path, capsys, harm, says):
-    output = tmp_path / "out"
-    shutil.copytree(undisturbed.folder, output)
-    (output / "mixture.npz").unlink()
-    harm(own_file(output, "mixture.npz"))
-    said = refused(checked(output, data, tmp_path / "checked"), capsys, folder=tmp_path)
-    assert said.startswith("DIR/out/mixture.")
-    assert says in said
-    assert not (tmp_path / "checked" / "changelist.json").exists()
+    assert all_published(folder / "out") == wanted

@@ -21,7 +21,6 @@ from tests.faults import (
 )
 from tests.faults.faults import CLEAR, EQUAL, Ended, bench, published, same, verdict, whole
 from tests.object_stores import ROOT
-from tests.refusals import refuses
 from tests.running import own_file
 from tests.storage_faults import Fault, faulty, within
 
@@ -212,16 +211,6 @@ def test_faults_of_requests(between):
     with pytest.raises(requests.RequestException):
         write(proxy, bucket, b"new")
     assert bucket.read("file") == b"new"
-
-
-def test_down_and_up_again(between):
-    proxy, bucket = between
-    endpoint = proxy.endpoint
-    proxy.down()
-    refuses(requests.ConnectionError, "refused", read, proxy, bucket)
-    proxy.up()
-    assert proxy.endpoint == endpoint
-    assert read(proxy, bucket).content == b"0123456789"
 
 
 def test_a_share_of_the_requests_is_the_same_each_time():

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import threading
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,11 +16,9 @@ class Completions:
     url: str = ""
     faults: list[str] = field(default_factory=list)
     answer: str | None = None
-    latency: float = 0.0
     requests: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
     charged: dict[str, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
-    ending: threading.Event = field(default_factory=threading.Event)
 
     def text(self, key):
         if self.answer is not None:
@@ -32,21 +29,15 @@ class Completions:
 @contextmanager
 def completions_server():
     told = Completions()
-    server = _Server(("127.0.0.1", 0), type("Handler", (_Handler,), {"told": told}))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (_Handler,), {"told": told}))
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     told.url = f"http://127.0.0.1:{server.server_port}/v1"
     try:
         yield told
     finally:
-        told.ending.set()
         server.shutdown()
         server.server_close()
-
-
-class _Server(ThreadingHTTPServer):
-    def handle_error(self, *_):
-        """Print nothing: clients are killed."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -71,11 +62,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, b"<html>busy</html>", "text/html")
         elif fault == "drop":
             self.close_connection = True
-        elif fault == "hang":
-            told.ending.wait(20)
-            self.close_connection = True
         else:
-            time.sleep(told.latency)
             self._answer(told.text(key), bool(body.get("stream")), fault)
 
     def _answer(self, text, streams, fault):
@@ -102,8 +89,4 @@ class _Handler(BaseHTTPRequestHandler):
         if status == 429:
             self.send_header("Retry-After", "0")
         self.end_headers()
-        try:
-            self.wfile.write(body)
-        except OSError:
-            # The client was killed.
-            self.close_connection = True
+        self.wfile.write(body)

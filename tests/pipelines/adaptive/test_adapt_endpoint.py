@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import time
 from collections import Counter
 
 import pandas as pd
@@ -377,29 +376,6 @@ def test_two_runs_at_once(bench, commands):
     assert ended.code == 0, ended
     assert found.names() == PUBLISHED
     found.paid_once()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("fault", ["429", "500", "drop-before", "hang", "half", "drop-after"])
-def test_what_passes_changes_nothing(bench, fault):
-    found = bench(frame_of(30), faults={fault: 0.2}, retry_after="1", honours=True)
-    if fault == "429":
-        plan = {"answers": {}, "forced": {"new text 0": ["429"]}, "retry_after": "1"}
-        found.api = found.api.anew(found.api.folder / "again", **plan)
-        found.frame = found.frame.assign(label="pass", output="POSITIVE", expectation="", value="")
-        found.save()
-        begun = time.monotonic()
-        assert found.bought()["tests"] == 30
-        assert time.monotonic() - begun > 1
-        return
-    document = found.bought(timeout=0.5 if fault == "hang" else 20)
-    found.check(document)
-    texts = texts_of(found.frame)
-    assert sorted(found.api.charged) == sorted(f"new {one}" for one in texts)
-    assert len(found.api.requests) > len(texts)
-    (paid,) = document["paid"]
-    assert paid["spent"] == PRICE * len(texts)
-    assert (paid["unaccounted"] > 0) == (fault in ("hang", "half", "drop-before", "drop-after"))
 
 
 @pytest.mark.parametrize("bucket", ["gcs_server"], indirect=True)

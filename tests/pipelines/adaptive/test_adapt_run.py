@@ -363,8 +363,6 @@ def test_the_page_writes_the_table_of_a_suite(tmp_path, monkeypatch):
 
 # The words of an input say what the new model makes of it, and the old one.
 OF_GATES = """
-import numpy as np
-
 def _output(word):
     if word == "raise":
         raise ValueError("no such word")
@@ -375,14 +373,6 @@ def new(texts):
 
 def old(texts):
     return [_output(text.split()[1]) for text in texts]
-
-def share(text):
-    return (sum(map(ord, text)) % 64) / 64
-
-def shares(texts):
-    return np.array([[1 - share(text), share(text)] for text in texts])
-
-shares.output_names = ["neg", "pos"]
 """
 NEW, OLD = "gate_models:new", "gate_models:old"
 COLUMNS = ["topic", "input", "output", "label", "expectation", "value", "second_input"]
@@ -492,31 +482,3 @@ def test_gates_say_what_scipy_says(tmp_path, seed):
         assert one["rule"] == row["rule"], topic
         assert one.get("significant", "") == row["significant"], topic
     assert code == int(expected)
-
-
-def test_the_older_form_is_scored_as_the_newer_one(tmp_path):
-    newer = pd.read_csv(HOTELS, index_col=0, dtype=str, keep_default_na=False)
-    newer = newer.assign(expectation="", value="")
-    types = {"pass": "{} should output {}", "fail": "{} should not output {}"}
-    kinds = newer.label.map(types).fillna("topic_marker")
-    older = pd.DataFrame({"topic": newer.topic, "type": kinds, "value1": newer.input})
-    older = older.assign(value2=newer.output, value3="", author="x")
-    same, lower = "should have the same output as", "should not score lower than"
-    compared = {
-        "{} should have the same output as {}": ("so good", "so bad", "", same),
-        "{} should be the same as for {}": ("a", "b", "", same),
-        "{} should not be less than for {}": ("good food", "bad food", "", lower),
-        "{} should not be more {} than {}": ("awful", "pos", "awfully bad", "should not score higher than (class=pos)"),
-    }  # fmt: skip
-    for number, (kind, (*values, phrase)) in enumerate(compared.items()):
-        older.loc[f"more-{number}"] = ["/Compared", kind, *values, ""]
-        test = {"topic": "/Compared", "input": values[0], "expectation": phrase}
-        newer.loc[f"more-{number}"] = {**test, "value": values[2] or values[1]}
-    found = []
-    for name, frame in (("older", older), ("newer", newer.fillna(""))):
-        frame.to_csv(tmp_path / f"{name}.csv")
-        command = ["adapt", "run", str(tmp_path / f"{name}.csv"), "--model=gate_models:shares"]
-        assert run([*command, f"--output={tmp_path}/out", "--quiet"]) == 0
-        topics = topics_in(tmp_path)
-        found.append({topic: (one["tests"], one["failures"]) for topic, one in topics.items()})
-    assert (found[0], found[0]["/Compared"][0]) == (found[1], 4)

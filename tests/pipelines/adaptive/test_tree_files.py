@@ -142,6 +142,7 @@ def test_the_older_form_is_read_and_written_as_the_newer_one(tmp_path):
         "2,/A,{} should output {},good,pos,,me\n"
         "3,/A,{} should be frobnicated,bad,neg,,me\n"
         "4,/A,{} should not be more {} than {},bad,pos,good,\n"
+        "5,/A,{} should not be less than for {},fine,bad,,\n"
     )
     tree = read_tree(str(path))
     assert tree.notes == (f"{path} has AdaTest's older form; it is written in the newer one",)
@@ -152,6 +153,7 @@ def test_the_older_form_is_read_and_written_as_the_newer_one(tmp_path):
         "2,/A,good,,,,,should output,pos,me",
         "3,/A,bad,,,,,should be frobnicated,neg,me",
         "4,/A,bad,,,,,should not score higher than (class=pos),good,",
+        "5,/A,fine,,,,,should not be less than for,bad,",
     ]
 
 

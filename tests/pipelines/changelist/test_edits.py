@@ -320,10 +320,15 @@ def copied(original, tmp_path):
     return str(tmp_path / "changelist.json")
 
 
-def noted(uri, text):
+def edit_of(uri, text):
+    """Return an edit as it is published, of the document as it is now."""
     base = read_search(uri, "--changelist")
     changed, edit = annotated(base, base.slices[0].slice_id, text)
-    return rev.publish_revision(uri, base, changed, (edit,))
+    return uri, base, changed, (edit,)
+
+
+def noted(uri, text):
+    return rev.publish_revision(*edit_of(uri, text))
 
 
 def test_a_revision_tells_of_its_parent_and_leaves_it_as_it_was(copied, tmp_path):
@@ -398,40 +403,35 @@ def test_revisions_of_another_document_are_passed_over(copied, tmp_path):
 
 
 def test_base_that_was_replaced_meanwhile_is_refused(copied, tmp_path):
-    base = read_search(copied, "--changelist")
-    changed, edit = annotated(base, base.slices[0].slice_id, "one")
+    edit = edit_of(copied, "one")
     told = json.loads(Path(copied).read_text())
     Path(copied).write_text(json.dumps({**told, "title": "another run"}))
-    with pytest.raises(EngineError, match="was replaced by another run in the meantime"):
-        rev.publish_revision(copied, base, changed, (edit,))
+    replaced = "was replaced by another run in the meantime"
+    refuses(EngineError, replaced, rev.publish_revision, *edit)
     assert [one.name for one in tmp_path.iterdir()] == ["changelist.json"]
 
 
 def test_an_edit_of_the_last_revision_is_refused_where_there_is_a_later_one(copied, tmp_path):
-    base = read_search(copied, "--changelist")
-    changed, edit = annotated(base, base.slices[0].slice_id, "two")
+    edit = edit_of(copied, "two")
     noted(copied, "one")
-    edit_of = (copied, base, changed, (edit,))
     said = r"changelist\.r1\.json was written in the meantime"
-    refuses(rev.SupersededError, said, rev.publish_revision, *edit_of, is_last=True)
+    refuses(rev.SupersededError, said, rev.publish_revision, *edit, is_last=True)
     assert rev.revisions(tmp_path) == [1]
     # Neither another document's revision nor what can't be read is an edit of this one.
     told = json.loads((tmp_path / "changelist.r1.json").read_text())
     (tmp_path / "changelist.r1.json").write_text(json.dumps({**told, "changelist_id": "another"}))
     (tmp_path / "changelist.r2.json").write_text("{")
-    _, path = rev.publish_revision(*edit_of, is_last=True)
+    _, path = rev.publish_revision(*edit, is_last=True)
     assert path.name == "changelist.r3.json"
 
 
 def test_a_name_that_a_writer_holds_is_waited_for(copied, tmp_path):
-    base = read_search(copied, "--changelist")
-    changed, edit = annotated(base, base.slices[0].slice_id, "one")
-    held = tmp_path / "changelist.r1.json"
+    edit, held = edit_of(copied, "one"), tmp_path / "changelist.r1.json"
     held.touch()
     with pytest.raises(rev.SupersededError):
-        rev.publish_revision(copied, base, changed, (edit,), is_last=True)
+        rev.publish_revision(*edit, is_last=True)
     os.utime(held, (0, 0))
-    _, path = rev.publish_revision(copied, base, changed, (edit,), is_last=True)
+    _, path = rev.publish_revision(*edit, is_last=True)
     assert path.name == "changelist.r2.json"
 
 

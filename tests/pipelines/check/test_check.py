@@ -13,7 +13,6 @@ from scipy import stats
 
 from slicebeam.pipelines.changelist.document import json_schema
 from slicebeam.pipelines.check.check import run_check
-from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.check import check_config, taken_over
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.show.terminal import Terminal
@@ -237,24 +236,6 @@ def test_options_are_those_of_the_earlier_run_unless_given(searched, tmp_path, a
     }
     for (name, value), gone in left.values():
         assert set(everything) - set(taken_over(was, {name: value})) == gone
-
-
-def test_fail_on_worse(slices, tmp_path, adult_path, capsys):
-    arguments = ["check", f"--data={adult_path}", f"--output={tmp_path}/out"]
-    arguments += ["--label=income", "--prediction=prediction"]
-    assert run([*arguments, f"--slices={slices}", "--quiet", "--fail-on=worse"]) == 1
-    (tmp_path / "good.yaml").write_text("- age < 25 & sex = Female\n")
-    assert run([*arguments, f"--slices={tmp_path}/good.yaml", "--quiet", "--fail-on=worse"]) == 0
-    capsys.readouterr()
-    explained = ["--json", "--explain", "capital-gain >= 10000"]
-    assert run([*arguments, f"--slices={slices}", *explained]) == 0
-    summary = json.loads(capsys.readouterr().out)
-    assert sum(summary["testing"]["tested_per_level"]) == 5
-    assert (summary["testing"]["significant"], summary["search"]["strategy"]) == (2, "given")
-    assert summary["explanation"][0] == "capital-gain >= 10000 (n = 364, level 1)"
-    assert "5 slices of level 1 could be tested" in summary["explanation"][-1]
-    called = [one["changes"][0]["significant"] for one in summary["slices"]]
-    assert called == [True, True, *[False] * 5]
 
 
 def test_resume(slices, tmp_path, adult_path, monkeypatch):

@@ -364,31 +364,6 @@ def test_an_id_is_no_path(found, tmp_path, capfd, data):
     assert all(name.startswith("a/b/c/theirs/") for name in new), new
 
 
-def test_a_document_and_its_table_may_be_links(found, data, tmp_path, capfd):
-    """What is published replaces a link, and never what it points to."""
-    treasure = tmp_path / "treasure"
-    treasure.write_text("gold")
-    output = tmp_path / "linked"
-    output.mkdir()
-    for name in ("changelist.json", "slices.parquet"):
-        (output / name).symlink_to(treasure)
-    assert run([*search(data), "--quiet", "--output", str(output)]) == 0
-    assert treasure.read_text() == "gold"
-    assert not (output / "changelist.json").is_symlink()
-
-
-@pytest.mark.slow
-def test_names_of_a_paths_folder_are_not_expanded_into_options(tmp_path, capfd):
-    """A file named like a flag is data, since paths are values of flags."""
-    folder = tmp_path / "in"
-    folder.mkdir()
-    frame = pd.DataFrame({"x": [n % 5 for n in range(200)], "y": [0, 1] * 100})
-    frame["p"] = frame.y
-    frame.to_parquet(folder / "--resume=x.parquet")
-    command = ["search", "--data", f"{folder}/*.parquet", "--label", "y", "--prediction", "p"]
-    assert run([*command, "--quiet", "--output", str(tmp_path / "out")]) == 0
-
-
 def test_an_item_that_is_labelled():
     assert STEERING.search(shown_item({f"name{ESCAPES}": f"text{ESCAPES}"})) is None
 

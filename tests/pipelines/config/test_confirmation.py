@@ -66,32 +66,6 @@ def forged(document, *without, **config):
     return str(path)
 
 
-@pytest.fixture
-def trap(tmp_path):
-    """A model that is one no more than a picture is, and what it leaves behind when it is loaded."""
-    mark, model = tmp_path / "code-ran", tmp_path / "model.pkl"
-    model.write_bytes(pickle.dumps(Trap(mark)))
-    return model, mark
-
-
-def test_a_check_loads_no_model_that_only_the_document_names(document, data, trap, capfd):
-    model, mark = trap
-    for option in ("model", "baseline_model"):
-        without = ["prediction"] if option == "model" else []
-        path = forged(document, *without, **{option: str(model)})
-        for command in (["check", "--changelist", path], ["run", path]):
-            more = ["--data", data] if command[0] == "check" else []
-            code = run([*command, *more, "--output", str(document.parent / "again")])
-            said = capfd.readouterr().err
-            assert code == 2
-            flag = f"--{option.replace('_', '-')} {model}"
-            assert f"{path} names {flag}" in said
-            assert f"confirm it with {flag}" in said
-            assert len(said.splitlines()) == 1
-    assert not mark.exists()
-    assert not (document.parent / "again" / "changelist.json").exists()
-
-
 def test_a_model_that_is_named_again_is_used(document, data, tmp_path, capfd):
     frame = pd.read_parquet(data)
     model = tmp_path / "tree.pkl"
@@ -153,45 +127,11 @@ def test_a_document_that_is_run(document, name, value):
     assert {name: told[name] for name in named}.keys() == named.keys()
 
 
-def test_python_refuses_as_the_command_does(document, trap):
-    model, mark = trap
-    path = forged(document, "prediction", model=str(model))
+def test_python_refuses_as_the_command_does(document, traps):
+    path = forged(document, "prediction", model=traps.options["model"])
     with pytest.raises(InputError, match="if you trust it"):
         check_config({"data": ("d",), "output": "o", "changelist": path})
-    assert not mark.exists()
-
-
-@pytest.mark.parametrize("command", [
-    ["check", "--data", "DATA", "--output", "OUT"],
-    ["define", "--name", "a", "--text-filter", "words"],
-    ["attribute", "sample", "--slice", "SLICE", "--text", "words", "--budget", "10"],
-])  # fmt: skip
-@pytest.mark.parametrize("encoder", ["theirs_module:encoder", "openai:http://127.0.0.1:9/v1"])
-def test_no_encoder_is_loaded_or_asked(command, encoder, discovered, tmp_path, monkeypatch, capfd):
-    mark = tmp_path / "code-ran"
-    importable(monkeypatch, tmp_path, "theirs_module", f"open({str(mark)!r}, 'w').close()")
-    monkeypatch.setenv("OPENAI_API_KEY", "secret")
-    folder = tmp_path / "theirs"
-    shutil.copytree(discovered / "out", folder)
-    content = json.loads((folder / "changelist.json").read_text())
-    content["discovery"] |= {"encoder": encoder}
-    (folder / "changelist.json").write_text(json.dumps(content))
-    path = str(folder / "changelist.json")
-    values = {
-        "DATA": content["dataset"]["uri"][0],
-        "OUT": str(tmp_path / "checked"),
-        "SLICE": content["slices"][0]["slice_id"],
-    }
-    given = [values.get(one, one) for one in command]
-    assert run([*given, "--changelist", path]) == 2
-    said = capfd.readouterr().err.splitlines()[-1]
-    assert f"{path} names --encoder {encoder}, and" in said
-    assert f"confirm it with --encoder {encoder}" in said
-    assert not mark.exists()
-    # The user's word is heard: what comes next is an error of the encoder itself.
-    run([*given, "--changelist", path, "--encoder", encoder])
-    assert "if you trust it" not in capfd.readouterr().err
-    assert mark.exists() == encoder.startswith("theirs")
+    assert traps.sprung() == []
 
 
 ROLES = ["--data", "DATA", "--label", "y", "--prediction", "p"]
@@ -222,7 +162,7 @@ COMMANDS = {
     "attribute run": (["attribute", "run", "--changelist", "DOCUMENT", *WORDS, "--budget", "10", *LABELS], set()),
 }  # fmt: skip
 # Of each kind of reading a document one is in the quick run.
-QUICK = {"run", "check", "edit merge"}
+QUICK = {"run", "check", "define by words", "edit merge"}
 # These read no document, or use nothing that it names.
 _OTHERS = {
     *("discover", "schema", "demo", "export tfma"),
@@ -378,9 +318,7 @@ OF_DISCOVERIES = {
 # A member is found by its components, which embeddings tell: all ask the encoder.
 
 
-@pytest.mark.parametrize(
-    "command", ["check", *(slow(one) for one in OF_DISCOVERIES if one != "check")]
-)
+@pytest.mark.parametrize("command", [one if one in QUICK else slow(one) for one in OF_DISCOVERIES])
 @pytest.mark.parametrize("kind", ["module", "url"])
 def test_the_encoder_of_a_discovery(command, kind, discovered, traps, tmp_path, capfd):
     encoder = traps.module if kind == "module" else traps.url
@@ -399,6 +337,10 @@ def test_the_encoder_of_a_discovery(command, kind, discovered, traps, tmp_path, 
     assert f"{document} names --encoder {encoder}, and" in said
     assert f"if you trust it, confirm it with --encoder {encoder}" in said
     assert traps.sprung() == []
+    # The user's word is heard: what comes next is an error of the encoder itself.
+    run([*given, "--changelist", str(document), "--encoder", encoder])
+    assert "if you trust it" not in capfd.readouterr().err
+    assert traps.sprung() == (["module"] if kind == "module" else [])
 
 
 def test_a_run_that_is_resumed_takes_nothing_from_its_work_folder(made, traps, tmp_path, capfd):

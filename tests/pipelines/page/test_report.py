@@ -61,18 +61,10 @@ def test_a_page_goes_with_the_result_that_it_shows(tmp_path, capsys):
         if not mine:
             assert run(["report", str(result), "--quiet"]) == 0
         capsys.readouterr()
-        again = [
-            "--label=income",
-            "--prediction=prediction",
-            "--features=sex",
-            "--output",
-            str(result),
-        ]
-        assert run(["search", str(ADULT), *again]) == 0
+        roles = ["--label=income", "--prediction=prediction", "--features=sex"]
+        assert run(["search", str(ADULT), *roles, f"--output={result}"]) == 0
         assert page.exists() == mine
-        removed = (
-            f"{page} showed the result that is replaced now, and is removed; slicebeam report "
-        )
+        removed = f"{page} showed the result that is replaced now, and is removed; slicebeam report"
         assert (removed in capsys.readouterr().err) != mine
 
 

@@ -2,9 +2,6 @@
 
 import json
 import os
-import random
-import signal
-import subprocess
 import sys
 import time
 from collections import Counter
@@ -21,7 +18,7 @@ from slicebeam.pipelines.paid_api.ledger import Ledger
 from slicebeam.transforms.http import calls as http_calls
 from slicebeam.transforms.storage.storage import storage_path
 from tests.conftest import google_first, slow
-from tests.object_stores import ROOT, free_port
+from tests.object_stores import free_port
 from tests.paid_api import PaidApi
 from tests.refusals import refusal, refuses
 
@@ -125,12 +122,13 @@ def test_more_than_a_hundred_calls_are_in_flight(served):
 def test_batches_share_connections_and_a_rate_limit(served):
     with served(latency=(0.02, 0.02)) as server:
         begun = time.monotonic()
-        with opened(server, concurrency=4, rate_limit=100) as (api, ledger), HttpApi(api) as http:
+        with opened(server, concurrency=4, rate_limit=40) as (api, ledger), HttpApi(api) as http:
             for end in range(4, 44, 4):
                 http.buy(items(end), ledger)
         assert len(server.charged) == 40
         assert server.stats["connections"] <= 4
-        assert time.monotonic() - begun > 0.38
+        # The last one leaves after 39 fortieths of a second, however fast the API is.
+        assert time.monotonic() - begun >= 39 / 40
 
 
 def test_connections_that_the_server_closes_between_batches_lose_no_call(served):
@@ -351,14 +349,6 @@ def test_an_api_that_asks_to_come_back_tomorrow(served):
         refused(EngineError, said, bought, server, 1)
 
 
-def test_calls_are_paced(served):
-    with served() as server:
-        began = time.monotonic()
-        bought(server, 30, rate_limit=40, concurrency=16)
-        # The thirtieth leaves after 29 fortieths of a second, however fast the API is.
-        assert time.monotonic() - began >= 29 / 40
-
-
 @pytest.mark.parametrize("library", ["aiohttp", "jmespath"])
 def test_a_library_that_is_missing(tmp_path, library, monkeypatch):
     path = PaidApi("http://127.0.0.1:1", tmp_path).file()
@@ -408,115 +398,3 @@ def test_a_ledger_in_object_storage(served, bucket):
                 buy(api, items(60), ledger)
                 found.append(dict(ledger.answers))
         assert (found[0], len(server.charged)) == (found[1], 60)
-
-
-def ended(process):
-    out, err = process.communicate(timeout=60)
-    secrets_are_hidden(out + err)
-    return process.returncode, out, err
-
-
-# Buys a number of items by a file within a budget, and goes on where it was.
-CLIENT = """
-import os, sys
-from pathlib import Path
-from slicebeam.pipelines.commands.signals import install_handlers
-from slicebeam.pipelines.paid_api import http_api
-from slicebeam.transforms.http import calls as http_calls
-from slicebeam.pipelines.paid_api.api_file import ApiFile
-from slicebeam.pipelines.paid_api.calls import Item
-from slicebeam.pipelines.paid_api.ledger import Ledger
-
-install_handlers()
-http_calls._FIRST_WAIT = 0.01
-file, folder, number, most = sys.argv[1:]
-api = ApiFile.read(file, os.environ)
-items = [Item(str(one), {"id": one, "text": f"text {one}"}) for one in range(int(number))]
-print("ready", flush=True)
-with Ledger.open(
-    Path(folder), {"api": api.identity}, count_lost=api.lost_calls == "count", redact=api.redact
-) as ledger:
-    with http_api.HttpApi(api) as http:
-        http.buy(items, ledger, int(most) or None)
-    print("done", len(ledger.answers), ledger.calls, flush=True)
-"""
-
-
-def started(server, file, number, most):
-    given = [file, str(server.folder / "ledger"), str(number), str(most)]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    how = {**pipes, "cwd": ROOT, "env": {**os.environ, **ENVIRONMENT}}
-    process = subprocess.Popen([sys.executable, "-c", CLIENT, *given], **how)
-    assert process.stdout.readline() == "ready\n"
-    return process
-
-
-def wait_for_requests(server, number, process):
-    while len(server.requests) < number and process.poll() is None:
-        time.sleep(0.005)
-
-
-# The default tests strike the whole command so, in test_shift_api.
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_keeps_what_is_in_flight(served, number):
-    with served(latency=(0.2, 0.3)) as server:
-        process = started(server, server.file(concurrency=16), 200, 0)
-        wait_for_requests(server, 30, process)
-        process.send_signal(number)
-        code, out, err = ended(process)
-        assert (code, out) == (-signal.SIGINT, "")
-        assert err.rstrip().endswith("KeyboardInterrupt")
-        # It came in the midst, and every call that was made has its answer.
-        assert 30 <= len(server.charged) < 200
-        assert kinds(server)["answered"] == len(server.charged) == kinds(server)["sent"]
-
-
-# What the file says, whether the API honours keys, and how many are bought, killed so often.
-COUNTS, NO_HEADER = {"lost_calls": "count"}, {"idempotency_header": ...}
-FAULTS = dict.fromkeys(("429-at-once", "503", "drop-before", "drop-after", "garbage"), 0.03)
-
-
-def killed_again_and_again(server, file, number, most, seed, times=8):
-    drawn = random.Random(seed)
-    for _ in range(times):
-        process = started(server, file, number, most)
-        if drawn.random() < 0.5:
-            # Some while the ledger is read, some while calls are made.
-            time.sleep(drawn.uniform(0, 0.1))
-        else:
-            wait_for_requests(server, len(server.requests) + drawn.randrange(1, 30), process)
-        process.kill()
-        process.communicate()
-    code, out, err = ended(started(server, file, number, most))
-    assert (code, err) == (0, "")
-    assert out.startswith("done")
-
-
-@pytest.mark.parametrize(("file", "honours", "most", "times"), [
-    slow({}, True, 600, 8),
-    slow(COUNTS, False, 600, 8),
-    (NO_HEADER, False, 100, 2),
-    slow(NO_HEADER, False, 100, 8),
-])  # fmt: skip
-def test_killed_runs_pay_no_item_twice_and_stay_within_budget(served, file, honours, most, times):
-    how = {"concurrency": 8, "retries": 20, **file}
-    with served(faults=FAULTS, latency=(0.0, 0.05), honours=honours, seed=times) as server:
-        killed_again_and_again(server, server.file(**how), most * 3 // 2, most, times, times)
-        assert Counter(server.charged).most_common(1)[0][1] == 1
-        found = bought(server, 0, **how)
-        assert set(found) <= set(server.charged)
-        assert len(server.charged) <= most
-        if honours:
-            # A call that a kill cut off is of an item that was asked again afterwards.
-            assert (set(server.charged), len(found)) == (set(found), most)
-            assert any(one["outcome"] == "replayed" for one in server.requests)
-        else:
-            assert len(server.charged) > (500 if most == 600 else 50)
-            assert len(found) > (400 if most == 600 else 0)
-
-
-def test_redirects_are_not_followed(served):
-    with served(always={"0": "redirect"}) as server:
-        refused(InputError, ["HTTP 307: it redirects to /elsewhere"], bought, server, 1)
-        assert len(server.requests) == 1

@@ -386,10 +386,13 @@ def test_false_alarms_stay_below_the_level():
     assert (p <= 0.05).mean() > 0.03
 
 
-def noted(now, examples=10**6):
-    """The lines about a column of a million examples that had 40,000 missing and 1,000 others."""
+# Of a million examples 40,000 missing and 1,000 others.
+BEFORE = ColumnSummary(40_000, 1_000, 500)
+
+
+def noted(now, examples=10**6, seen=BEFORE):
+    """The lines about a column that had a million examples before."""
     singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
-    seen = ColumnSummary(40_000, 1_000, 500)
     then = FeatureDomain("x", "categorical", "string", singletons, seen=seen)
     given = GivenDomains("DOC", 10**6, {"x": FrozenDomain(then, 10**6)}, (), (), (), {}, None)
     return drift_lines(given, [replace(then, seen=now)], examples, 20)
@@ -439,10 +442,7 @@ def test_values_beyond_an_end_that_are_most(option, side):
 
 
 def test_others_that_were_most_values_before_are_no_news():
-    singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
-    then = FeatureDomain("x", "categorical", "string", singletons, seen=ColumnSummary(0, 800, 5))
-    given = GivenDomains("DOC", 1000, {"x": FrozenDomain(then, 1000)}, (), (), (), {}, None)
-    assert drift_lines(given, [replace(then, seen=ColumnSummary(0, 900, 5))], 1000, 20) == ()
+    assert noted(ColumnSummary(0, 900_000, 5), seen=ColumnSummary(0, 800_000, 5)) == ()
 
 
 ROWS = 2000

@@ -21,7 +21,7 @@ from slicebeam.pipelines.discovery.discover import run_discovery
 from slicebeam.pipelines.prepare import shard_passes
 from slicebeam.pipelines.run import engine, run_stage
 from slicebeam.pipelines.run.work_folder import WorkFolder, described
-from slicebeam.pipelines.search import findings
+from slicebeam.pipelines.search import findings, slice_counter
 from slicebeam.pipelines.search.search import run_search
 from slicebeam.pipelines.shift.run import run_shift
 from slicebeam.pipelines.show.terminal import Terminal
@@ -31,7 +31,7 @@ from slicebeam.runner_configs.options import DirectOptions
 from tests.conftest import slow
 from tests.discover_runs import examples, written
 from tests.refusals import refuses
-from tests.running import Killed, importable, read, search
+from tests.running import Killed, all_published, importable, read, search
 from tests.shift_runs import REPLAYED, made, saved
 
 
@@ -136,16 +136,16 @@ def test_a_run_killed_after_it_published_is_finished(given, tmp_path, monkeypatc
 def test_a_run_that_was_killed_before_it_published_anew_goes_on(given, tmp_path, monkeypatch):
     """What an earlier run of the same published does not stand for it."""
     assert run(given) == 0
-    document = tmp_path / "out" / "changelist.json"
-    before = json.loads(document.read_text())["created_at"]
-
+    before = contents(tmp_path / "out")
     with monkeypatch.context() as patch:
         patch.setattr("slicebeam.pipelines.search.search.build", Mock(side_effect=Killed))
         refuses(Killed, "", run, given)
-    # Until then it stays.
-    assert json.loads(document.read_text())["created_at"] == before
+    # Until the new result is whole the old one stays.
+    assert contents(tmp_path / "out").items() > before.items()
     assert run([*given, "--resume"]) == 0
-    assert json.loads(document.read_text())["created_at"] > before
+    documents = (one["changelist.json"] for one in (before, contents(tmp_path / "out")))
+    then, now = (json.loads(one)["created_at"] for one in documents)
+    assert now > then
 
 
 def cut(path):
@@ -186,20 +186,6 @@ def test_what_was_computed_is_not_there_to_be_explained(given, capsys):
     assert run([*given, "--explain=job = ant"]) == 0
     assert run([*given, "--explain=job = ant", "--resume"]) == 2
     assert "the run is published, and its intermediate results are gone" in capsys.readouterr().err
-
-
-@only_search
-@pytest.mark.parametrize("content", [b'{"layout": 4, "id": "0"}', b"\xff\x00"])
-def test_a_damaged_mark_is_a_line(given, tmp_path, capsys, content):
-    work = tmp_path / "out" / "_work"
-    work.mkdir(parents=True)
-    (work / "run.json").write_bytes(content)
-    assert run([*given, "--resume"]) == 2
-    message = capsys.readouterr().err
-    assert f"{work}/run.json is damaged" in message
-    assert "leave --resume out" in message
-    assert "unforeseen" not in message
-    assert run(given) == 0
 
 
 @only_search
@@ -341,6 +327,18 @@ def dying(stage, parts):
     return finish_or_die
 
 
+def test_a_finished_block_is_not_counted_again(adult_path, tmp_path, monkeypatch):
+    options, parts = {**options_of("accuracy", adult_path), **SMALL}, []
+    with monkeypatch.context() as patch:
+        patch.setattr(WorkFolder, "finish", dying("iteration-1", parts))
+        refuses(EngineError, "died", search, tmp_path, **options)
+    counting = Mock(wraps=slice_counter.work_items)
+    monkeypatch.setattr(slice_counter, "work_items", counting)
+    search(tmp_path, resume=True, **options)
+    assert parts[0] > 2
+    assert [list(call.args[0]) for call in counting.call_args_list] == [[parts[0] - 1]]
+
+
 def test_out_of_memory_continues_with_less(undisturbed, adult_path, tmp_path, monkeypatch, capsys):
     features = ",".join(OPTIONS["auc"]["features"])
     command = ["search", f"--data={adult_path}", f"--output={tmp_path}", "--label=income"]
@@ -433,26 +431,11 @@ DRIVEN = {
 }
 
 
-def timeless(content):
-    del content["created_at"], content["provenance"]["run"]["content"]
-    content["provenance"]["config"].pop("output", None)
-    for one in content.get("search", {}).get("iterations", ()):
-        for name in ("cpu_seconds", "wall_seconds", "shuffled_bytes"):
-            del one[name]
-    return content
-
-
-def published(output):
-    assert {path.name for path in output.iterdir() if path.is_dir()} <= {"ledger"}
-    content = {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
-    return {**content, "changelist.json": timeless(json.loads(content["changelist.json"]))}
-
-
 def killed_at_each_stage(command, given, folder, monkeypatch):
     """Kill a run before the note of each stage, go on each time, and hold what it publishes."""
     run = DRIVEN[command]
     run(folder / "undisturbed", False, given)
-    wanted = published(folder / "undisturbed")
+    wanted = all_published(folder / "undisturbed")
     KeepingEngine.done.clear()
     KeepingEngine.ran.clear()
     finish, stages = WorkFolder.finish, list[str]()
@@ -475,7 +458,7 @@ def killed_at_each_stage(command, given, folder, monkeypatch):
             assert len(stages) == before
             break
     assert len(KeepingEngine.ran) == len(set(KeepingEngine.ran))
-    assert published(folder / "out") == wanted
+    assert all_published(folder / "out") == wanted
     return set(stages)
 
 

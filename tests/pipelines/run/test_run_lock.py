@@ -364,15 +364,54 @@ def test_clearing_that_is_cut_short_leaves_no_stage_that_is_done(tmp_path, confi
         assert [path for path in work.path.rglob("*") if path.suffix == ".arrow"] == []
 
 
-def test_another_configuration_finds_no_stage_whatever_its_name(tmp_path, config):
+@pytest.mark.parametrize("changes", [{"bins": 5}, {}], ids=["other options", "begun anew"])
+def test_another_run_finds_no_stage_whatever_its_name(tmp_path, config, changes):
     with begun(tmp_path / "_work", config) as work:
         (work.folder("what-comes-later") / "part").touch()
         work.finish("what-comes-later", {})
         (work.kept_folder("answers") / "paid").touch()
-    with begun(tmp_path / "_work", config.model_copy(update={"bins": 5})) as work:
+    with begun(tmp_path / "_work", config.model_copy(update=changes)) as work:
         assert work.done("what-comes-later") is None
         assert sorted(path.name for path in work.path.iterdir()) == ["answers", "lock", "run.json"]
         assert (work.path / "answers" / "paid").exists()
+
+
+def test_other_options_data_or_models_are_not_resumed(tmp_path, data, config):
+    folder, model = tmp_path / "_work", tmp_path / "m.pkl"
+    model.write_bytes(b"one")
+    config = config.model_copy(update={"model": str(model)})
+    other = config.model_copy(update={"bins": 5})
+    begun(folder, config).release()
+    begun(folder, config, resume=True).release()
+    refuses(InputError, "--bins is 5 but was 10", begun, folder, other, resume=True)
+    os.utime(data, (1, 1))
+    changed = r"the data has changed .*eval\.parquet"
+    refuses(InputError, changed, begun, folder, config, resume=True)
+    begun(folder, config).release()
+    model.write_bytes(b"another")
+    changed = r"changed since the run began .*m\.pkl"
+    refuses(InputError, changed, begun, folder, config, resume=True)
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_in_use_is_neither_cleared_nor_resumed(tmp_path, config, resume):
+    with begun(tmp_path / "_work", config) as work:
+        work.folder("domains")
+        work.finish("domains", {"learned": 1})
+        said = f"process {os.getpid()}"
+        refuses(EngineError, said, begun, tmp_path / "_work", config, resume=resume)
+        assert work.done("domains") == {"learned": 1}
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"abc", b"[]", b"{}", b'{"layout": 4, "id": "0"}', b"\xff\x00"]
+)
+def test_a_damaged_mark_is_named(tmp_path, config, content):
+    with begun(tmp_path / "_work", config) as work:
+        (work.path / "run.json").write_bytes(content)
+    said = r"_work/run\.json is damaged.* leave --resume out"
+    refuses(InputError, said, begun, tmp_path / "_work", config, resume=True)
+    begun(tmp_path / "_work", config).release()
 
 
 def test_what_a_killed_run_was_writing_is_no_foreign_file(tmp_path, config, monkeypatch):
@@ -388,6 +427,7 @@ def test_what_a_killed_run_was_writing_is_no_foreign_file(tmp_path, config, monk
     folder.mkdir()
     (folder / ".run.json.backup").touch()
     refuses(InputError, "contains files that no run wrote", begun, folder, config)
+    assert (folder / ".run.json.backup").exists()
 
 
 def test_a_damaged_note_is_no_note(tmp_path, config):

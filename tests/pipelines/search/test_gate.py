@@ -8,7 +8,6 @@ import pandas as pd
 import pytest
 
 from slicebeam.pipelines.api import check as check_from_python
-from slicebeam.pipelines.api import search as search_from_python
 from slicebeam.pipelines.changelist.validation import Validation
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.search.gate import gate_of, judged
@@ -108,13 +107,6 @@ def test_the_truth_table():
         assert gate.line().startswith("PASS: " if gate.passed else "FAIL: ")
         seen.add(expected)
     assert seen == {0, 1, 2}
-
-
-def test_without_an_earlier_run():
-    document = _Document([{"metric": "accuracy", "degraded": 1, "blind": None}])
-    gate = gate_of(document, "worse")
-    assert gate.exit_code == 1
-    assert gate.reasons == ("accuracy is significantly worse on 1 slice",)
 
 
 @pytest.mark.parametrize("fail_on", [None, "worse"])
@@ -237,13 +229,6 @@ def test_the_summary_and_the_log(recalls, tmp_path, capsys):
     counts = {"tested": 4, "significant": 1, "degraded": 1, "reported": 1}
     assert event["metrics"]["recall"] == counts
     assert event["reasons"] == ["recall is significantly worse on 1 slice"]
-
-
-def test_from_python_and_in_a_check(recalls):
-    frame, _, _ = recalls
-    found = search_from_python(frame, metric=["accuracy", "recall"], **ROLES).changelist
-    assert [one.name for one in found.slices] == ["f = a"]
-    assert found.testing.degraded == 1
 
 
 def test_a_check_by_several_metrics(recalls, tmp_path):
@@ -709,12 +694,6 @@ def test_a_quiet_log_still_says_that_a_gate_fails(tables, tmp_path, capsys):
     assert (event["event"], event["gate"], event["exit_code"]) == ("published", "FAIL", 1)
     assert run([*arguments, *flags]) == 0
     assert capsys.readouterr().err == ""
-
-
-def test_the_first_word_of_a_run_without_a_gate(tables, tmp_path):
-    arguments = ["search", f"--data={tables}/night.parquet", f"--output={tmp_path}", *FLAGS]
-    assert run([*arguments, "--quiet"]) == 0
-    assert read(tmp_path).document["summary"].startswith("Accuracy is ")
 
 
 def test_that_groups_leave_a_fall_of_all_examples_untested_is_said(tmp_path, capsys):

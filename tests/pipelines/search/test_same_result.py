@@ -1,7 +1,6 @@
 """The result is the same however the work was cut, whatever is saved, and whatever names are."""
 
 import json
-import os
 import re
 from itertools import product
 
@@ -11,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.kinds import CORRECTIONS
 from slicebeam.pipelines.attribution.state import folder_name
 from slicebeam.pipelines.config.search import STRATEGIES, search_config
@@ -85,58 +84,6 @@ def test_two_worker_processes(tmp_path, adult_path, plain, way):
     assert found.document["provenance"]["runner"] == "direct, 2 processes"
 
 
-def test_resume_refuses_another_run(tmp_path, adult_path):
-    data = tmp_path / "data.parquet"
-    data.write_bytes(adult_path.read_bytes())
-    options = {"data": (str(data),), "output": str(tmp_path), **OPTIONS}
-    config, work = search_config(options), WorkFolder(tmp_path / "_work")
-    work.begin(config, [str(data)], resume=False)
-    work.begin(config, [str(data)], resume=True)
-    other = search_config({**options, "bins": 5})
-    refuses(InputError, "--bins is 5 but was 10", work.begin, other, [str(data)], resume=True)
-    os.utime(data, (1, 1))
-    with pytest.raises(InputError, match=r"the data has changed .*data\.parquet"):
-        work.begin(config, [str(data)], resume=True)
-
-
-def test_a_foreign_folder_is_not_cleared(tmp_path, adult_path):
-    work = tmp_path / "mine"
-    work.mkdir()
-    (work / "thesis.tex").write_text("precious")
-    with pytest.raises(InputError, match="contains files that no run wrote"):
-        search(tmp_path / "out", data=adult_path, work_dir=work, **OPTIONS)
-    assert (work / "thesis.tex").read_text() == "precious"
-
-
-def test_two_runs_do_not_share_a_work_folder(tmp_path, adult_path):
-    config = search_config({"data": (str(adult_path),), "output": str(tmp_path), **OPTIONS})
-    folder = tmp_path / "_work"
-    for resume in (False, True):
-        with WorkFolder(folder) as work:
-            work.begin(config, [str(adult_path)], resume=resume)
-            work.folder("domains")
-            work.finish("domains", {"found": 1})
-            for other in (False, True):
-                with pytest.raises(EngineError, match=f"process {os.getpid()}"):
-                    WorkFolder(folder).begin(config, [str(adult_path)], resume=other)
-            assert work.done("domains") == {"found": 1}
-    with WorkFolder(folder) as work:
-        work.begin(config, [str(adult_path)], resume=False)
-        assert work.done("domains") is None
-
-
-@pytest.mark.parametrize("nonsense", ["", "abc", "[]", "{}", '{"layout": 4, "id": "0"}'])
-def test_a_damaged_marker_is_named(tmp_path, adult_path, nonsense):
-    config = search_config({"data": (str(adult_path),), "output": str(tmp_path), **OPTIONS})
-    with WorkFolder(tmp_path / "_work") as work:
-        work.begin(config, [str(adult_path)], resume=False)
-        (work.path / "run.json").write_text(nonsense)
-        with pytest.raises(InputError, match=r"_work/run\.json is damaged.* leave --resume out"):
-            work.begin(config, [str(adult_path)], resume=True)
-    with WorkFolder(tmp_path / "_work") as work:
-        work.begin(config, [str(adult_path)], resume=False)
-
-
 def test_what_others_put_into_a_work_folder_stays(tmp_path, adult_path):
     config = search_config({"data": (str(adult_path),), "output": str(tmp_path), **OPTIONS})
     with WorkFolder(tmp_path / "_work") as work:
@@ -150,18 +97,6 @@ def test_what_others_put_into_a_work_folder_stays(tmp_path, adult_path):
 def test_the_output_is_no_work_folder(tmp_path, adult_path):
     with pytest.raises(InputError, match="is the output"):
         search(tmp_path, data=adult_path, work_dir=tmp_path, **OPTIONS)
-
-
-def test_resume_refuses_another_model(tmp_path, adult_path):
-    model = tmp_path / "m.pkl"
-    model.write_bytes(b"one")
-    options = {"data": (str(adult_path),), "output": str(tmp_path), "label": "income"}
-    config = search_config({**options, "model": str(model)})
-    work = WorkFolder(tmp_path / "_work")
-    work.begin(config, [str(adult_path)], resume=False)
-    model.write_bytes(b"another")
-    with pytest.raises(InputError, match=r"changed since the run began .*m\.pkl"):
-        work.begin(config, [str(adult_path)], resume=True)
 
 
 def test_domains_of_an_earlier_run(tmp_path, adult_path, plain):

@@ -534,8 +534,9 @@ def test_error_rates_of_the_difference_of_values(name, n):
     assert 0.018 <= np.sum(found.p[found.value < 0] <= 0.05) / draws <= 0.031
 
 
-def test_the_schema_holds_both(nights):
-    jsonschema.validate(nights[1].document, json_schema())
+def test_the_schema_holds_values_and_deltas(nights, second):
+    for found in (nights[1], second):
+        jsonschema.validate(found.document, json_schema())
     schema = pq.read_schema(nights[0].folder / "slices.parquet")
     assert pa.types.is_floating(schema.field("value_low").type)
 
@@ -632,7 +633,3 @@ def test_a_search_since_a_check_of_other_slices(new_data, tmp_path):
     for name in ("age < 30", "price = 0.25", "other < 2"):
         reason = HAND_MADE[name]
         assert found[name] == (reason and f"now {reason}")
-
-
-def test_the_document_follows_its_schema(second):
-    jsonschema.validate(second.document, json_schema())

@@ -345,21 +345,19 @@ def test_losses_that_all_rise_by_a_tenth(tmp_path, options, test):
     assert table.loc["shop = x", "p_value"] == pytest.approx(0.5**fewest, rel=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("options", "name", "expected"), [((BY_GROUPS,), "f1", 2), ((BY_GROUPS,), "recall", 2)]
-)
-def test_a_gate_does_not_see_what_nothing_varies_in(tmp_path, options, name, expected):
+@pytest.mark.parametrize("name", ["f1", "recall"])
+def test_a_gate_does_not_see_what_nothing_varies_in(tmp_path, name):
     """How many groups change in what counts is not known: exit code 2, though other slices are fine."""
-    flags = ("--baseline-prediction=o", f"--metric={name}", *options)
+    flags = ("--baseline-prediction=o", f"--metric={name}", BY_GROUPS)
     code, table, _ = searched(tmp_path, turned_on_a_slice(), *flags)
-    assert code == expected
+    assert code == 2
     own = table[table["slice"] == "shop = x"]
     said = "the models differ, without variation that this test could go by"
     assert own["reason"].tolist() == [said]
     assert own["p_value"].tolist() == [1.0]
     document = json.loads((tmp_path / "out" / "changelist.json").read_text())
     assert f"{name} on 1 slice: the models differ" in " ".join(document["testing"]["unseen"])
-    assert document["gate"]["exit_code"] == expected
+    assert document["gate"]["exit_code"] == 2
 
 
 def test_a_gate_passes_what_is_surely_better(tmp_path):

@@ -143,8 +143,7 @@ def test_killed_runs_pay_each_item_once(bench, commands, times, method):
     assert {path.name for path in (found.folder / "out").iterdir()} == {"changelist.json", "ledger"}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("times", [3, 10])
+@pytest.mark.parametrize("times", [3, slow(10)])
 def test_killed_runs_stay_within_the_budget_where_lost_calls_count(bench, commands, times):
     found = bench(faults=FAULTS, latency=(0.0, 0.05), honours=False, seed=times)
     file = found.file(retries=20, concurrency=4, lost_calls="count", price=0.5)
@@ -421,30 +420,6 @@ def test_a_wrong_api_file_costs_nothing(bench, capsys, changes, told):
     assert told in found.refused(f"--budget={'6USD' if money else '60'}", capsys=capsys, **changes)
     assert (found.api.requests, found.ledger()) == ([], [])
     assert not (found.folder / "out" / "changelist.json").exists()
-
-
-@pytest.mark.slow
-def test_money_is_never_exceeded_with_many_calls_in_flight(bench):
-    found = bench(faults=FAULTS, latency=(0.05, 0.1))
-    document = found.bought("--budget=0.05USD", price=0.00025, concurrency=64, retries=20)
-    cost = document["shift"]["cost"]
-    assert (cost["calls"], cost["spent"], cost["currency"]) == (200, 0.05, "USD")
-    assert document["shift"]["stopped"] == "budget"
-    found.paid_once(200)
-    assert found.api.stats["most_in_flight"] == 64
-
-
-@pytest.mark.slow
-def test_two_runs_at_once_on_one_ledger(bench, commands, capsys):
-    found = bench(latency=(0.05, 0.1))
-    flags = ("--budget=300", f"--ledger={found.folder / 'paid'}")
-    first = found.start(commands, found.arguments(f"--api={found.file()}", *flags))
-    found.wait_for(20, first)
-    said = found.refused(*flags, f"--output={found.folder / 'second'}", capsys=capsys, code=3)
-    assert "another run " in said
-    assert "is using DIR/paid; wait for it, or choose another --ledger" in said
-    assert first.ended().code == 0
-    found.paid_once(300)
 
 
 @pytest.mark.parametrize("wrong", ["answer", "labels"])
