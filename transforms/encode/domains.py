@@ -35,7 +35,7 @@ from slicebeam.transforms.encode.value_counts import most_frequent, present_valu
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.arrays import BoolArray, IntArray
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.transforms.encode.value_counts import ValueCounts
 
 # A value that was among the others then is named where it is more frequent than any of them was, and
@@ -119,11 +119,6 @@ class FeatureDomain:
             )
         return codes
 
-    def names(self, values: pa.Array) -> BoolArray:
-        """Return which values have a predicate of their own; not for numeric domains."""
-        own = [one.op in ("==", "contains") for one in self.singletons]
-        return np.array([*own, False])[self._codes(values)]
-
     def encode_lists(self, values: pa.Array) -> tuple[IntArray, IntArray]:
         """Return (offsets [rows + 1], codes) of a list column: the predicates each example meets.
 
@@ -134,21 +129,21 @@ class FeatureDomain:
         # A null element has the code of *missing*, but only a null list is missing.
         keep = (codes < self.size) & (codes != self._null_code)
         packed = rows[keep] * (self.size + 1) + codes[keep]
-        if self._missing is not None:
+        if self._null_code < self.size:
             nulls = np.flatnonzero(boolean_mask(pc.is_null(values))).astype(np.int64)
-            packed = np.concatenate([packed, nulls * (self.size + 1) + self._missing])
+            packed = np.concatenate([packed, nulls * (self.size + 1) + self._null_code])
         packed = np.unique(packed)
         lengths = np.bincount(packed // (self.size + 1), minlength=len(values))
         offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
         return offsets, packed % (self.size + 1)
 
     @cached_property
-    def _missing(self) -> int | None:
-        return next((i for i, s in enumerate(self.singletons) if s.op == "is_null"), None)
+    def _null_code(self) -> int:
+        return next((i for i, s in enumerate(self.singletons) if s.op == "is_null"), self.size)
 
     @cached_property
-    def _other(self) -> int | None:
-        return next((i for i, s in enumerate(self.singletons) if s.op == "not_in"), None)
+    def _other_code(self) -> int:
+        return next((i for i, s in enumerate(self.singletons) if s.op == "not_in"), self.size)
 
     @cached_property
     def _arrow_type(self) -> pa.DataType:
@@ -160,9 +155,9 @@ class FeatureDomain:
         for code, one in enumerate(self.singletons):
             if one.op in ("==", "contains", "in"):
                 coded |= dict.fromkeys(one.value if one.op == "in" else [one.value], code)
-        if self._other is not None:
+        if self._other_code < self.size:
             # What *other* excludes without having a predicate satisfies none.
-            coded = dict.fromkeys(self.singletons[self._other].value, self.size) | coded
+            coded = dict.fromkeys(self.singletons[self._other_code].value, self.size) | coded
         values = self.constants(list(coded))
         if len(values.unique()) < len(values) and self.size > 1:
             raise self._too_narrow()
@@ -213,11 +208,7 @@ class FeatureDomain:
             values = pc.add(values, pa.scalar(0.0, values.type))
         found = pc.index_in(values, value_set=value_set)
         positions = pc.fill_null(found, len(codes)).to_numpy(zero_copy_only=False)
-        return np.append(codes, self.size if self._other is None else self._other)[positions]
-
-    @property
-    def _null_code(self) -> int:
-        return self.size if self._missing is None else self._missing
+        return np.append(codes, self._other_code)[positions]
 
     @cached_property
     def _bins(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[np.str_]]:
@@ -232,17 +223,16 @@ class FeatureDomain:
 
     def _bin_codes(self, values: pa.Array) -> IntArray:
         low, high, ops = self._bins
-        first, last, point = (ops == op for op in ("<", ">=", "=="))
         numbers = sortable(values)
-        # The first bin has no lower edge: its place in the order is before all others.
-        inner = low[1:] if first.size and first[0] else low
-        shift = 0 if first.size and first[0] else -1
-        codes = np.searchsorted(inner, numbers, side="right") + shift
+        # The first bin may have no lower edge: its place in the order is before all others.
+        begin = int(np.count_nonzero(ops[:1] == "<"))
+        codes = np.searchsorted(low[begin:], numbers, side="right") + begin - 1
         codes[codes < 0] = self.size
         if not self.closed:
+            # The bins of other data may have gaps, after the first one too.
             held = codes < self.size
             at = np.where(held, codes, 0)
-            # The bins of other data may have gaps, after the first one too.
+            last, point = ops == ">=", ops == "=="
             held &= np.where(point[at], numbers == low[at], last[at] | (numbers < high[at]))
             codes = np.where(held, codes, self.size)
         return codes.astype(np.int64)
@@ -288,7 +278,8 @@ def with_new_values(
     if undefined is not None:
         # NaN in lists of integers that became doubles: an element without a value.
         values, counts = values.filter(pa.array(~undefined)), counts[~undefined]
-    named = domain.names(values)
+    is_value = [one.op in ("==", "contains") for one in domain.singletons]
+    named = np.array([*is_value, False])[replace(domain, closed=False).encode(values)]
     most = frozen.largest_other
     chosen = ~named & (counts >= smallest)
     chosen &= np.isin(np.arange(counts.size), most_frequent(counts, top_values))
