@@ -84,19 +84,13 @@ def from_arrays(zero: Any, found: Found, name: str = "") -> Any:
 
 def _parts(value: Any) -> Mapping[Any, Any] | None:
     """Return what a value is made of; None of a number and an array."""
+    if value is None or isinstance(value, str):
+        return {}
     if is_dataclass(value):
-        return {
-            one.name: part
-            for one in fields(value)
-            if not _is_fixed(part := getattr(value, one.name))
-        }
+        return {one.name: getattr(value, one.name) for one in fields(value)}
     if isinstance(value, (tuple, list)):
         return dict(enumerate(value))
-    return {} if _is_fixed(value) else value if isinstance(value, Mapping) else None
-
-
-def _is_fixed(value: Any) -> bool:
-    return value is None or isinstance(value, str)
+    return value if isinstance(value, Mapping) else None
 
 
 class RowGroup(NamedTuple):
@@ -131,8 +125,7 @@ def _numbers(
 ) -> pa.RecordBatchReader:
     """Return the numbers of the examples that equal an earlier one, a batch for each shard."""
     contents, weights, rows = [], [], []
-    paths = [storage_path(path) for path in shards]
-    for shard in map(Shard, paths):
+    for shard in map(Shard, map(storage_path, shards)):
         content = shard.contents(heaviest) if column == CONTENT else shard.column(column)
         mine = np.flatnonzero(content % np.uint64(parts) == part) if parts > 1 else None
         contents.append(np.array(content if mine is None else content[mine]))
@@ -145,7 +138,7 @@ def _numbers(
     again, numbers = repeats(np.concatenate([np.zeros(0, np.uint64), *contents]), within)
     ends = np.cumsum([one.size for one in contents])
     bounds = np.searchsorted(again, np.append(0, ends))
-    facts = {"shards": [path.name for path in paths]}
+    facts = {"shards": [storage_path(path).name for path in shards]}
     schema = pa.schema(
         [("row", pa.uint32()), ("number", pa.uint64())], {"facts": json.dumps(facts)}
     )
@@ -174,14 +167,12 @@ class Repeats:
 def read_repeats(paths: Sequence[StoragePath]) -> Repeats | None:
     """Return the repeated values from the written parts; None if there are none."""
     values, first = 0, []
-    for path in paths:
-        file = open_arrow(path)
+    for file in map(open_arrow, paths):
         for shard in range(file.num_record_batches):
-            batch = file.get_batch(shard)
-            second = np.flatnonzero(batch.column("number").to_numpy() == 1)
-            if second.size:
-                values += second.size
-                first.append((shard, int(batch.column("row")[int(second[0])].as_py())))
+            row, number = (column.to_numpy() for column in file.get_batch(shard).columns)
+            second = row[number == 1]
+            values += second.size
+            first += [(shard, int(at)) for at in second[:1]]
     return Repeats(values, *min(first)) if first else None
 
 
@@ -234,8 +225,7 @@ def distinct_rows(source: Source, columns: Sequence[str], folder: StoragePath) -
 def one_thread() -> AbstractContextManager[Any]:
     """Return a context in which matrix products take one thread of this process.
 
-    On small blocks a second thread saves a third of the time where a processor is free, and takes ten times
-    as long where none is. And sums are the same to the byte, however many processors there are.
+    A second one takes ten times as long where no processor is free, and sums would differ by a few bits.
     """
     limits: AbstractContextManager[Any] = _controller().limit(limits=1)
     return limits

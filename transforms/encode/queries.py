@@ -58,13 +58,12 @@ class QueryRows:
     def grouped(self, folder: StoragePath, notes: Sequence[pa.Table]) -> Source:
         """Return the source of the queries."""
         origin, noted = f"the queries by {self.column!r}", pa.concat_tables(notes).to_pylist()
-        source = open_parquet(
-            [
-                StoredFile(str(_parquet(folder, part)), origin, checksum=one["checksum"])
-                for part, one in enumerate(noted)
-                if one["queries"]
-            ]
-        )
+        files = [
+            StoredFile(str(_parquet(folder, part)), origin, checksum=one["checksum"])
+            for part, one in enumerate(noted)
+            if one["queries"]
+        ]
+        source = open_parquet(files)
         varying = {name for one in noted for name in one["varying"]}
         schema = pa.schema([one for one in source.stored_schema if one.name not in varying])
         names = tuple(name for name in self.columns if name in varying)

@@ -1,7 +1,6 @@
 """Encoded shards: the codes of every feature and the measurements of every example, as columns.
 
-A shard is an Arrow file without compression, so a worker maps it and touches only the columns that it
-counts.
+Each is an Arrow file without compression: a worker maps it and touches only the columns that it counts.
 """
 
 from __future__ import annotations
@@ -90,11 +89,10 @@ def write_shard(
     measured: Mapping[str, NDArray[Any]],
     facts: Mapping[str, Any],
 ) -> None:
-    """Write one shard.
+    """Write one shard; the driver reads the facts, which are JSON.
 
-    Measured columns are ``cell`` always; ``id`` where a column identifies an example or its group;
-    ``content``, a hash of the others but the weights, where examples are resampled and no column does;
-    weights, classes, scores and values where metrics need them. The driver reads the facts, which are JSON.
+    Measured columns are ``cell`` always; ``id`` of an example or its group, else ``content``, a hash of the
+    others but the weights, where examples are resampled; what metrics need.
     """
     columns = {name: pa.array(values) for name, values in measured.items()}
     for number, (code, radix) in enumerate(zip(codes, radices, strict=True)):
@@ -142,7 +140,7 @@ class Shard:
     def blocks(self, scaling: Scaling | None = None) -> Iterator[RowBlock]:
         """Yield the rows in blocks that fit the cache; without a scaling only their codes."""
         whole = self._batch()
-        facts = _facts(whole)
+        facts = json.loads(whole.schema.metadata[b"facts"])
         ids = self._ids(whole, scaling)
         for begin in range(0, whole.num_rows, ROWS_AT_A_TIME):
             batch = whole.slice(begin, ROWS_AT_A_TIME)
@@ -155,7 +153,7 @@ class Shard:
         ids = self._ids(batch, scaling)
         if ids is not None:
             return ids
-        start = _facts(batch)["start_row"]
+        start = json.loads(batch.schema.metadata[b"facts"])["start_row"]
         return np.arange(start, start + batch.num_rows, dtype=np.uint64)
 
     def _ids(self, batch: pa.RecordBatch, scaling: Scaling | None) -> NDArray[np.uint64] | None:
@@ -203,11 +201,6 @@ def rows_in(paths: Sequence[StoragePath]) -> int:
     return sum(fact["rows"] for fact in read_all_facts(paths))
 
 
-def _facts(batch: pa.RecordBatch) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(batch.schema.metadata[b"facts"])
-    return facts
-
-
 def _row_block(
     batch: pa.RecordBatch,
     start_row: int,
@@ -223,9 +216,9 @@ def _row_block(
 
     rows = batch.num_rows
     positions = np.arange(start_row, start_row + rows, dtype=np.uint64)
-    ids = positions if ids is None else ids
     cells = batch.column("cell").to_numpy().astype(np.int64)
     none = np.zeros((0, rows), np.int64)
+    ids = positions if ids is None else ids
     if scaling is None:
         return RowBlock(rows, stored, cells, ids, positions, none, none, none)
     space = scaling.space
@@ -267,16 +260,14 @@ class _Measured:
         # Terms may be of ranks where their distribution is not counted.
         if self.space.ranked or any(one.source in GAINS for one in self.space.all_terms):
             self.positive = self.space.holds("positive")[cells]
-            self.buckets = np.stack([self._buckets(side) for side in range(self.space.sides)])
+            scores = [self._column(score_column(old=bool(old))) for old in range(self.space.sides)]
+            edges = zip(scaling.edges, scores, strict=False)
+            of_scores = [np.searchsorted(bounds, score, side="right") for bounds, score in edges]
+            self.buckets = np.stack(of_scores) + self.positive * BUCKETS
 
     def _column(self, name: str) -> FloatArray:
         values: FloatArray = self.batch.column(name).to_numpy()
         return values
-
-    def _buckets(self, side: int) -> IntArray:
-        score = self._column(score_column(old=side == 1))
-        bucket = np.searchsorted(self.scaling.edges[side], score, side="right")
-        return self.positive * BUCKETS + bucket
 
     def weights(self) -> IntArray:
         """Return weights and their squares [2, rows], or nothing [0, rows]."""
@@ -288,10 +279,9 @@ class _Measured:
 
     def terms(self) -> IntArray:
         """Return the terms and total terms [terms, rows]."""
-        scaled = list(zip(self.space.all_terms, self.space.scales, strict=True))
-        if not scaled:
-            return np.zeros((0, self.rows), np.int64)
-        return np.stack([fixed_point(self._power(term), scale) for term, scale in scaled])
+        scaled = zip(self.space.all_terms, self.space.scales, strict=True)
+        found = [fixed_point(self._power(term), scale) for term, scale in scaled]
+        return np.stack(found) if found else np.zeros((0, self.rows), np.int64)
 
     def _power(self, term: Term) -> FloatArray:
         power: FloatArray = self._value(term) ** term.power
