@@ -53,12 +53,10 @@ def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
     >>> python_values(pa.array([1001, None], pa.timestamp("ns")))
     ['1970-01-01 00:00:00.000001001', None]
     """
-    listed: list[Any]
     try:
-        listed = values.cast(_with_times(values.type, _in_microseconds)).to_pylist()
+        return list(values.cast(_with_times(values.type, _in_microseconds)).to_pylist())
     except (ValueError, OverflowError):
-        listed = values.cast(_with_times(values.type, lambda _: pa.string())).to_pylist()
-    return listed
+        return list(values.cast(_with_times(values.type, lambda _: pa.string())).to_pylist())
 
 
 def python_rows(table: pa.Table) -> list[dict[str, Any]]:
@@ -96,19 +94,11 @@ def is_number(kind: pa.DataType) -> bool:
 
 def missing_mask(values: pa.Array) -> BoolArray | None:
     """Return where a column is null or NaN, None if nothing is."""
-    missing = None
-    if values.null_count:
-        missing = boolean_mask(pc.is_null(values))
     if pa.types.is_floating(values.type):
-        nan = np.isnan(
-            np.asarray(
-                pc.fill_null(values, float("nan")) if values.null_count else values,
-                dtype=np.float64,
-            )
-        )
-        if nan.any():
-            missing = nan
-    return missing
+        # For numpy a null is NaN.
+        missing: BoolArray = np.isnan(values.to_numpy(zero_copy_only=False))
+        return missing if missing.any() else None
+    return boolean_mask(values.is_null()) if values.null_count else None
 
 
 def sortable(values: pa.Array) -> NDArray[Any]:
@@ -243,10 +233,7 @@ class ChunkColumn:
 
     def require_values(self, remedy: str = "; drop such examples", what: str = "value") -> None:
         """Raise a ColumnError where a value is missing (null or NaN; of lists, null)."""
-        if pa.types.is_nested(self.kind):
-            missing = boolean_mask(self.array.is_null()) if self.array.null_count else None
-        else:
-            missing = missing_mask(self.plain)
+        missing = missing_mask(self.array if pa.types.is_nested(self.kind) else self.plain)
         if missing is not None:
             at = int(np.argmax(missing))
             raise ColumnError(f"column {self.name!r} has no {what} in {self.row(at)}{remedy}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -359,17 +360,16 @@ def check_classes(
     if not outcome.uses_classes:
         return []
     merged: dict[str, set[Any] | None] = {}
-    for one in seen:
-        for side, listed in one.items():
-            known = merged.get(side, set())
-            merged[side] = None if known is None or listed is None else known | set(listed)
+    for side, listed in chain.from_iterable(one.items() for one in seen):
+        known = merged.get(side, set())
+        merged[side] = None if known is None or listed is None else known | set(listed)
     labels = merged.get("label")
     if labels is None or len(labels) > MOST_CLASSES:
         raise InputError(
             f"label {outcome.label!r} has more than {MOST_CLASSES:,} distinct values: it is not a "
             "class; metrics such as accuracy need classes"
         )
-    if any(isinstance(value, float) and not value.is_integer() for value in labels):
+    if _has_fractions(labels):
         raise InputError(
             f"label {outcome.label!r} holds fractions ({_some(labels)}): it is not a class; "
             "metrics such as accuracy need classes, mse and mae need numbers"
@@ -381,11 +381,8 @@ def check_classes(
         # Zeros and ones are never misspelt: a model that is always wrong on them is just that.
         if values is None or not (values & labels or values | labels <= {0, 1}):
             shown = "too many values to list" if values is None else _some(values)
-            hint = (
-                "is it a score? give it as --score"
-                if _is_score(values)
-                else "use the same spelling"
-            )
+            is_score = values is None or _has_fractions(values)
+            hint = "is it a score? give it as --score" if is_score else "use the same spelling"
             raise InputError(
                 f"{side} {predictor.column or predictor.model!r} never equals label {outcome.label!r}: "
                 f"labels are {_some(labels)}, predictions are {shown}; {hint}"
@@ -412,8 +409,8 @@ def check_classes(
     return sorted(labels)
 
 
-def _is_score(values: set[Any] | None) -> bool:
-    return values is None or any(isinstance(v, float) and not v.is_integer() for v in values)
+def _has_fractions(values: set[Any]) -> bool:
+    return any(isinstance(value, float) and not value.is_integer() for value in values)
 
 
 def _some(values: set[Any]) -> str:

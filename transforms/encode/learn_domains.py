@@ -396,17 +396,11 @@ def _candidates(edge: pa.Array, exact: Any, numbers: NDArray[Any]) -> list[Any]:
 
 
 def _decimals(number: Decimal) -> list[Decimal]:
-    """Return the neighbours of a number among those with 0, 1, 2, … digits, the nearer one first.
-
-    >>> print(*_decimals(Decimal("-0.257")))
-    0 -0.3 -0.2 -0.26 -0.25 -0.257 -0.257
-    """
+    """Return the neighbours of a number among those with 0, 1, 2, … digits, the nearer one first."""
     found = [Decimal(0)]
     for digits in range(1, len(number.as_tuple().digits) + 1):
         unit = Decimal((0, (1,), number.adjusted() - digits + 1))
-        low, high = (
-            number.quantize(unit, rounding, _CONTEXT) for rounding in (ROUND_FLOOR, ROUND_CEILING)
-        )
+        low, high = (number.quantize(unit, way, _CONTEXT) for way in (ROUND_FLOOR, ROUND_CEILING))
         is_low = _CONTEXT.subtract(number, low) <= _CONTEXT.subtract(high, number)
         found += [low, high] if is_low else [high, low]
     return found

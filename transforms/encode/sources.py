@@ -1,8 +1,4 @@
-"""The source of examples: Parquet files in splits, each read in chunks of columns.
-
-Other formats are converted to Parquet once (`slicebeam.transforms.encode.convert`), so that every
-later step reads columns, and only those that it needs.
-"""
+"""The source of examples: Parquet files in splits, each read in chunks of columns."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from slicebeam.metrics.arrays import BoolArray
+    from slicebeam.transforms.encode.conditions import SliceMembership
 
 # Bytes of a column that are read at a time.
 _BUFFER = 1 << 20
@@ -109,17 +106,6 @@ class Split:
     left_out_before: int = 0
 
 
-class RowFilter(Protocol):
-    """Some of the examples, such as those in at least one of some slices."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that decide."""
-
-    def holds(self, chunk: Chunk) -> BoolArray:
-        """Return which examples [rows] of a chunk of the whole data these are."""
-
-
 @dataclass(frozen=True)
 class ReservedRows:
     """About this share of the examples, or the others, by a hash of a column or of the position.
@@ -157,7 +143,7 @@ class Source:
     schema_bytes: bytes
     text_types: Mapping[str, str]
     chunk_rows: int = CHUNK_ROWS
-    within: RowFilter | None = None
+    within: SliceMembership | ReservedRows | None = None
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     varying: tuple[str, ...] = ()
 
@@ -279,8 +265,7 @@ def _require_text(batch: pa.RecordBatch, path: str) -> None:
 def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator[Chunk]:
     """Yield the chunks of a split with the given columns, in order, none of them empty.
 
-    Text columns are read as dictionaries, so that what is done to a value is done once for all
-    the rows that hold it.
+    Text is read as dictionaries, so that what is done to a value is done once for all rows that hold it.
     """
     if not source.lists.keys().isdisjoint(columns):
         yield from _read_lists(source, split, columns)
@@ -326,18 +311,17 @@ def _read_lists(source: Source, split: Split, columns: Sequence[str]) -> Iterato
         table = chunk.table
         for name in source.lists.keys() & set(columns):
             # What is missing becomes NaN.
-            of_all = [
-                table.column(one).cast(pa.float64(), safe=False).to_numpy()
-                for one in source.lists[name]
+            parts = [
+                table.column(part).cast(pa.float64(), safe=False) for part in source.lists[name]
             ]
-            flat = pa.array(np.stack(of_all, axis=1).ravel())
-            lists = pa.FixedSizeListArray.from_arrays(flat, len(of_all))
+            flat = pa.array(np.stack([part.to_numpy() for part in parts], axis=1).ravel())
+            lists = pa.FixedSizeListArray.from_arrays(flat, len(parts))
             table = table.append_column(name, lists)
         yield chunk.with_table(table.select(columns))
 
 
 def _read_within(
-    source: Source, within: RowFilter, split: Split, columns: Sequence[str]
+    source: Source, within: SliceMembership | ReservedRows, split: Split, columns: Sequence[str]
 ) -> Iterator[Chunk]:
     """Yield the chunks of the examples that a source is read within."""
     everything = replace(source, within=None)
