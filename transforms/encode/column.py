@@ -38,8 +38,7 @@ def arrow_type(text: str) -> pa.DataType:
 
 def boolean_mask(values: pa.Array) -> BoolArray:
     """Return a boolean array as numpy has it: bool [rows], without nulls."""
-    mask: BoolArray = values.to_numpy(zero_copy_only=False).astype(bool)
-    return mask
+    return np.asarray(values.to_numpy(zero_copy_only=False), bool)
 
 
 def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -123,8 +122,7 @@ def sortable(values: pa.Array) -> NDArray[Any]:
         values = values.cast(pa.int64())
     if values.null_count:
         values = pc.fill_null(values, 0)
-    numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False)
-    return numbers
+    return np.asarray(values)
 
 
 def from_numbers(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:

@@ -69,6 +69,7 @@ class OutputModel:
 
     def once(self) -> OutputModel:
         """Return a model whose outputs, always for the same examples, are computed once."""
+        model = copy(self)
         found: list[NDArray[Any]] = []
 
         def outputs(examples: Any) -> NDArray[Any]:
@@ -76,7 +77,6 @@ class OutputModel:
                 found.append(self._outputs(examples))
             return found[0]
 
-        model = copy(self)
         vars(model)["_outputs"] = outputs
         return model
 

@@ -130,8 +130,7 @@ class Shard:
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a measured column [rows]."""
-        values: NDArray[Any] = self._batch().column(name).to_numpy()
-        return values
+        return np.asarray(self._batch().column(name))
 
     def contents(self, heaviest: float) -> NDArray[np.uint64]:
         """Return a hash [rows] of each example's content, with weights as a share of the heaviest."""
@@ -141,28 +140,24 @@ class Shard:
         """Yield the rows in blocks that fit the cache; without a scaling only their codes."""
         whole = self._batch()
         facts = json.loads(whole.schema.metadata[b"facts"])
-        ids = self._ids(whole, scaling)
+        ids = self._ids(whole, facts["start_row"], scaling)
         for begin in range(0, whole.num_rows, ROWS_AT_A_TIME):
             batch = whole.slice(begin, ROWS_AT_A_TIME)
-            own = None if ids is None else ids[begin : begin + ROWS_AT_A_TIME]
+            own = ids[begin : begin + ROWS_AT_A_TIME]
             yield _row_block(batch, facts["start_row"] + begin, facts["pairs"], scaling, own)
 
     def ids(self, scaling: Scaling) -> NDArray[np.uint64]:
         """Return what examples are resampled by [rows]: an id, their content, or their position."""
         batch = self._batch()
-        ids = self._ids(batch, scaling)
-        if ids is not None:
-            return ids
-        start = json.loads(batch.schema.metadata[b"facts"])["start_row"]
-        return np.arange(start, start + batch.num_rows, dtype=np.uint64)
+        return self._ids(batch, json.loads(batch.schema.metadata[b"facts"])["start_row"], scaling)
 
-    def _ids(self, batch: pa.RecordBatch, scaling: Scaling | None) -> NDArray[np.uint64] | None:
-        """Return the ids [rows]; None for the positions, where nothing is resampled by them."""
+    def _ids(
+        self, batch: pa.RecordBatch, start_row: int, scaling: Scaling | None
+    ) -> NDArray[np.uint64]:
         if "id" in batch.schema.names:
-            ids: NDArray[np.uint64] = batch.column("id").to_numpy()
-            return ids
+            return np.asarray(batch.column("id"))
         if scaling is None or not scaling.numbered:
-            return None
+            return np.arange(start_row, start_row + batch.num_rows, dtype=np.uint64)
         numbers = np.zeros(batch.num_rows, np.uint64)
         for path in scaling.numbered:
             file = open_arrow(storage_path(path), is_unchanging=True)
@@ -206,7 +201,7 @@ def _row_block(
     start_row: int,
     pairs: dict[str, list[Any]],
     scaling: Scaling | None,
-    ids: NDArray[np.uint64] | None,
+    ids: NDArray[np.uint64],
 ) -> RowBlock:
     def stored(feature: int) -> NDArray[Any] | Ragged:
         array = batch.column(f"f{feature}")
@@ -218,7 +213,6 @@ def _row_block(
     positions = np.arange(start_row, start_row + rows, dtype=np.uint64)
     cells = batch.column("cell").to_numpy().astype(np.int64)
     none = np.zeros((0, rows), np.int64)
-    ids = positions if ids is None else ids
     if scaling is None:
         return RowBlock(rows, stored, cells, ids, positions, none, none, none)
     space = scaling.space
@@ -266,8 +260,7 @@ class _Measured:
             self.buckets = np.stack(of_scores) + self.positive * BUCKETS
 
     def _column(self, name: str) -> FloatArray:
-        values: FloatArray = self.batch.column(name).to_numpy()
-        return values
+        return np.asarray(self.batch.column(name))
 
     def weights(self) -> IntArray:
         """Return weights and their squares [2, rows], or nothing [0, rows]."""
