@@ -154,7 +154,7 @@ def successors(values: pa.Array) -> pa.Array:
 
 
 # A float64 holds all integers up to here.
-_LARGEST_INTEGER = np.uint64(2**53)
+LARGEST_INTEGER = 2**53
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -265,7 +265,7 @@ class ChunkColumn:
         except pa.ArrowInvalid as error:
             integers = array.to_numpy()
             # Rounded, different integers would tie. As uint64 the size of the smallest int64 is right.
-            at = int(np.argmax(np.abs(integers).view(np.uint64) > _LARGEST_INTEGER))
+            at = int(np.argmax(np.abs(integers).view(np.uint64) > np.uint64(LARGEST_INTEGER)))
             raise InputError(
                 f"column {self.name!r} holds {integers[at]} in {self.row(at)}, but integers beyond 2^53 "
                 "lose digits as floating-point numbers; subtract a constant, or write the column as "

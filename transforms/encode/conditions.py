@@ -180,13 +180,10 @@ def check_condition(condition: Singleton, kind: pa.DataType) -> None:
         first, second = sortable(arrow_values([low, high], kind))
     if first < second:
         return
+    why, instead = "the bounds are swapped", replace(condition, value=[high, low])
     if first == second:
-        why, instead = (
-            "the upper bound is not part of the interval",
-            Singleton(condition.field, "==", low),
-        )
-    else:
-        why, instead = "the bounds are swapped", replace(condition, value=[high, low])
+        why = "the upper bound is not part of the interval"
+        instead = replace(condition, op="==", value=low)
     raise InputError(f"'{condition}' contains no value, because {why}; write '{instead}'")
 
 
@@ -365,12 +362,8 @@ def _leaves(rule: Rule) -> Iterator[ByPredicate | ByIds | ByQuery | ByClassifier
 
 def columns_of(rule: Rule, id_field: str | None = None) -> set[str]:
     """Return the columns of the data that a rule reads, including ids if it needs them."""
-    fields = {
-        condition.field
-        for leaf in _leaves(rule)
-        if isinstance(leaf, ByPredicate)
-        for condition in leaf.conditions
-    }
+    predicates = [leaf for leaf in _leaves(rule) if isinstance(leaf, ByPredicate)]
+    fields = {condition.field for leaf in predicates for condition in leaf.conditions}
     return fields | ({id_field} if id_field is not None and needs_ids(rule) else set())
 
 

@@ -23,6 +23,7 @@ from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.metrics.significance.count_tests import p_more_frequent
 from slicebeam.transforms.encode.column import (
+    LARGEST_INTEGER,
     arrow_type,
     boolean_mask,
     missing_mask,
@@ -38,12 +39,9 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.transforms.encode.value_counts import ValueCounts
 
-# A value that was among the others then is named where it is more frequent than any of them was, and
-# chance explains that less often than this. Without it the values around the last of --top-values
-# would be named in turn, night after night, and *other* would never be the same.
+# An earlier *other* loses a value that is significantly more frequent than any in it was: else the values
+# around the last of --top-values would be named in turn, and *other* would never be the same.
 _NEW_VALUE_ALPHA = 1e-3
-# Doubles hold all integers up to here.
-_LARGEST_INTEGER = 2.0**53
 
 Kind = Literal["categorical", "numeric", "list"]
 
@@ -286,7 +284,7 @@ def with_new_values(
     if pa.types.is_floating(values.type):
         # Integers that became doubles, as pandas makes them where some are missing.
         numbers = values.to_numpy(zero_copy_only=False)
-        chosen &= (np.floor(numbers) == numbers) & (np.abs(numbers) <= _LARGEST_INTEGER)
+        chosen &= (np.floor(numbers) == numbers) & (np.abs(numbers) <= LARGEST_INTEGER)
     if most:
         chosen[chosen] = (
             p_more_frequent(counts[chosen], counted.rows, most, frozen.examples) <= _NEW_VALUE_ALPHA

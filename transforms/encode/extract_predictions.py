@@ -107,18 +107,15 @@ class Outcome:
 
 def class_type(label: str, label_type: pa.DataType, other: str, other_type: pa.DataType) -> str:
     """Return the type in which labels and predictions are compared."""
-    kinds = {
-        name: _class_kind(name, kind) for name, kind in ((label, label_type), (other, other_type))
-    }
-    if kinds[label] != kinds[other]:
+    kind, other_kind = _class_kind(label, label_type), _class_kind(other, other_type)
+    if kind != other_kind:
         raise InputError(
-            f"label {label!r} is {kinds[label]} ({plain_type(label_type)}) and prediction {other!r} "
-            f"is {kinds[other]} ({plain_type(other_type)}): they can never be equal; convert one of "
-            "them"
+            f"label {label!r} is {kind} ({plain_type(label_type)}) and prediction {other!r} is "
+            f"{other_kind} ({plain_type(other_type)}): they can never be equal; convert one of them"
         )
-    if kinds[label] == "text":
+    if kind == "text":
         return "string"
-    floating = any(pa.types.is_floating(plain_type(kind)) for kind in (label_type, other_type))
+    floating = any(pa.types.is_floating(plain_type(one)) for one in (label_type, other_type))
     return "double" if floating else "int64"
 
 
@@ -128,11 +125,10 @@ def _class_kind(name: str, kind: pa.DataType) -> str:
         return "text"
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind):
         return "a number"
-    of_lists = (
-        "; lists are for metrics such as jaccard and ndcg:10" if pa.types.is_nested(kind) else ""
-    )
+    of_lists = "; lists are for metrics such as jaccard and ndcg:10"
     raise ColumnError(
-        f"column {name!r} of {kind} does not contain classes; use text, integers or booleans{of_lists}"
+        f"column {name!r} of {kind} does not contain classes; use text, integers or booleans"
+        f"{of_lists if pa.types.is_nested(kind) else ''}"
     )
 
 
@@ -414,10 +410,8 @@ def _has_fractions(values: set[Any]) -> bool:
 
 
 def _some(values: set[Any]) -> str:
-    shown = sorted(values)[:5]
-    return ", ".join(shortened(repr(value)) for value in shown) + (
-        ", …" if len(values) > len(shown) else ""
-    )
+    listed = [shortened(repr(value)) for value in sorted(values)[:5]]
+    return ", ".join([*listed, "…"][: len(values)])
 
 
 @dataclass(frozen=True)
