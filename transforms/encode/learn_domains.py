@@ -327,11 +327,6 @@ def rounded_edges(
     times are cut to years, months, …, fractions of a second, in the time zone of the column. Values are
     ascending, `starts` the positions at which bins begin. The edges are JSON; those of floats are the
     doubles that the digits mean, compared in the width of the column.
-
-    >>> scores = pa.array([0.1241, 0.2572, 0.2581, 0.3333, 0.4817, 0.498, 0.6])
-    >>> starts, is_point = np.array([0, 2, 5]), np.zeros(3, bool)
-    >>> rounded_edges(scores, np.full(7, 10), starts, is_point, bins=3)
-    [0.1241, 0.258, 0.49]
     """
     numbers = sortable(values)
     below: list[int] = np.concatenate([[0], np.cumsum(counts)]).tolist()

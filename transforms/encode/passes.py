@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import cache, partial
 from itertools import pairwise
@@ -31,7 +31,6 @@ from slicebeam.transforms.storage.storage import storage_path, written_whole
 from slicebeam.transforms.storage.work_files import checksum_of, open_arrow, part_path, write_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from slicebeam.transforms.encode.sources import Source

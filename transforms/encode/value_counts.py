@@ -57,8 +57,7 @@ class ValueCounts:
 
 def most_frequent(counts: IntArray, most: int) -> IntArray:
     """Return the positions of the most frequent values, ties by value, in the order of values."""
-    order = np.lexsort((np.arange(counts.size), -counts))
-    return np.sort(order[:most])
+    return np.sort(np.argsort(-counts, kind="stable")[:most])
 
 
 def unsupported(kind: pa.DataType) -> str | None:
