@@ -74,9 +74,8 @@ class SliceMembership:
         columns = {name: table.column(name).combine_chunks() for name in self.columns}
         held = {text: holds(columns[one.field], one) for text, one in distinct.items()}
         lengths, codes = [np.zeros(1, np.int64)], [np.zeros(0, np.int64)]
-        for begin in range(0, rows, _ROWS_AT_A_TIME):
-            some = slice(begin, min(begin + _ROWS_AT_A_TIME, rows))
-            marked = np.empty((self.size, some.stop - begin), bool)
+        for some in blocks(rows, _ROWS_AT_A_TIME):
+            marked = np.empty((self.size, some.stop - some.start), bool)
             for own, of_slice in zip(marked, texts, strict=True):
                 own[:] = reduce(np.logical_and, (held[text][some] for text in of_slice))
             code, row = np.divmod(np.flatnonzero(marked), marked.shape[1])
