@@ -47,7 +47,7 @@ NOT_RUN = {
     "slicebeam search --data pipelines/demo_data/adult_scored.parquet --label income --score score "
     "--features age,sex,race --metric accuracy --metric tfma:AUC": TFMA,
     "slicebeam search --data ranked.parquet": TFMA,
-    "slicebeam search --data 'results/*.parquet'": "there is no sample of ranked results; `tests/transforms/encode/test_queries.py` makes tables of them",
+    "slicebeam search --data 'results/*.parquet'": "there is no sample of ranked results; `tests/transforms/encode/test_passes.py` makes tables of them",
     "slicebeam export tfma": TFMA,
     "PYTHONPATH=. slicebeam discover": ELSEWHERE,
     "PYTHONPATH=. slicebeam adapt suggest": ELSEWHERE,

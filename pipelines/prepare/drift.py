@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.dataset import Domain
     from slicebeam.pipelines.changelist.parts import Condition
     from slicebeam.pipelines.prepare.given_domains import GivenDomains
-    from slicebeam.transforms.encode.domains import FeatureDomain, UnseenValue
-    from slicebeam.transforms.encode.frozen_domains import FrozenDomain
+    from slicebeam.transforms.encode.domains import FeatureDomain, FrozenDomain, UnseenValue
 
 # A share that was not zero is noted where chance explains its growth less often than this, and where it
 # grew by half: at a million examples any two days differ. Nights of many columns stay quiet.

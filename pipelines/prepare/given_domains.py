@@ -13,8 +13,12 @@ from slicebeam.metrics.registry import averaged_column
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.transforms.discovery.derive_columns import is_cluster_field
 from slicebeam.transforms.encode.column import arrow_type, plain_type, sortable
-from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, LeftOutColumn
-from slicebeam.transforms.encode.frozen_domains import FrozenDomain
+from slicebeam.transforms.encode.domains import (
+    ColumnSummary,
+    FeatureDomain,
+    FrozenDomain,
+    LeftOutColumn,
+)
 from slicebeam.transforms.encode.learn_domains import is_categorical
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values, shortened
 from slicebeam.transforms.encode.value_counts import unsupported

@@ -19,7 +19,7 @@ from slicebeam.transforms.encode.convert import (
     converted_source,
     is_converted,
 )
-from slicebeam.transforms.encode.queries import QueryRows
+from slicebeam.transforms.encode.passes import QueryRows
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage.files import file_format
 

@@ -38,8 +38,7 @@ def arrow_type(text: str) -> pa.DataType:
 
 def boolean_mask(values: pa.Array) -> BoolArray:
     """Return a boolean array as numpy has it: bool [rows], without nulls."""
-    mask: BoolArray = values.to_numpy(zero_copy_only=False).astype(bool)
-    return mask
+    return np.asarray(values.to_numpy(zero_copy_only=False), bool)
 
 
 def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
@@ -53,12 +52,10 @@ def python_values(values: pa.Array | pa.ChunkedArray) -> list[Any]:
     >>> python_values(pa.array([1001, None], pa.timestamp("ns")))
     ['1970-01-01 00:00:00.000001001', None]
     """
-    listed: list[Any]
     try:
-        listed = values.cast(_with_times(values.type, _in_microseconds)).to_pylist()
+        return list(values.cast(_with_times(values.type, _in_microseconds)).to_pylist())
     except (ValueError, OverflowError):
-        listed = values.cast(_with_times(values.type, lambda _: pa.string())).to_pylist()
-    return listed
+        return list(values.cast(_with_times(values.type, lambda _: pa.string())).to_pylist())
 
 
 def python_rows(table: pa.Table) -> list[dict[str, Any]]:
@@ -96,19 +93,11 @@ def is_number(kind: pa.DataType) -> bool:
 
 def missing_mask(values: pa.Array) -> BoolArray | None:
     """Return where a column is null or NaN, None if nothing is."""
-    missing = None
-    if values.null_count:
-        missing = boolean_mask(pc.is_null(values))
     if pa.types.is_floating(values.type):
-        nan = np.isnan(
-            np.asarray(
-                pc.fill_null(values, float("nan")) if values.null_count else values,
-                dtype=np.float64,
-            )
-        )
-        if nan.any():
-            missing = nan
-    return missing
+        # For numpy a null is NaN.
+        missing: BoolArray = np.isnan(values.to_numpy(zero_copy_only=False))
+        return missing if missing.any() else None
+    return boolean_mask(values.is_null()) if values.null_count else None
 
 
 def sortable(values: pa.Array) -> NDArray[Any]:
@@ -133,8 +122,7 @@ def sortable(values: pa.Array) -> NDArray[Any]:
         values = values.cast(pa.int64())
     if values.null_count:
         values = pc.fill_null(values, 0)
-    numbers: NDArray[Any] = values.to_numpy(zero_copy_only=False)
-    return numbers
+    return np.asarray(values)
 
 
 def from_numbers(numbers: NDArray[Any], kind: pa.DataType) -> pa.Array:
@@ -166,7 +154,7 @@ def successors(values: pa.Array) -> pa.Array:
 
 
 # A float64 holds all integers up to here.
-_LARGEST_INTEGER = np.uint64(2**53)
+LARGEST_INTEGER = 2**53
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
@@ -243,10 +231,7 @@ class ChunkColumn:
 
     def require_values(self, remedy: str = "; drop such examples", what: str = "value") -> None:
         """Raise a ColumnError where a value is missing (null or NaN; of lists, null)."""
-        if pa.types.is_nested(self.kind):
-            missing = boolean_mask(self.array.is_null()) if self.array.null_count else None
-        else:
-            missing = missing_mask(self.plain)
+        missing = missing_mask(self.array if pa.types.is_nested(self.kind) else self.plain)
         if missing is not None:
             at = int(np.argmax(missing))
             raise ColumnError(f"column {self.name!r} has no {what} in {self.row(at)}{remedy}")
@@ -280,7 +265,7 @@ class ChunkColumn:
         except pa.ArrowInvalid as error:
             integers = array.to_numpy()
             # Rounded, different integers would tie. As uint64 the size of the smallest int64 is right.
-            at = int(np.argmax(np.abs(integers).view(np.uint64) > _LARGEST_INTEGER))
+            at = int(np.argmax(np.abs(integers).view(np.uint64) > np.uint64(LARGEST_INTEGER)))
             raise InputError(
                 f"column {self.name!r} holds {integers[at]} in {self.row(at)}, but integers beyond 2^53 "
                 "lose digits as floating-point numbers; subtract a constant, or write the column as "

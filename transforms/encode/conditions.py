@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,7 @@ from slicebeam.transforms.encode.predicates import Singleton, arrow_values, shor
 from slicebeam.transforms.encode.value_counts import unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
@@ -58,12 +58,10 @@ class SliceMembership:
         return tuple(dict.fromkeys(one.field for one in chain(*self.predicates)))
 
     @cached_property
-    def _distinct(self) -> tuple[list[Singleton], list[list[int]]]:
-        """The conditions, each once though slices share it, and the numbers of each slice's."""
+    def _distinct(self) -> tuple[dict[str, Singleton], list[list[str]]]:
+        """The conditions by their text, each once though slices share it, and those of each slice."""
         texts = [[one.json_text() for one in conditions] for conditions in self.predicates]
-        distinct = dict(zip(chain(*texts), chain(*self.predicates), strict=True))
-        number = {text: at for at, text in enumerate(distinct)}
-        return [*distinct.values()], [[number[text] for text in own] for own in texts]
+        return dict(zip(chain(*texts), chain(*self.predicates), strict=True)), texts
 
     def holds(self, chunk: Chunk) -> BoolArray:
         """Return which examples [rows] of a chunk are in at least one of the slices."""
@@ -72,17 +70,14 @@ class SliceMembership:
     def codes(self, table: pa.Table) -> Ragged:
         """Return the slices of each example of a table with these columns, ascending."""
         rows = table.num_rows
-        distinct, numbers = self._distinct
+        distinct, texts = self._distinct
         columns = {name: table.column(name).combine_chunks() for name in self.columns}
-        held = [holds(columns[one.field], one) for one in distinct]
+        held = {text: holds(columns[one.field], one) for text, one in distinct.items()}
         lengths, codes = [np.zeros(1, np.int64)], [np.zeros(0, np.int64)]
-        for begin in range(0, rows, _ROWS_AT_A_TIME):
-            some = slice(begin, min(begin + _ROWS_AT_A_TIME, rows))
-            marked = np.empty((self.size, some.stop - begin), bool)
-            for own, (first, *others) in zip(marked, numbers, strict=True):
-                own[:] = held[first][some]
-                for other in others:
-                    np.logical_and(own, held[other][some], out=own)
+        for some in blocks(rows, _ROWS_AT_A_TIME):
+            marked = np.empty((self.size, some.stop - some.start), bool)
+            for own, of_slice in zip(marked, texts, strict=True):
+                own[:] = reduce(np.logical_and, (held[text][some] for text in of_slice))
             code, row = np.divmod(np.flatnonzero(marked), marked.shape[1])
             # Of numbers of 16 bits a stable sort is a count of each, and keeps the slices in order.
             codes.append(code[np.argsort(row.astype(np.uint16), kind="stable")])
@@ -93,8 +88,7 @@ class SliceMembership:
 def holds(values: pa.Array, condition: Singleton) -> BoolArray:
     """Return which values of a column (also of lists) satisfy a condition, as pandas would say.
 
-    The condition's values are compared in the column's own type, and only ``is_null`` holds of a missing
-    value (null or NaN). An InputError says that the column has no such op, or is of another type.
+    They are compared in the column's own type, and only ``is_null`` holds of a missing value (null or NaN).
     """
     domain = _domain(condition, values.type)
     if domain.kind == "list":
@@ -137,11 +131,9 @@ def _domain(condition: Singleton, kind: pa.DataType) -> FeatureDomain:
         kind = pa.uint64() if kind == pa.uint64() else pa.int64()
     if op == "==":
         op = "in"
-    value = listed if op in _LISTED else listed[0]
+    only = replace(condition, op=op, value=listed if op in _LISTED else listed[0])
     of_bins: Kind = "numeric" if op in _ORDERED else "categorical"
-    return FeatureDomain(
-        "", of_bins, str(kind), (replace(condition, op=op, value=value),), closed=False
-    )
+    return FeatureDomain("", of_bins, str(kind), (only,), closed=False)
 
 
 def _check_types(listed: list[Any], kind: pa.DataType) -> None:
@@ -187,13 +179,10 @@ def check_condition(condition: Singleton, kind: pa.DataType) -> None:
         first, second = sortable(arrow_values([low, high], kind))
     if first < second:
         return
+    why, instead = "the bounds are swapped", replace(condition, value=[high, low])
     if first == second:
-        why, instead = (
-            "the upper bound is not part of the interval",
-            Singleton(condition.field, "==", low),
-        )
-    else:
-        why, instead = "the bounds are swapped", replace(condition, value=[high, low])
+        why = "the upper bound is not part of the interval"
+        instead = replace(condition, op="==", value=low)
     raise InputError(f"'{condition}' contains no value, because {why}; write '{instead}'")
 
 
@@ -261,8 +250,7 @@ def members(
 ) -> BoolArray:
     """Return which examples of a chunk (with the columns that `columns_of` names) a rule takes in.
 
-    Where the rule needs them: raw embeddings float [rows, d], the embeddings of the texts of `queries_of`,
-    and the column of ids.
+    It may need raw embeddings float [rows, d], those of the texts of `queries_of`, and the column of ids.
     """
     data = table, embeddings, queries, id_field
     if isinstance(rule, (AnyOf, AllOf)):
@@ -310,8 +298,7 @@ def _listed(rule: ByIds, table: pa.Table, id_field: str | None) -> BoolArray:
     if id_field is None:
         raise InputError("a slice is defined by ids, but this data has none; give --example-id")
     values = _column(table, id_field)
-    values = values.cast(plain_type(values.type))
-    wanted = _ids_like(rule.ids, values.type, id_field)
+    wanted = _ids_like(rule.ids, plain_type(values.type), id_field)
     return boolean_mask(pc.is_in(values.cast(wanted.type), value_set=wanted))
 
 
@@ -337,9 +324,7 @@ def similarities(embeddings: Embeddings, query: NDArray[np.floating]) -> FloatAr
     direction = np.asarray(query, np.float64)
     length = float(np.linalg.norm(direction))
     products = _products(embeddings, direction / length if length else direction)
-    lengths = np.concatenate(
-        [np.zeros(0), *(np.linalg.norm(block, axis=1) for block in _doubles(embeddings))]
-    )
+    lengths = _of_rows(embeddings, lambda block: np.linalg.norm(block, axis=1))
     return np.divide(products, lengths, out=np.zeros(len(products)), where=lengths > 0)
 
 
@@ -351,13 +336,16 @@ def _products(embeddings: Embeddings, weights: FloatArray) -> FloatArray:
             f"data have {embeddings.shape[1]:,}; use the encoder of that time"
         )
     # A matrix product rounds a row by where in the matrix it stands.
-    parts = (np.einsum("ij,j->i", block, weights) for block in _doubles(embeddings))
+    return _of_rows(embeddings, lambda block: np.einsum("ij,j->i", block, weights))
+
+
+def _of_rows(embeddings: Embeddings, number: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    """Return a number for each embedding, from blocks of them in double precision."""
+    parts = (
+        number(embeddings[rows].astype(np.float64))
+        for rows in blocks(embeddings.shape[0], _DOUBLES_AT_A_TIME)
+    )
     return np.concatenate([np.zeros(0), *parts])
-
-
-def _doubles(embeddings: Embeddings) -> Iterator[FloatArray]:
-    for rows in blocks(embeddings.shape[0], _DOUBLES_AT_A_TIME):
-        yield embeddings[rows].astype(np.float64)
 
 
 def _leaves(rule: Rule) -> Iterator[ByPredicate | ByIds | ByQuery | ByClassifier]:
@@ -373,12 +361,8 @@ def _leaves(rule: Rule) -> Iterator[ByPredicate | ByIds | ByQuery | ByClassifier
 
 def columns_of(rule: Rule, id_field: str | None = None) -> set[str]:
     """Return the columns of the data that a rule reads, including ids if it needs them."""
-    fields = {
-        condition.field
-        for leaf in _leaves(rule)
-        if isinstance(leaf, ByPredicate)
-        for condition in leaf.conditions
-    }
+    predicates = [leaf for leaf in _leaves(rule) if isinstance(leaf, ByPredicate)]
+    fields = {condition.field for leaf in predicates for condition in leaf.conditions}
     return fields | ({id_field} if id_field is not None and needs_ids(rule) else set())
 
 

@@ -65,11 +65,8 @@ def convert_file(conversion: Conversion, file: tuple[int, str, Format]) -> str:
             checksum = checksum_of(stream)
         parts.append({"part": part.name, "row": row, "checksum": checksum})
         row += block.num_rows
-    facts = {
-        "path": path,
-        "parts": parts,
-        "kinds": {name: int(column) for name, column in kinds.items()},
-    }
+    bits = {name: int(column) for name, column in kinds.items()}
+    facts = {"path": path, "parts": parts, "kinds": bits}
     write_facts(conversion.folder / f"{number:05d}.json", facts)
     return path
 
@@ -84,15 +81,9 @@ def converted_source(conversion: Conversion, paths: Sequence[str]) -> Source:
             facts = read_facts(path)
         except FileNotFoundError as error:
             raise EngineError(f"{path} is missing; it describes what {converted} became") from error
-        files += [
-            StoredFile(
-                str(conversion.folder / part["part"]),
-                facts["path"],
-                part["row"],
-                checksum=part["checksum"],
-            )
-            for part in facts["parts"]
-        ]
+        for part in facts["parts"]:
+            stored = str(conversion.folder / part["part"])
+            files.append(StoredFile(stored, facts["path"], part["row"], checksum=part["checksum"]))
         for name, bits in facts["kinds"].items():
             column = ColumnKinds(bits)
             kinds[name] = column & kinds.get(name, column)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -106,18 +107,15 @@ class Outcome:
 
 def class_type(label: str, label_type: pa.DataType, other: str, other_type: pa.DataType) -> str:
     """Return the type in which labels and predictions are compared."""
-    kinds = {
-        name: _class_kind(name, kind) for name, kind in ((label, label_type), (other, other_type))
-    }
-    if kinds[label] != kinds[other]:
+    kind, other_kind = _class_kind(label, label_type), _class_kind(other, other_type)
+    if kind != other_kind:
         raise InputError(
-            f"label {label!r} is {kinds[label]} ({plain_type(label_type)}) and prediction {other!r} "
-            f"is {kinds[other]} ({plain_type(other_type)}): they can never be equal; convert one of "
-            "them"
+            f"label {label!r} is {kind} ({plain_type(label_type)}) and prediction {other!r} is "
+            f"{other_kind} ({plain_type(other_type)}): they can never be equal; convert one of them"
         )
-    if kinds[label] == "text":
+    if kind == "text":
         return "string"
-    floating = any(pa.types.is_floating(plain_type(kind)) for kind in (label_type, other_type))
+    floating = any(pa.types.is_floating(plain_type(one)) for one in (label_type, other_type))
     return "double" if floating else "int64"
 
 
@@ -127,11 +125,10 @@ def _class_kind(name: str, kind: pa.DataType) -> str:
         return "text"
     if pa.types.is_integer(kind) or pa.types.is_boolean(kind) or pa.types.is_floating(kind):
         return "a number"
-    of_lists = (
-        "; lists are for metrics such as jaccard and ndcg:10" if pa.types.is_nested(kind) else ""
-    )
+    of_lists = "; lists are for metrics such as jaccard and ndcg:10"
     raise ColumnError(
-        f"column {name!r} of {kind} does not contain classes; use text, integers or booleans{of_lists}"
+        f"column {name!r} of {kind} does not contain classes; use text, integers or booleans"
+        f"{of_lists if pa.types.is_nested(kind) else ''}"
     )
 
 
@@ -177,166 +174,152 @@ def extract_predictions(chunk: Chunk, outcome: Outcome) -> Predicted:
     of_errors = "--metric " + ", ".join(
         v for v in needs.values if v != LABEL and number_loss(v) is not None
     )
-    truth = None
+    truth: _Numbers | None = None
     if label is not None and needs.predicted_numbers:
-        truth = _Numbers.of(chunk, label, of_errors)
+        truth = _numbers(chunk, label, of_errors)
     for side, predictor in outcome.predictors.items():
-        extraction = _Extraction(chunk, outcome, found, predictor, side)
         if side == "prediction" or outcome.is_paired:
-            extraction.add_values()
+            values = _side_values(chunk, outcome, found, side)
             if truth is not None:
                 name = predictor.column or predictor.score or model_column(side, "number")
-                extraction.add_errors(truth, _Numbers.of(chunk, name, of_errors))
+                values |= _errors(truth, _numbers(chunk, name, of_errors), needs)
+            found.values.update({(name, side == "baseline"): one for name, one in values.items()})
         if "label" in found.classes and needs.predicted_classes:
-            extraction.add_classes()
+            _add_classes(chunk, outcome, found, side)
     if needs.two_models:
         found.indicators["disagree", False] = _disagree(found, outcome)
     for value in needs.values:
         if averaged := averaged_column(value):
-            column = ChunkColumn.of(chunk, averaged)
-            found.values[value, False] = column.numbers(f"--metric {value}", _LARGEST)
+            found.values[value, False] = _numbers(chunk, averaged, f"--metric {value}")[1]
     return found
 
 
-class _Numbers(NamedTuple):
-    """A column of numbers, and its values [rows]."""
-
-    column: ChunkColumn
-    values: FloatArray
-
-    @classmethod
-    def of(cls, chunk: Chunk, name: str, taker: str) -> _Numbers:
-        column = ChunkColumn.of(chunk, name)
-        return cls(column, column.numbers(taker, _LARGEST))
+# A column of numbers, and its values [rows].
+_Numbers = tuple[ChunkColumn, "FloatArray"]
 
 
-@dataclass(frozen=True)
-class _Extraction:
-    """Adds what one model says of a chunk to what is known of it."""
+def _numbers(chunk: Chunk, name: str, taker: str) -> _Numbers:
+    column = ChunkColumn.of(chunk, name)
+    return column, column.numbers(taker, _LARGEST)
 
-    chunk: Chunk
-    outcome: Outcome
-    found: Predicted
-    predictor: Predictor
-    side: Side
 
-    @property
-    def old(self) -> bool:
-        return self.side == "baseline"
+def _side_values(
+    chunk: Chunk, outcome: Outcome, found: Predicted, side: Side
+) -> dict[str, FloatArray]:
+    """Return losses and what lists measure of a model, and add its scores and indicators."""
+    needs, predictor = outcome.needs, outcome.predictors[side]
+    values: dict[str, FloatArray] = {}
+    if predictor.loss and needs.losses:
+        values["loss"] = _numbers(chunk, predictor.loss, "a loss")[1]
+    if needs.scores:
+        column = ChunkColumn.of(chunk, predictor.score or model_column(side, "score"))
+        found.scores[side] = column.numbers("a score")
+        values |= _probability_losses(column, found.scores[side], found, needs)
+    if outcome.label is None or not (needs.class_scores or needs.rankings or needs.label_lists):
+        return values
+    label = ChunkColumn.of(chunk, outcome.label)
+    if predictor.score and needs.class_scores:
+        column = ChunkColumn.of(chunk, predictor.score)
+        scores = class_scores(column)
+        if len(scores):
+            found.lengths[predictor.score] = (scores.shape[1], column.row(0))
+        labels, names = found.classes["label"], outcome.score_classes
+        places = class_places(label, labels, names, scores.shape[1])
+        bits, of_classes = class_outcomes(column, scores, places, needs)
+        found.indicators.update({(name, side == "baseline"): bit for name, bit in bits.items()})
+        values |= of_classes
+    if predictor.score and needs.rankings:
+        values |= ranking_values(label, ChunkColumn.of(chunk, predictor.score), needs)
+    if predictor.column and needs.label_lists:
+        values |= label_sets(label, ChunkColumn.of(chunk, predictor.column), needs)
+    return values
 
-    def column(self, name: str) -> ChunkColumn:
-        return ChunkColumn.of(self.chunk, name)
 
-    def add(self, values: Mapping[str, FloatArray]) -> None:
-        self.found.values.update({(name, self.old): value for name, value in values.items()})
+def _probability_losses(
+    column: ChunkColumn, score: FloatArray, found: Predicted, needs: Needs
+) -> dict[str, FloatArray]:
+    """Return the losses of scores as probabilities, clipped as scikit-learn's ``log_loss`` does."""
+    wanted = [value for value in needs.values if value.partition(":")[0] in OF_PROBABILITIES]
+    positive = found.indicators.get(("positive", False))
+    if not wanted or positive is None:
+        return {}
+    takes = f"--metric {', '.join(sorted(wanted))} takes probabilities, 0 to 1; convert it"
+    _require_probabilities(score, column, takes)
 
-    def add_values(self) -> None:
-        """Add losses, scores, and what lists measure."""
-        needs, label, predictor = self.outcome.needs, self.outcome.label, self.predictor
-        if predictor.loss and needs.losses:
-            self.add({"loss": self.column(predictor.loss).numbers("a loss", _LARGEST)})
-        if needs.scores:
-            column = self.column(predictor.score or model_column(self.side, "score"))
-            self.found.scores[self.side] = column.numbers("a score")
-            self.add(self._probability_losses(column))
-        if label and predictor.score and needs.class_scores:
-            column = self.column(predictor.score)
-            scores = class_scores(column)
-            if len(scores):
-                self.found.lengths[predictor.score] = (scores.shape[1], column.row(0))
-            labels, names = self.found.classes["label"], self.outcome.score_classes
-            places = class_places(self.column(label), labels, names, scores.shape[1])
-            bits, values = class_outcomes(column, scores, places, needs)
-            self.found.indicators.update({(name, self.old): bit for name, bit in bits.items()})
-            self.add(values)
-        if label and predictor.score and needs.rankings:
-            self.add(ranking_values(self.column(label), self.column(predictor.score), needs))
-        if label and predictor.column and needs.label_lists:
-            self.add(label_sets(self.column(label), self.column(predictor.column), needs))
+    def log_loss() -> FloatArray:
+        smallest = np.finfo(np.float64).eps
+        clipped = np.clip(score, smallest, 1 - smallest)
+        return -np.where(positive, np.log(clipped), np.log1p(-clipped))
 
-    def _probability_losses(self, column: ChunkColumn) -> dict[str, FloatArray]:
-        """Return the losses of scores as probabilities, clipped as scikit-learn's ``log_loss`` does."""
-        named = self.outcome.needs.values
-        wanted = [value for value in named if value.partition(":")[0] in OF_PROBABILITIES]
-        positive = self.found.indicators.get(("positive", False))
-        if not wanted or positive is None:
-            return {}
-        score = self.found.scores[self.side]
-        takes = f"--metric {', '.join(sorted(wanted))} takes probabilities, 0 to 1; convert it"
-        _require_probabilities(score, column, takes)
+    losses: dict[str, Callable[[], FloatArray]] = {
+        "calibration_in_the_large": lambda: positive - score,
+        "calibration_error": lambda: score - positive,
+        "brier": lambda: (score - positive) ** 2,
+        "log_loss": log_loss,
+    }
+    # In this order they are part of what an example's content is.
+    return {
+        value: loss()
+        for kind, loss in losses.items()
+        for value in wanted
+        if value.partition(":")[0] == kind
+    }
 
-        def log_loss() -> FloatArray:
-            smallest = np.finfo(np.float64).eps
-            clipped = np.clip(score, smallest, 1 - smallest)
-            return -np.where(positive, np.log(clipped), np.log1p(-clipped))
 
-        losses: dict[str, Callable[[], FloatArray]] = {
-            "calibration_in_the_large": lambda: positive - score,
-            "calibration_error": lambda: score - positive,
-            "brier": lambda: (score - positive) ** 2,
-            "log_loss": log_loss,
-        }
-        # In this order they are part of what an example's content is.
-        return {
-            value: loss()
-            for kind, loss in losses.items()
-            for value in wanted
-            if value.partition(":")[0] == kind
-        }
-
-    def add_errors(self, truth: _Numbers, predicted: _Numbers) -> None:
-        """Add the errors of predicted numbers."""
-        errors: dict[str, FloatArray] = {}
-        for name in self.outcome.needs.values:
-            loss = number_loss(name)
-            if loss is None:
-                continue
-            why = f", {loss.why}".format(f"--metric {name}")
-            refused = (loss.wrong_labels, truth), (loss.wrong_predictions, predicted)
-            for wrong, (column, numbers) in refused:
-                if wrong is not None:
-                    column.refuse(wrong(numbers), numbers, why)
-            with np.errstate(over="ignore"):
-                errors[name] = loss.of(truth.values, predicted.values)
+def _errors(truth: _Numbers, predicted: _Numbers, needs: Needs) -> dict[str, FloatArray]:
+    """Return the errors of predicted numbers."""
+    errors: dict[str, FloatArray] = {}
+    for name in needs.values:
+        loss = number_loss(name)
+        if loss is None:
+            continue
+        why = f", {loss.why}".format(f"--metric {name}")
+        refused = (loss.wrong_labels, truth), (loss.wrong_predictions, predicted)
+        for wrong, (column, numbers) in refused:
+            if wrong is not None:
+                column.refuse(wrong(numbers), numbers, why)
+        with np.errstate(over="ignore"):
+            errors[name] = loss.of(truth[1], predicted[1])
+        if loss.why:
             why = f", of which --metric {name} is too large to be summed; drop such examples"
-            if loss.why:
-                truth.column.refuse(~(np.abs(errors[name]) <= _LARGEST), truth.values, why)
-        self.add(errors)
+            truth[0].refuse(~(np.abs(errors[name]) <= _LARGEST), truth[1], why)
+    return errors
 
-    def add_classes(self) -> None:
-        """Add the predicted class, and what follows from it."""
-        found, predictor, needs = self.found, self.predictor, self.outcome.needs
-        label = found.classes["label"]
-        is_positive = self._above_threshold() if predictor.is_cut else None
-        if is_positive is not None:
-            wrong = is_positive != found.indicators["positive", False]
-            if needs.classes or needs.two_models:
-                classes = (pa.scalar(c, label.type) for c in (self.outcome.positive_class, None))
-                found.classes[self.side] = pc.if_else(pa.array(is_positive), *classes)
-        else:
-            name = predictor.column or model_column(self.side)
-            shown = predictor.column or f"the predictions of {predictor.model}"
-            predicted = ChunkColumn.of(self.chunk, name, shown).classes(self.outcome.class_type)
-            found.classes[self.side] = predicted
-            wrong = boolean_mask(pc.not_equal(label, predicted))
-        if "wrong" in needs.indicators:
-            found.indicators["wrong", self.old] = wrong
+
+def _add_classes(chunk: Chunk, outcome: Outcome, found: Predicted, side: Side) -> None:
+    """Add the class that a model predicts, and what follows from it."""
+    needs, predictor, old = outcome.needs, outcome.predictors[side], side == "baseline"
+    label = found.classes["label"]
+    if predictor.is_cut:
+        is_positive = _above_threshold(chunk, outcome, found, side)
+        wrong = is_positive != found.indicators["positive", False]
+        if needs.classes or needs.two_models:
+            classes = (pa.scalar(one, label.type) for one in (outcome.positive_class, None))
+            found.classes[side] = pc.if_else(pa.array(is_positive), *classes)
+    else:
+        shown = predictor.column or f"the predictions of {predictor.model}"
+        column = ChunkColumn.of(chunk, predictor.column or model_column(side), shown)
+        found.classes[side] = column.classes(outcome.class_type)
+        wrong = boolean_mask(pc.not_equal(label, found.classes[side]))
         if "predicted" in needs.indicators:
-            if is_positive is None:
-                is_positive = _is_positive(predicted, self.outcome)
-            found.indicators["predicted", self.old] = is_positive
+            is_positive = _is_positive(found.classes[side], outcome)
+    if "wrong" in needs.indicators:
+        found.indicators["wrong", old] = wrong
+    if "predicted" in needs.indicators:
+        found.indicators["predicted", old] = is_positive
 
-    def _above_threshold(self) -> BoolArray:
-        column, threshold = self.column(str(self.predictor.score)), self.outcome.threshold
-        score = self.found.scores.get(self.side)
-        if score is None:
-            score = column.numbers("a score")
-        why = (
-            f"--threshold {threshold:g} cuts probabilities, 0 to 1; convert it (a logit x is "
-            "1/(1 + exp(-x))), or name predicted classes as --prediction"
-        )
-        _require_probabilities(score, column, why)
-        return score >= threshold
+
+def _above_threshold(chunk: Chunk, outcome: Outcome, found: Predicted, side: Side) -> BoolArray:
+    column = ChunkColumn.of(chunk, str(outcome.predictors[side].score))
+    score = found.scores.get(side)
+    if score is None:
+        score = column.numbers("a score")
+    why = (
+        f"--threshold {outcome.threshold:g} cuts probabilities, 0 to 1; convert it (a logit x is "
+        "1/(1 + exp(-x))), or name predicted classes as --prediction"
+    )
+    _require_probabilities(score, column, why)
+    return score >= outcome.threshold
 
 
 def _disagree(found: Predicted, outcome: Outcome) -> BoolArray:
@@ -373,17 +356,16 @@ def check_classes(
     if not outcome.uses_classes:
         return []
     merged: dict[str, set[Any] | None] = {}
-    for one in seen:
-        for side, listed in one.items():
-            known = merged.get(side, set())
-            merged[side] = None if known is None or listed is None else known | set(listed)
+    for side, listed in chain.from_iterable(one.items() for one in seen):
+        known = merged.get(side, set())
+        merged[side] = None if known is None or listed is None else known | set(listed)
     labels = merged.get("label")
     if labels is None or len(labels) > MOST_CLASSES:
         raise InputError(
             f"label {outcome.label!r} has more than {MOST_CLASSES:,} distinct values: it is not a "
             "class; metrics such as accuracy need classes"
         )
-    if any(isinstance(value, float) and not value.is_integer() for value in labels):
+    if _has_fractions(labels):
         raise InputError(
             f"label {outcome.label!r} holds fractions ({_some(labels)}): it is not a class; "
             "metrics such as accuracy need classes, mse and mae need numbers"
@@ -395,11 +377,8 @@ def check_classes(
         # Zeros and ones are never misspelt: a model that is always wrong on them is just that.
         if values is None or not (values & labels or values | labels <= {0, 1}):
             shown = "too many values to list" if values is None else _some(values)
-            hint = (
-                "is it a score? give it as --score"
-                if _is_score(values)
-                else "use the same spelling"
-            )
+            is_score = values is None or _has_fractions(values)
+            hint = "is it a score? give it as --score" if is_score else "use the same spelling"
             raise InputError(
                 f"{side} {predictor.column or predictor.model!r} never equals label {outcome.label!r}: "
                 f"labels are {_some(labels)}, predictions are {shown}; {hint}"
@@ -426,15 +405,13 @@ def check_classes(
     return sorted(labels)
 
 
-def _is_score(values: set[Any] | None) -> bool:
-    return values is None or any(isinstance(v, float) and not v.is_integer() for v in values)
+def _has_fractions(values: set[Any]) -> bool:
+    return any(isinstance(value, float) and not value.is_integer() for value in values)
 
 
 def _some(values: set[Any]) -> str:
-    shown = sorted(values)[:5]
-    return ", ".join(shortened(repr(value)) for value in shown) + (
-        ", …" if len(values) > len(shown) else ""
-    )
+    listed = [shortened(repr(value)) for value in sorted(values)[:5]]
+    return ", ".join([*listed, "…"][: len(values)])
 
 
 @dataclass(frozen=True)

@@ -113,9 +113,11 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> int:
             coded = predicted.classes[side].dictionary_encode(null_encoding="encode")
             pairs[name] = coded.dictionary.to_pylist()
             measured[name] = coded.indices.to_numpy()
-    # A weight is hashed when the largest one is known, as a share of that: its unit says nothing.
-    unweighted = {name: values for name, values in measured.items() if name != WEIGHT}
-    contents = row_contents(codes, cells, _bits(unweighted, pairs))
+    contents = whole = row_contents(codes, cells, _bits(measured, pairs))
+    if (weights := predicted.weights) is not None:
+        # Weights are hashed later, relative to the largest one, so that their unit does not matter.
+        measured[WEIGHT] = weights
+        whole = splitmix64(contents ^ np.ascontiguousarray(weights).view(np.uint64))
     if encoding.example_id:
         ids = ChunkColumn.of(chunk, encoding.example_id).array
         measured["id"] = id_hashes(ids, chunk, encoding.id_option)
@@ -134,8 +136,8 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> int:
         ],
         "differs": _differs(predicted, classes=encoding.outcome.needs.classes),
         "labels": count_labels(predicted.classes.get("label"), codes, radices),
-        "heaviest": 1.0 if predicted.weights is None else float(predicted.weights.max(initial=0)),
-        "content": int(_with_weights(contents, predicted).sum(dtype=np.uint64)),
+        "heaviest": 1.0 if weights is None else float(weights.max(initial=0)),
+        "content": int(whole.sum(dtype=np.uint64)),
     }
     path = shard_path(encoding.folder, chunk.split, chunk.batch)
     write_shard(path, codes, radices, measured, facts)
@@ -144,31 +146,24 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> int:
 
 def _differs(predicted: Predicted, *, classes: bool) -> bool | None:
     """Return whether the two models differ in anything measured; None if there is one model."""
-    equal: list[bool] = []
-    for of_rows in (predicted.indicators, predicted.values):
-        both = [(of_rows[name, False], of_rows[name, True]) for name, old in of_rows if old]
-        equal += [np.array_equal(*pair) for pair in both]
+    both = [
+        (of_rows[name, False], of_rows[name, True])
+        for of_rows in (predicted.indicators, predicted.values)
+        for name, old in of_rows
+        if old
+    ]
     if "baseline" in predicted.scores:
-        scores = predicted.scores
-        equal.append(np.array_equal(scores["prediction"], scores["baseline"]))
+        both.append((predicted.scores["prediction"], predicted.scores["baseline"]))
+    equal = [np.array_equal(*pair) for pair in both]
     if classes and "baseline" in predicted.classes:
         equal.append(predicted.classes["prediction"].equals(predicted.classes["baseline"]))
     return not all(equal) if equal else None
 
 
-def _with_weights(contents: NDArray[np.uint64], predicted: Predicted) -> NDArray[np.uint64]:
-    if predicted.weights is None:
-        return contents
-    return splitmix64(contents ^ np.ascontiguousarray(predicted.weights).view(np.uint64))
-
-
 def _measured(predicted: Predicted) -> dict[str, FloatArray]:
-    columns = {} if predicted.weights is None else {WEIGHT: predicted.weights}
-    for side, score in predicted.scores.items():
-        columns[score_column(old=side == "baseline")] = score
-    for (name, old), values in predicted.values.items():
-        columns[value_column(name, old=old)] = values
-    return columns
+    scores = {score_column(old=side == "baseline"): one for side, one in predicted.scores.items()}
+    values = {value_column(name, old=old): one for (name, old), one in predicted.values.items()}
+    return {**scores, **values}
 
 
 def _bits(

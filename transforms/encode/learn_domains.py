@@ -1,7 +1,4 @@
-"""The domains of columns, learned in one pass from how often each value occurs.
-
-Domains of an earlier run are kept, and completed with values that are new in this data.
-"""
+"""The domains of columns, learned in one pass from how often each value occurs."""
 
 from __future__ import annotations
 
@@ -26,11 +23,13 @@ from slicebeam.transforms.encode.column import (
 from slicebeam.transforms.encode.domains import (
     ColumnSummary,
     FeatureDomain,
+    FrozenBins,
+    FrozenDomain,
     Kind,
     LeftOutColumn,
     UnseenValue,
+    with_new_values,
 )
-from slicebeam.transforms.encode.frozen_domains import FrozenBins, FrozenDomain, with_new_values
 from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.encode.value_counts import (
@@ -80,24 +79,21 @@ def learn_columns(
     source: Source, features: Sequence[str], options: DomainOptions
 ) -> Iterator[FeatureDomain | LeftOutColumn]:
     """Yield the domain of each feature, or why it has none, reading only these columns."""
-    supported = []
-    for name in features:
-        # A column that has a domain was held against it.
-        frozen = options.frozen.get(name)
-        reason = None if frozen else unsupported(source.schema.field(name).type)
-        if reason:
+    kinds = {name: source.schema.field(name).type for name in features}
+    for name, kind in [*kinds.items()]:
+        if name not in options.frozen and (reason := unsupported(kind)):
             yield LeftOutColumn(name, reason)
-        else:
-            supported.append(name)
-    if not supported:
-        return
-    most_bytes = options.memory // 3 // len(supported)
-    counters = {
-        name: _counter(options.frozen.get(name), source.schema.field(name).type, most_bytes)
-        for name in supported
-    }
-    for split in source.splits:
-        for chunk in read_split(source, split, supported):
+            del kinds[name]
+    counters: dict[str, ColumnCounter | FrozenBins] = {}
+    for name, kind in kinds.items():
+        frozen = options.frozen.get(name)
+        counters[name] = (
+            FrozenBins(frozen)
+            if frozen and frozen.domain.kind == "numeric"
+            else ColumnCounter(plain_type(kind), options.memory // 3 // len(kinds))
+        )
+    for split in source.splits if kinds else ():
+        for chunk in read_split(source, split, list(kinds)):
             for name, counter in counters.items():
                 counter.add(chunk.table.column(name))
     top = options.top_values
@@ -118,26 +114,16 @@ def learn_columns(
             )
 
 
-def _counter(
-    frozen: FrozenDomain | None, kind: pa.DataType, most_bytes: int
-) -> ColumnCounter | FrozenBins:
-    if frozen and frozen.domain.kind == "numeric":
-        return FrozenBins(frozen)
-    return ColumnCounter(plain_type(kind), most_bytes)
-
-
 def domain_from_json(shape: dict[str, Any]) -> FeatureDomain | LeftOutColumn:
     """Return the domain of its JSON form."""
     if "reason" in shape:
         return LeftOutColumn(**shape)
-    return FeatureDomain(
-        **{
-            **shape,
-            "singletons": tuple(Singleton(**singleton) for singleton in shape["singletons"]),
-            "seen": ColumnSummary(**shape["seen"]) if shape.get("seen") else None,
-            "new_values": tuple(UnseenValue(**value) for value in shape.get("new_values", ())),
-        }
-    )
+    parts = {
+        "singletons": tuple(Singleton(**singleton) for singleton in shape["singletons"]),
+        "seen": ColumnSummary(**shape["seen"]) if shape["seen"] else None,
+        "new_values": tuple(UnseenValue(**value) for value in shape["new_values"]),
+    }
+    return FeatureDomain(**{**shape, **parts})
 
 
 def _learned(source: Source, options: DomainOptions, features: tuple[str, ...]) -> pa.RecordBatch:
@@ -148,10 +134,7 @@ def _learned(source: Source, options: DomainOptions, features: tuple[str, ...]) 
 def learn_domains(
     source: Source, features: Sequence[str], options: DomainOptions, folder: StoragePath
 ) -> WriteParts:
-    """Return the transform that writes the domains of all features, a part for a group of columns.
-
-    Columns are stored apart, so nothing is read twice and nothing is shuffled.
-    """
+    """Return the transform that writes the domains of all features, a part for a group of columns."""
     groups = column_groups(features, source.rows, options.memory)
     return WriteParts(partial(_learned, source, options), groups, folder)
 
@@ -289,8 +272,7 @@ def _quantile_bins(
         lower[light[at]] = True
         lower[light[0]] = True
     lower |= heavy
-    after_heavy = np.flatnonzero(heavy) + 1
-    lower[after_heavy[after_heavy < counts.size]] = True
+    lower[1:] |= heavy[:-1]
     starts = np.flatnonzero(lower)
     if exact_edges:
         edges = json_values(values.take(pa.array(starts)))
@@ -322,11 +304,8 @@ def _without_gaps(
     is_gap = boolean_mask(pc.not_equal(following, values.take(pa.array(after))))
     after, following = after[is_gap], following.filter(pa.array(is_gap))
     order = np.argsort(np.concatenate([np.arange(counts.size), after - 0.5]))
-    return (
-        pa.concat_arrays([values, following]).take(pa.array(order)),
-        np.append(counts, np.zeros(after.size, np.int64))[order],
-        np.append(heavy, np.zeros(after.size, bool))[order],
-    )
+    values = pa.concat_arrays([values, following]).take(pa.array(order))
+    return values, np.insert(counts, after, 0), np.insert(heavy, after, False)
 
 
 # A bin's share changes by at most this part of 1/bins.
@@ -348,11 +327,6 @@ def rounded_edges(
     times are cut to years, months, …, fractions of a second, in the time zone of the column. Values are
     ascending, `starts` the positions at which bins begin. The edges are JSON; those of floats are the
     doubles that the digits mean, compared in the width of the column.
-
-    >>> scores = pa.array([0.1241, 0.2572, 0.2581, 0.3333, 0.4817, 0.498, 0.6])
-    >>> starts, is_point = np.array([0, 2, 5]), np.zeros(3, bool)
-    >>> rounded_edges(scores, np.full(7, 10), starts, is_point, bins=3)
-    [0.1241, 0.258, 0.49]
     """
     numbers = sortable(values)
     below: list[int] = np.concatenate([[0], np.cumsum(counts)]).tolist()
@@ -361,14 +335,16 @@ def rounded_edges(
     ends = [*begins[1:], len(values)]
     exact = values.take(pa.array(starts))
     widths = _widths(values.type, numbers)
-    chosen: list[Any] = _shortest(exact)
+    is_floating = pa.types.is_floating(values.type)
+    # Of floats the doubles with the fewest digits.
+    chosen = list(map(float, json_values(exact))) if is_floating else sortable(exact).tolist()
     at = moved = 0
     for i in range(1, len(begins)):
         begin, previous, moved_before = begins[i], at, moved
         at, moved = begin, 0
         if is_point[i]:
             continue
-        for candidate in _candidates(exact.slice(i, 1), numbers):
+        for candidate in _candidates(exact.slice(i, 1), chosen[i], numbers):
             with np.errstate(over="ignore"):
                 # A number is rounded to the width of the column that it is compared with.
                 compared = [numbers.dtype.type(width(candidate)) for width in widths]
@@ -384,34 +360,25 @@ def rounded_edges(
             if fits:
                 chosen[i], at, moved = candidate, position, change
                 break
-    if pa.types.is_floating(values.type):
+    if is_floating:
         return json_values(pa.array(chosen, pa.float64()))
     return json_values(from_numbers(np.array(chosen, numbers.dtype), values.type))
 
 
-def _shortest(values: pa.Array) -> list[Any]:
-    """Return numbers as `sortable` does, those of floats as doubles with the fewest digits."""
-    if pa.types.is_floating(values.type):
-        return [float(value) for value in json_values(values)]
-    listed: list[Any] = sortable(values).tolist()
-    return listed
-
-
 def _widths(kind: pa.DataType, numbers: NDArray[Any]) -> list[Any]:
     """Return the numpy types in which values are compared: more than one for half floats."""
-    # They are read as floats, but compared as halves by who has the column itself.
     if not pa.types.is_floating(kind):
         return [numbers.dtype.type]
+    widths = [kind.to_pandas_dtype()]
+    # Half floats are read as floats, but compared as halves by who has the column itself.
     with np.errstate(over="ignore"):
-        is_half = bool((numbers.astype(np.float16) == numbers).all())
-    is_single = kind == pa.float32()
-    own = np.dtype(f"f{kind.bit_width // 8}").type
-    return [own, *([np.float16] if is_single and is_half else [])]
+        if kind == pa.float32() and (numbers.astype(np.float16) == numbers).all():
+            widths.append(np.float16)
+    return widths
 
 
-def _candidates(edge: pa.Array, numbers: NDArray[Any]) -> list[Any]:
+def _candidates(edge: pa.Array, exact: Any, numbers: NDArray[Any]) -> list[Any]:
     """Return candidates for an edge [1], the best first, as `sortable` returns numbers."""
-    (exact,) = _shortest(edge)
     if pa.types.is_temporal(edge.type):
         near = _times(edge)
     elif np.isfinite(exact):
@@ -424,17 +391,11 @@ def _candidates(edge: pa.Array, numbers: NDArray[Any]) -> list[Any]:
 
 
 def _decimals(number: Decimal) -> list[Decimal]:
-    """Return the neighbours of a number among those with 0, 1, 2, … digits, the nearer one first.
-
-    >>> print(*_decimals(Decimal("-0.257")))
-    0 -0.3 -0.2 -0.26 -0.25 -0.257 -0.257
-    """
+    """Return the neighbours of a number among those with 0, 1, 2, … digits, the nearer one first."""
     found = [Decimal(0)]
     for digits in range(1, len(number.as_tuple().digits) + 1):
         unit = Decimal((0, (1,), number.adjusted() - digits + 1))
-        low, high = (
-            number.quantize(unit, rounding, _CONTEXT) for rounding in (ROUND_FLOOR, ROUND_CEILING)
-        )
+        low, high = (number.quantize(unit, way, _CONTEXT) for way in (ROUND_FLOOR, ROUND_CEILING))
         is_low = _CONTEXT.subtract(number, low) <= _CONTEXT.subtract(high, number)
         found += [low, high] if is_low else [high, low]
     return found
@@ -460,5 +421,4 @@ def _times(edge: pa.Array) -> list[int]:
     # What stands twice or not at all on a clock that is set back or forward means the earlier one.
     on_clock = from_numbers(np.array(found, np.int64), local.type)
     zoned = pc.assume_timezone(on_clock, zone, ambiguous="earliest", nonexistent="earliest")
-    instants: list[int] = sortable(zoned).tolist()
-    return instants
+    return list(sortable(zoned).tolist())

@@ -63,8 +63,7 @@ def _numbers(column: ChunkColumn, lists: pa.Array) -> FloatArray:
         )
     flat = flat.cast(pa.float64())
     _refuse_missing(column, pc.fill_null(pc.is_nan(flat), True), lists, "number")
-    numbers: FloatArray = flat.to_numpy()
-    return numbers
+    return np.asarray(flat)
 
 
 def _refuse_missing(column: ChunkColumn, missing: pa.Array, lists: pa.Array, what: str) -> None:
@@ -160,8 +159,7 @@ def class_places(
             f"label {column.name!r} holds {label[at].as_py()!r} in {column.row(at)}, of which --score has no "
             f"number: its classes are {listed}; name them by --score-classes, or drop such examples"
         )
-    found: IntArray = places.to_numpy().astype(np.int64)
-    return found
+    return np.asarray(places, np.int64)
 
 
 def class_outcomes(

@@ -7,6 +7,7 @@ import re
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,9 +52,8 @@ class OutputModel:
     """A model that is a function of examples, with the methods of scikit-learn that a run calls.
 
     `outputs` returns [rows] or [rows, classes]: a class of each example, a number, its probability of
-    class 1, or those of the classes 0, 1, 2 and so on. The examples are a frame of the columns `names`,
-    or an array [rows, width] where a model of one input knows only their number. `classes` are those that
-    probabilities are of, where they are not 0, 1, 2 and so on; the first outputs may tell them.
+    class 1, or those of all classes. The examples are a frame of the columns `names`, or an array
+    [rows, width]. `classes`, where they are not 0, 1, 2 and so on, may be filled by the first outputs.
     """
 
     def __init__(
@@ -64,15 +64,12 @@ class OutputModel:
         classes: list[Any] | None = None,
     ) -> None:
         self._outputs = outputs
-        if classes is not None:
-            self.classes_ = classes
-        if names is not None:
-            self.feature_names_in_ = np.array(list(names), object)
-        if width is not None:
-            self.n_features_in_ = width
+        known = {"feature_names_in_": names, "n_features_in_": width, "classes_": classes}
+        vars(self).update({name: value for name, value in known.items() if value is not None})
 
     def once(self) -> OutputModel:
         """Return a model whose outputs, always for the same examples, are computed once."""
+        model = copy(self)
         found: list[NDArray[Any]] = []
 
         def outputs(examples: Any) -> NDArray[Any]:
@@ -80,7 +77,6 @@ class OutputModel:
                 found.append(self._outputs(examples))
             return found[0]
 
-        model = copy(self)
         vars(model)["_outputs"] = outputs
         return model
 
@@ -138,9 +134,6 @@ def array_of(value: Any) -> NDArray[Any]:
     # A tensor of PyTorch may be on another device, or part of a graph.
     value = value.detach().cpu() if hasattr(value, "detach") else value
     return np.asarray(value)
-
-
-# ------------------------------------------------------------------------------------ files
 
 
 def load_model(path: str) -> Any:
@@ -333,9 +326,6 @@ def _only_output(path: str, names: list[str]) -> str:
     return names[0]
 
 
-# -------------------------------------------------------------------------------- functions
-
-
 def is_python_model(name: str) -> bool:
     """Return whether ``--model`` names a function, and no file.
 
@@ -348,9 +338,8 @@ def is_python_model(name: str) -> bool:
 def _python_model(name: str) -> Any:
     """Return the model that ``module:function`` stands for; this runs the code in the module.
 
-    A function of a frame is the model itself. One without parameters returns it, and is called once a
-    worker: a function of a frame, a model handler of Beam's whose examples are dictionaries, or a model
-    with a method ``predict``, as scikit-learn has it.
+    A function of a frame is the model itself; one without parameters returns it: such a function, a model
+    handler of Beam's whose examples are dictionaries, or a model with scikit-learn's ``predict``.
     """
     from apache_beam.ml.inference.base import ModelHandler
 
@@ -364,12 +353,11 @@ def _python_model(name: str) -> Any:
     if isinstance(model, ModelHandler):
         try:
             model.set_environment_vars()
-            function = _of_handler(model, model.load_model())
+            return OutputModel(partial(_infer_frame, model, model.load_model()))
         except Exception as error:
             raise OptionError(
                 f"--model {name}: loading the model failed: {one_line(error)}"
             ) from error
-        return OutputModel(function)
     if hasattr(model, "predict"):
         return model
     if callable(model):
@@ -392,15 +380,10 @@ def _takes_a_frame(function: Any) -> bool:
     )
 
 
-def _of_handler(handler: Any, model: Any) -> Callable[[Any], NDArray[Any]]:
-    """Return a model handler of Beam's as a function of a frame."""
-
-    def predict(frame: Any) -> NDArray[Any]:
-        examples = frame.to_dict("records")
-        together = int(handler.batch_elements_kwargs().get("max_batch_size", len(examples) or 1))
-        return np.array(list(map(array_of, inferences(handler, model, examples, together))))
-
-    return predict
+def _infer_frame(handler: Any, model: Any, frame: Any) -> NDArray[Any]:
+    examples = frame.to_dict("records")
+    together = int(handler.batch_elements_kwargs().get("max_batch_size", len(examples) or 1))
+    return np.array(list(map(array_of, inferences(handler, model, examples, together))))
 
 
 def inferences(handler: Any, model: Any, examples: Sequence[Any], together: int) -> list[Any]:
@@ -415,9 +398,6 @@ def inferences(handler: Any, model: Any, examples: Sequence[Any], together: int)
     for after in handler.get_postprocess_fns():
         results = list(map(after, results))
     return [one.inference if isinstance(one, PredictionResult) else one for one in results]
-
-
-# ------------------------------------------------------------------------------ predictions
 
 
 def model_features(model: Any) -> list[str]:
@@ -458,9 +438,8 @@ class LoadedModel:
     def _examples(self, table: pa.Table) -> Any:
         """Return columns with their names, unless scikit-learn fitted the model without."""
         frame = table.select(list(self.columns)).to_pandas()
-        is_fitted = hasattr(self.loaded, "n_features_in_")
-        is_named = hasattr(self.loaded, "feature_names_in_")
-        return frame.to_numpy() if is_fitted and not is_named else frame
+        is_unnamed = not hasattr(self.loaded, "feature_names_in_")
+        return frame.to_numpy() if is_unnamed and hasattr(self.loaded, "n_features_in_") else frame
 
     def classes(self, table: pa.Table) -> pa.Array:
         """Return the classes that the model predicts for the rows of a table."""
@@ -515,10 +494,9 @@ class LoadedModel:
             return pa.array(found)
 
     def outputs(self, table: pa.Table, positive: Any) -> pa.Array:
-        """Return what TensorFlow Model Analysis would take for the predictions of the model.
+        """Return what TensorFlow Model Analysis takes: the positive class's probability, or a number.
 
-        It is a number for each row: the probability of the positive class, or what a model of numbers
-        gives. Of more than two classes, which must be 0, 1, 2 and so on, it is a list of probabilities.
+        Of more than two classes, which must be 0, 1, 2 and so on, it is a list of probabilities.
         """
         if isinstance(self.loaded, OutputModel):
             with self._named_errors():

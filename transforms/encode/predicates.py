@@ -6,8 +6,9 @@ import hashlib
 import json
 import math
 import re
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -65,10 +66,8 @@ class Singleton:
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON object of the predicate."""
-        shape: dict[str, Any] = {"field": self.field, "op": self.op}
-        if self.op != "is_null":
-            shape["value"] = self.value
-        return shape
+        value = {} if self.op == "is_null" else {"value": self.value}
+        return {"field": self.field, "op": self.op, **value}
 
     def json_text(self) -> str:
         """Return the JSON text that stands in ``slices.parquet``."""
@@ -76,29 +75,16 @@ class Singleton:
 
     def identity(self) -> int:
         """Return 64 bits of a SHA-256 of the canonical JSON: the same on every machine."""
-        canonical = json.dumps(
-            self.to_json(),
-            ensure_ascii=True,
-            allow_nan=False,
-            sort_keys=True,
-            separators=(",", ":"),
-        )
+        shape, separators = self.to_json(), (",", ":")
+        canonical = json.dumps(shape, allow_nan=False, sort_keys=True, separators=separators)
         return int.from_bytes(hashlib.sha256(canonical.encode()).digest()[:8], "big")
 
     def __str__(self) -> str:
-        """Return the predicate as a reader would say it.
-
-        >>> str(Singleton("age", "between", [37, 41]))
-        'age in [37, 41)'
-        """
+        """Return the predicate as a reader would say it."""
         return self._text(shown, _MOST_VALUES_IN_TEXT)
 
     def whole_text(self) -> str:
-        """Return the same with all values, and with all characters of each.
-
-        >>> str(Singleton("url", "==", "a" * 99)) == Singleton("url", "==", "a" * 99).whole_text()
-        False
-        """
+        """Return the same with all values, and with all characters of each."""
         return self._text(_whole, None)
 
     def _text(self, shown: Callable[[Any], str], most: int | None) -> str:
@@ -110,8 +96,8 @@ class Singleton:
             return f"{field} in [{low}, {high})"
         if self.op in ("in", "not_in"):
             listed = [shown(value) for value in self.value]
-            more = 0 if most is None or self.op == "in" else len(listed) - most
-            listed = [*listed[:most], f"… {more} more"] if more > 0 else listed
+            if most is not None and self.op == "not_in" and len(listed) > most:
+                listed[most:] = [f"… {len(listed) - most} more"]
             return f"{field} {self.op.replace('_', ' ')} {{{', '.join(listed)}}}"
         sign = {"==": "=", "<": "<", ">=": ">=", "contains": "contains"}[self.op]
         value = _as_date(self.value) if self.op in ("<", ">=") else self.value
@@ -119,11 +105,7 @@ class Singleton:
 
 
 def _as_date(edge: Any) -> Any:
-    """Return an edge without the zeros of midnight and of parts of a second.
-
-    >>> [_as_date(edge) for edge in ("2025-02-01T00:00:00.000", "2025-02-01T06:30:00.000", 7)]
-    ['2025-02-01', '2025-02-01T06:30:00', 7]
-    """
+    """Return an edge without the zeros of midnight and of parts of a second."""
     return _ZEROS.sub("", edge) if isinstance(edge, str) else edge
 
 
@@ -183,25 +165,21 @@ def json_values(values: pa.Array) -> list[Any]:
     >>> json_values(pa.array([0.2, 16777216.0], pa.float32()))
     [0.2, 16777216.0]
     """
-    listed: list[Any]
     kind = values.type
     if pa.types.is_temporal(kind):
         return [text.replace(" ", "T") for text in pc.cast(values, pa.string()).to_pylist()]
+    listed: list[Any] = values.to_pylist()
     if pa.types.is_decimal(kind):
-        return [str(value) for value in values.to_pylist()]
-    if pa.types.is_floating(kind):
-        if kind.bit_width < 64:
-            # The shortest text that the narrower type needs: conditions are rounded to it.
-            narrow = values.to_numpy(zero_copy_only=False)
-            listed = [float(str(value)) for value in narrow]
-        else:
-            listed = values.to_pylist()
-        return [
-            value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
-            for value in listed
-        ]
-    listed = values.to_pylist()
-    return listed
+        return list(map(str, listed))
+    if not pa.types.is_floating(kind):
+        return listed
+    if kind.bit_width < 64:
+        # The shortest text that the narrower type needs: conditions are rounded to it.
+        listed = [float(str(value)) for value in values.to_numpy(zero_copy_only=False)]
+    return [
+        value if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+        for value in listed
+    ]
 
 
 def arrow_values(values: list[Any], kind: pa.DataType) -> pa.Array:
@@ -242,19 +220,15 @@ _OPS = (
     ("not_in", re.compile(r"\snot in\s*\{"), "}"),
     ("in", re.compile(r"\sin\s*\{"), "}"),
     ("contains", re.compile(r"\scontains\s"), ""),
+    ("sign", re.compile(r"[=<>!]+"), ""),
 )
 _SIGNS = {"=": "==", "==": "==", "<": "<", ">=": ">="}
-_SIGN = re.compile(r"[=<>!]+")
 _FORMS = "=, <, >=, in [low, high), in {a, b}, not in {a, b}, contains, is missing"
 _EXAMPLE = "age in [37, 41) & sex = Female"
 
 
-class _ConditionReading(NamedTuple):
-    """One way to read a condition; values are the words as they stand."""
-
-    field: str
-    op: str
-    words: tuple[str, ...]
+# One way to read a condition: its field, its op, and its values as they stand.
+_Reading = tuple[str, str, tuple[str, ...]]
 
 
 def parse_predicate(text: str, columns: Mapping[str, pa.DataType]) -> tuple[Singleton, ...]:
@@ -268,15 +242,15 @@ def parse_predicate(text: str, columns: Mapping[str, pa.DataType]) -> tuple[Sing
 
 def refuse_empty_intervals(text: str) -> None:
     """Raise an InputError where an interval of numbers in a predicate's text holds no value."""
-    for reading in (one for part in _split(text, "&") for one in _readings(part)):
-        if reading.op == "between":
+    for field, op, words in (one for part in _split(text, "&") for one in _readings(part)):
+        if op == "between":
             try:
-                low, high = map(float, reading.words)
+                low, high = map(float, words)
             except ValueError:
                 continue
             if not low < high:
                 raise InputError(
-                    f"'{Singleton(reading.field, 'between', [low, high])}' contains no value; the "
+                    f"'{Singleton(field, 'between', [low, high])}' contains no value; the "
                     "lower bound comes first, and the upper bound is not part of the interval"
                 )
 
@@ -285,7 +259,7 @@ def condition_fields(text: str) -> list[tuple[str, tuple[str, ...]]]:
     """Return each condition of a predicate's text with the columns that it may be about."""
     found = []
     for part in _split(text, "&"):
-        fields = tuple(dict.fromkeys(reading.field for reading in _readings(part)))
+        fields = tuple(dict.fromkeys(field for field, *_ in _readings(part)))
         if not fields:
             raise _no_condition(part)
         found.append((part, fields))
@@ -310,15 +284,15 @@ def _split(text: str, separator: str) -> list[str]:
 
 def _condition(text: str, columns: Mapping[str, pa.DataType]) -> Singleton:
     readings = list(dict.fromkeys(_readings(text)))
-    known = [one for one in readings if one.field in columns]
+    known = [reading for reading in readings if reading[0] in columns]
     if not readings:
         raise _no_condition(text)
     if not known:
-        raise unknown_name("column", readings[0].field, columns)
+        raise unknown_name("column", readings[0][0], columns)
     if len(known) > 1:
         raise InputError(
-            f"{shortened(text)!r} is ambiguous: it may refer to {known[0].field!r} or "
-            f"{known[1].field!r}; put the name of the column in double quotes"
+            f"{shortened(text)!r} is ambiguous: it may refer to {known[0][0]!r} or "
+            f"{known[1][0]!r}; put the name of the column in double quotes"
         )
     field, op, words = known[0]
     values = [_value(word, columns[field]) for word in words]
@@ -327,35 +301,25 @@ def _condition(text: str, columns: Mapping[str, pa.DataType]) -> Singleton:
     return Singleton(field, op, values if op in ("in", "not_in", "between") else values[0])
 
 
-def _readings(text: str) -> Iterator[_ConditionReading]:
+def _readings(text: str) -> Iterator[_Reading]:
     """Yield every way to read a condition: a name may hold the words of the notation."""
     quotes = [match.span() for match in re.finditer(_QUOTED, text)]
-
-    def outside(match: re.Match[str]) -> bool:
-        return not any(begin <= match.start() < end for begin, end in quotes)
-
     for op, form, end in _OPS:
-        for match in filter(outside, form.finditer(text)):
-            rest = text[match.end() :]
-            if not rest.endswith(end):
+        for match in form.finditer(text):
+            field, rest = text[: match.start()].strip(), text[match.end() :]
+            is_quoted = any(begin <= match.start() < stop for begin, stop in quotes)
+            if is_quoted or not rest.endswith(end):
                 continue
-            words = _split(rest.removesuffix(end), ",") if op != "is_null" else []
-            if op == "between" and len(words) != 2:
+            words = [rest.strip()] if op == "sign" else _split(rest.removesuffix(end), ",")
+            words = [] if op == "is_null" else words
+            if (op == "between" and len(words) != 2) or not all(
+                map(_WORD.fullmatch, [field, *words])
+            ):
                 continue
-            yield from _reading(text[: match.start()], op, words)
-    for match in filter(outside, _SIGN.finditer(text)):
-        for reading in _reading(text[: match.start()], match[0], [text[match.end() :].strip()]):
-            if match[0] not in _SIGNS:
+            if op == "sign" and match[0] not in _SIGNS:
                 raise InputError(f"{shortened(text)!r}: unknown op {match[0]!r}; ops: {_FORMS}")
-            yield reading._replace(op=_SIGNS[match[0]])
-
-
-def _reading(field: str, op: str, words: list[str]) -> Iterator[_ConditionReading]:
-    """Yield the reading if its parts are words."""
-    if all(_WORD.fullmatch(word) for word in (field, *words)):
-        field = field.strip()
-        name = json.loads(field, strict=False) if field.startswith('"') else field
-        yield _ConditionReading(name, op, tuple(words))
+            name = json.loads(field, strict=False) if field.startswith('"') else field
+            yield name, _SIGNS.get(match[0], op), tuple(words)
 
 
 def _value(word: str, kind: pa.DataType) -> Any:
@@ -373,11 +337,9 @@ def _value(word: str, kind: pa.DataType) -> Any:
     if pa.types.is_boolean(kind) and text in ("true", "false"):
         return text == "true"
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        for number in (int, float):
-            try:
-                found = number(text)
-            except ValueError:
-                continue
+        with suppress(ValueError):
+            return int(text)
+        with suppress(ValueError):
             # Infinities and what is not a number stay text, as in JSON.
-            return found if found - found == 0 else text
+            return float(text) if math.isfinite(float(text)) else text
     return text

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.column import Chunk
     from slicebeam.transforms.encode.extract_predictions import Side
 
-# What is wanted of a model, by what it is: a method of `LoadedModel`.
+# What is wanted of a model: methods of `LoadedModel`.
 Wanted = Mapping[Given, Callable[[LoadedModel, pa.Table], pa.Array]]
 
 
@@ -26,8 +26,7 @@ class ChunkModelHandler(ModelHandler):
 
     def __init__(self, path: str, columns: Sequence[str], side: Side, wanted: Wanted) -> None:
         super().__init__()
-        self.path, self.columns, self.side = path, list(columns), side
-        self.wanted = wanted
+        self.path, self.columns, self.side, self.wanted = path, list(columns), side, wanted
 
     def load_model(self) -> Any:
         """Load the model, once a worker."""

@@ -1,7 +1,6 @@
 """Encoded shards: the codes of every feature and the measurements of every example, as columns.
 
-A shard is an Arrow file without compression, so a worker maps it and touches only the columns that it
-counts.
+Each is an Arrow file without compression: a worker maps it and touches only the columns that it counts.
 """
 
 from __future__ import annotations
@@ -90,11 +89,10 @@ def write_shard(
     measured: Mapping[str, NDArray[Any]],
     facts: Mapping[str, Any],
 ) -> None:
-    """Write one shard.
+    """Write one shard; the driver reads the facts, which are JSON.
 
-    Measured columns are ``cell`` always; ``id`` where a column identifies an example or its group;
-    ``content``, a hash of the others but the weights, where examples are resampled and no column does;
-    weights, classes, scores and values where metrics need them. The driver reads the facts, which are JSON.
+    Measured columns are ``cell`` always; ``id`` of an example or its group, else ``content``, a hash of the
+    others but the weights, where examples are resampled; what metrics need.
     """
     columns = {name: pa.array(values) for name, values in measured.items()}
     for number, (code, radix) in enumerate(zip(codes, radices, strict=True)):
@@ -132,8 +130,7 @@ class Shard:
 
     def column(self, name: str) -> NDArray[Any]:
         """Return a measured column [rows]."""
-        values: NDArray[Any] = self._batch().column(name).to_numpy()
-        return values
+        return np.asarray(self._batch().column(name))
 
     def contents(self, heaviest: float) -> NDArray[np.uint64]:
         """Return a hash [rows] of each example's content, with weights as a share of the heaviest."""
@@ -142,29 +139,25 @@ class Shard:
     def blocks(self, scaling: Scaling | None = None) -> Iterator[RowBlock]:
         """Yield the rows in blocks that fit the cache; without a scaling only their codes."""
         whole = self._batch()
-        facts = _facts(whole)
-        ids = self._ids(whole, scaling)
+        facts = json.loads(whole.schema.metadata[b"facts"])
+        ids = self._ids(whole, facts["start_row"], scaling)
         for begin in range(0, whole.num_rows, ROWS_AT_A_TIME):
             batch = whole.slice(begin, ROWS_AT_A_TIME)
-            own = None if ids is None else ids[begin : begin + ROWS_AT_A_TIME]
+            own = ids[begin : begin + ROWS_AT_A_TIME]
             yield _row_block(batch, facts["start_row"] + begin, facts["pairs"], scaling, own)
 
     def ids(self, scaling: Scaling) -> NDArray[np.uint64]:
         """Return what examples are resampled by [rows]: an id, their content, or their position."""
         batch = self._batch()
-        ids = self._ids(batch, scaling)
-        if ids is not None:
-            return ids
-        start = _facts(batch)["start_row"]
-        return np.arange(start, start + batch.num_rows, dtype=np.uint64)
+        return self._ids(batch, json.loads(batch.schema.metadata[b"facts"])["start_row"], scaling)
 
-    def _ids(self, batch: pa.RecordBatch, scaling: Scaling | None) -> NDArray[np.uint64] | None:
-        """Return the ids [rows]; None for the positions, where nothing is resampled by them."""
+    def _ids(
+        self, batch: pa.RecordBatch, start_row: int, scaling: Scaling | None
+    ) -> NDArray[np.uint64]:
         if "id" in batch.schema.names:
-            ids: NDArray[np.uint64] = batch.column("id").to_numpy()
-            return ids
+            return np.asarray(batch.column("id"))
         if scaling is None or not scaling.numbered:
-            return None
+            return np.arange(start_row, start_row + batch.num_rows, dtype=np.uint64)
         numbers = np.zeros(batch.num_rows, np.uint64)
         for path in scaling.numbered:
             file = open_arrow(storage_path(path), is_unchanging=True)
@@ -203,17 +196,12 @@ def rows_in(paths: Sequence[StoragePath]) -> int:
     return sum(fact["rows"] for fact in read_all_facts(paths))
 
 
-def _facts(batch: pa.RecordBatch) -> dict[str, Any]:
-    facts: dict[str, Any] = json.loads(batch.schema.metadata[b"facts"])
-    return facts
-
-
 def _row_block(
     batch: pa.RecordBatch,
     start_row: int,
     pairs: dict[str, list[Any]],
     scaling: Scaling | None,
-    ids: NDArray[np.uint64] | None,
+    ids: NDArray[np.uint64],
 ) -> RowBlock:
     def stored(feature: int) -> NDArray[Any] | Ragged:
         array = batch.column(f"f{feature}")
@@ -223,7 +211,6 @@ def _row_block(
 
     rows = batch.num_rows
     positions = np.arange(start_row, start_row + rows, dtype=np.uint64)
-    ids = positions if ids is None else ids
     cells = batch.column("cell").to_numpy().astype(np.int64)
     none = np.zeros((0, rows), np.int64)
     if scaling is None:
@@ -267,16 +254,13 @@ class _Measured:
         # Terms may be of ranks where their distribution is not counted.
         if self.space.ranked or any(one.source in GAINS for one in self.space.all_terms):
             self.positive = self.space.holds("positive")[cells]
-            self.buckets = np.stack([self._buckets(side) for side in range(self.space.sides)])
+            scores = [self._column(score_column(old=bool(old))) for old in range(self.space.sides)]
+            edges = zip(scaling.edges, scores, strict=False)
+            of_scores = [np.searchsorted(bounds, score, side="right") for bounds, score in edges]
+            self.buckets = np.stack(of_scores) + self.positive * BUCKETS
 
     def _column(self, name: str) -> FloatArray:
-        values: FloatArray = self.batch.column(name).to_numpy()
-        return values
-
-    def _buckets(self, side: int) -> IntArray:
-        score = self._column(score_column(old=side == 1))
-        bucket = np.searchsorted(self.scaling.edges[side], score, side="right")
-        return self.positive * BUCKETS + bucket
+        return np.asarray(self.batch.column(name))
 
     def weights(self) -> IntArray:
         """Return weights and their squares [2, rows], or nothing [0, rows]."""
@@ -288,10 +272,9 @@ class _Measured:
 
     def terms(self) -> IntArray:
         """Return the terms and total terms [terms, rows]."""
-        scaled = list(zip(self.space.all_terms, self.space.scales, strict=True))
-        if not scaled:
-            return np.zeros((0, self.rows), np.int64)
-        return np.stack([fixed_point(self._power(term), scale) for term, scale in scaled])
+        scaled = zip(self.space.all_terms, self.space.scales, strict=True)
+        found = [fixed_point(self._power(term), scale) for term, scale in scaled]
+        return np.stack(found) if found else np.zeros((0, self.rows), np.int64)
 
     def _power(self, term: Term) -> FloatArray:
         power: FloatArray = self._value(term) ** term.power

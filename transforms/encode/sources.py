@@ -1,16 +1,12 @@
-"""The source of examples: Parquet files in splits, each read in chunks of columns.
-
-Other formats are converted to Parquet once (`slicebeam.transforms.encode.convert`), so that every
-later step reads columns, and only those that it needs.
-"""
+"""The source of examples: Parquet files in splits, each read in chunks of columns."""
 
 from __future__ import annotations
 
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from slicebeam.metrics.arrays import BoolArray
+    from slicebeam.transforms.encode.conditions import SliceMembership
 
 # Bytes of a column that are read at a time.
 _BUFFER = 1 << 20
@@ -53,27 +50,25 @@ class StoredFile:
     def opened(self, **options: Any) -> Iterator[pq.ParquetFile]:
         """Open the file as it was when the run began."""
         path = storage_path(self.path)
-        with ExitStack() as stack:
-            if self.checksum is not None:
-                file = stack.enter_context(open_checked(path, self.checksum))
-                yield stack.enter_context(pq.ParquetFile(file, **options))
-                return
-            stack.enter_context(parquet_errors(self.path))
-            if self.identity:
-                now = identity(path)
-                if tuple(now) != self.identity:
-                    raise changed(self.path, self.identity, now)
+        if self.checksum is not None:
+            with (
+                open_checked(path, self.checksum) as file,
+                pq.ParquetFile(file, **options) as opened,
+            ):
+                yield opened
+            return
+        with parquet_errors(self.path):
+            if self.identity and self.identity != (now := tuple(identity(path))):
+                raise changed(self.path, self.identity, now)
             if isinstance(path, Path):
                 # Not mapped: who writes into a mapped file can end this process.
-                file = stack.enter_context(pa.OSFile(str(path)))
-                options = {**options, "buffer_size": _BUFFER}
+                stream, options = pa.OSFile(str(path)), {**options, "buffer_size": _BUFFER}
             else:
-                file = stack.enter_context(open_input(path))
                 # What is wanted of a row group is requested at once.
-                options = {**options, "pre_buffer": True}
-            yield stack.enter_context(
-                pq.ParquetFile(file, page_checksum_verification=True, **options)
-            )
+                stream, options = open_input(path), {**options, "pre_buffer": True}
+            options["page_checksum_verification"] = True
+            with stream, pq.ParquetFile(stream, **options) as opened:
+                yield opened
 
 
 def changed(
@@ -109,22 +104,6 @@ class Split:
     rows: int
     left_out: int = 0
     left_out_before: int = 0
-
-    @property
-    def origin(self) -> str:
-        """The file that the user gave."""
-        return self.file.origin
-
-
-class RowFilter(Protocol):
-    """Some of the examples, such as those in at least one of some slices."""
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that decide."""
-
-    def holds(self, chunk: Chunk) -> BoolArray:
-        """Return which examples [rows] of a chunk of the whole data these are."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +143,7 @@ class Source:
     schema_bytes: bytes
     text_types: Mapping[str, str]
     chunk_rows: int = CHUNK_ROWS
-    within: RowFilter | None = None
+    within: SliceMembership | ReservedRows | None = None
     lists: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     varying: tuple[str, ...] = ()
 
@@ -177,8 +156,8 @@ class Source:
     def schema(self) -> pa.Schema:
         """The schema of the examples, after text was parsed."""
         fields = [
-            pa.field(field.name, arrow_type(self.text_types.get(field.name, "string")))
-            if field.name in self.text_types
+            field.with_type(arrow_type(kind))
+            if (kind := self.text_types.get(field.name))
             else field
             for field in self.stored_schema
         ]
@@ -245,10 +224,8 @@ def open_parquet(
         with file.opened() as opened:
             footers.append((file, opened.metadata))
             schemas.append((file.origin, opened.schema_arrow.remove_metadata()))
-    schema = unify_schemas(schemas, allow_missing=allow_missing)
-    return Source(
-        plan_splits(footers, CHUNK_ROWS), schema.serialize().to_pybytes(), dict(text_types or {})
-    )
+    schema = unify_schemas(schemas, allow_missing=allow_missing).serialize().to_pybytes()
+    return Source(plan_splits(footers, CHUNK_ROWS), schema, dict(text_types or {}))
 
 
 @contextmanager
@@ -288,8 +265,7 @@ def _require_text(batch: pa.RecordBatch, path: str) -> None:
 def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator[Chunk]:
     """Yield the chunks of a split with the given columns, in order, none of them empty.
 
-    Text columns are read as dictionaries, so that what is done to a value is done once for all
-    the rows that hold it.
+    Text is read as dictionaries, so that what is done to a value is done once for all rows that hold it.
     """
     if not source.lists.keys().isdisjoint(columns):
         yield from _read_lists(source, split, columns)
@@ -297,29 +273,25 @@ def read_split(source: Source, split: Split, columns: Sequence[str]) -> Iterator
     if source.within is not None:
         yield from _read_within(source, source.within, split, columns)
         return
-    schema = source.schema
+    schema, rows = source.schema, source.chunk_rows
     wanted = pa.schema([schema.field(name) for name in columns])
     stored = pa.schema([source.stored_schema.field(name) for name in columns])
     texts = [field.name for field in stored if pa.types.is_string(field.type)]
     done = 0
     with split.file.opened(read_dictionary=texts) as opened:
         present = set(opened.schema_arrow.names)
-        stored_columns = [name for name in columns if name in present]
+        options = {"columns": [name for name in columns if name in present], "use_threads": False}
         tables = (
             table
-            for groups in _read_together(opened.metadata, split.row_groups, source.chunk_rows)
-            for table in _cut(
-                opened.iter_batches(source.chunk_rows, groups, stored_columns, use_threads=False),
-                source.chunk_rows,
-                split.file,
-            )
+            for groups in _read_together(opened.metadata, split.row_groups, rows)
+            for table in _cut(opened.iter_batches(rows, groups, **options), rows, split.file)
         )
         for index, read in enumerate(tables):
             table = _typed(read, stored, wanted, source.text_types) if columns else read
             yield Chunk(
                 split.index,
                 index,
-                split.origin,
+                split.file.origin,
                 split.origin_row + done,
                 split.start_row + done,
                 table,
@@ -339,18 +311,17 @@ def _read_lists(source: Source, split: Split, columns: Sequence[str]) -> Iterato
         table = chunk.table
         for name in source.lists.keys() & set(columns):
             # What is missing becomes NaN.
-            of_all = [
-                table.column(one).cast(pa.float64(), safe=False).to_numpy()
-                for one in source.lists[name]
+            parts = [
+                table.column(part).cast(pa.float64(), safe=False) for part in source.lists[name]
             ]
-            flat = pa.array(np.stack(of_all, axis=1).ravel())
-            lists = pa.FixedSizeListArray.from_arrays(flat, len(of_all))
+            flat = pa.array(np.stack([part.to_numpy() for part in parts], axis=1).ravel())
+            lists = pa.FixedSizeListArray.from_arrays(flat, len(parts))
             table = table.append_column(name, lists)
         yield chunk.with_table(table.select(columns))
 
 
 def _read_within(
-    source: Source, within: RowFilter, split: Split, columns: Sequence[str]
+    source: Source, within: SliceMembership | ReservedRows, split: Split, columns: Sequence[str]
 ) -> Iterator[Chunk]:
     """Yield the chunks of the examples that a source is read within."""
     everything = replace(source, within=None)
@@ -368,7 +339,7 @@ def _read_within(
         done, batch = done + places.size, batch + 1
     if done != split.rows:
         raise InputError(
-            f"{split.origin}: {done:,} rows are chosen, and {split.rows:,} were when the run "
+            f"{split.file.origin}: {done:,} rows are chosen, and {split.rows:,} were when the run "
             "began; run again without --resume when nothing writes to the file"
         )
 
@@ -403,14 +374,13 @@ def _cut(batches: Iterable[pa.RecordBatch], rows: int, file: StoredFile) -> Iter
         if file.checksum is None:
             _require_text(batch, file.path)
         rest = batch
-        while rest.num_rows > missing:
-            yield _joined([*held, rest.slice(0, missing)])
-            held, rest, missing = [], rest.slice(missing), rows
-        held.append(rest)
-        missing -= rest.num_rows
-        if not missing:
-            yield _joined(held)
-            held, missing = [], rows
+        while rest.num_rows:
+            held.append(rest.slice(0, missing))
+            rest = rest.slice(held[-1].num_rows)
+            missing -= held[-1].num_rows
+            if not missing:
+                yield _joined(held)
+                held, missing = [], rows
     if held:
         yield _joined(held)
 

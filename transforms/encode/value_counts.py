@@ -57,8 +57,7 @@ class ValueCounts:
 
 def most_frequent(counts: IntArray, most: int) -> IntArray:
     """Return the positions of the most frequent values, ties by value, in the order of values."""
-    order = np.lexsort((np.arange(counts.size), -counts))
-    return np.sort(order[:most])
+    return np.sort(np.argsort(-counts, kind="stable")[:most])
 
 
 def unsupported(kind: pa.DataType) -> str | None:
@@ -89,7 +88,6 @@ class _ValueCounts:
         return sum(part.nbytes for part in self._parts)
 
     def add(self, values: pa.Array, counts: IntArray | None = None) -> None:
-        """Add values, none of them missing, and how often each occurs; once if not said."""
         if counts is None:
             counted = values.value_counts()
             values, counts = counted.field("values"), counted.field("counts")
@@ -101,11 +99,7 @@ class _ValueCounts:
             table = merged.aggregate([("count", "sum")]).rename_columns(["value", "count"])
             self._parts = [table]
 
-    def clear(self) -> None:
-        self._parts = []
-
     def counted(self) -> tuple[pa.Array, IntArray]:
-        """Return the distinct values, sorted, and their counts, when compact."""
         if not self._parts:
             return pa.nulls(0, self._kind), np.zeros(0, np.int64)
         table = self._parts[0].sort_by("value")
@@ -123,11 +117,10 @@ class ColumnCounter:
         self.list_column = pa.types.is_list(kind)
         self.kind = kind.value_type if self.list_column else kind
         self.most_bytes = most_bytes
-        self.rows = 0
-        self.missing = 0
+        self.rows = self.missing = self._compact_bytes = 0
         is_hashed = self.list_column or not is_number(self.kind) or pa.types.is_decimal(self.kind)
-        self._counts = _ValueCounts(self.kind) if is_hashed else NumberCounts(self.kind)
-        self._compact_bytes = 0
+        self._counts_of = _ValueCounts if is_hashed else NumberCounts
+        self._counts = self._counts_of(self.kind)
         self._sketch: Any = None
         self._distinct: Any = None
         self._is_frequent = self.list_column or pa.types.is_string(self.kind)
@@ -135,45 +128,38 @@ class ColumnCounter:
     def add(self, column: pa.ChunkedArray) -> None:
         """Count the values of a chunk's column."""
         for array in column.chunks:
+            counts = None
+            if self.list_column:
+                values, counts, missing = _counted_lists(array)
+            elif pa.types.is_dictionary(array.type):
+                values, counts, missing = _counted_dictionary(array)
+            else:
+                values, missing = present_values(array)
             self.rows += len(array)
-            self.missing += self._add(array)
+            self.missing += missing
+            self._counts.add(values.cast(self.kind), counts)
             most = max(2 * self._compact_bytes, self.most_bytes // 4)
             if self._sketch is not None or self._counts.nbytes > most:
                 self._compact()
-
-    def _add(self, array: pa.Array) -> int:
-        """Add the values of an array, and return how many are missing."""
-        counts = None
-        if self.list_column:
-            values, counts, missing = _counted_lists(array)
-        elif pa.types.is_dictionary(array.type):
-            values, counts, missing = _counted_dictionary(array)
-        else:
-            values, missing = present_values(array)
-        self._counts.add(values.cast(self.kind), counts)
-        return missing
 
     def _compact(self) -> None:
         self._counts.compact()
         self._compact_bytes = self._counts.nbytes
         if self._sketch is None and self._compact_bytes > self.most_bytes:
-            self._begin_sketch()
+            import datasketches
+
+            if self._is_frequent:
+                self._sketch = datasketches.frequent_strings_sketch(_FREQUENT_LG_K)
+            else:
+                self._sketch = datasketches.kll_doubles_sketch(_KLL_K)
+            self._distinct = datasketches.hll_sketch(_DISTINCT_LG_K)
         if self._sketch is not None:
             self._update_sketch(*self._counts.counted())
-            self._counts.clear()
-
-    def _begin_sketch(self) -> None:
-        import datasketches
-
-        if self._is_frequent:
-            self._sketch = datasketches.frequent_strings_sketch(_FREQUENT_LG_K)
-        else:
-            self._sketch = datasketches.kll_doubles_sketch(_KLL_K)
-        self._distinct = datasketches.hll_sketch(_DISTINCT_LG_K)
+            self._counts = self._counts_of(self.kind)
 
     def _update_sketch(self, values: pa.Array, counts: IntArray) -> None:
-        valid = pc.is_valid(values)
-        values, counts = values.filter(valid), counts[boolean_mask(valid)]
+        if values.null_count:
+            counts, values = counts[boolean_mask(values.is_valid())], values.drop_null()
         if self._is_frequent:
             texts = values.cast(pa.string()).to_pylist()
             for text, count in zip(texts, counts.tolist(), strict=True):
@@ -193,14 +179,15 @@ class ColumnCounter:
     def result(self) -> ValueCounts:
         """Return the counts, sorted by value."""
         self._compact()
-        examples = self.missing, self.rows, self.list_column
+        distinct, error = 0, 0.0
         if self._sketch is None:
             values, counts = self._counts.counted()
-            return ValueCounts(values, counts, *examples)
-        distinct = round(self._distinct.get_estimate())
-        if not self.list_column:
-            distinct = min(distinct, self.rows - self.missing)
-        values, counts, error = self._sketched()
+        else:
+            values, counts, error = self._sketched()
+            distinct = round(self._distinct.get_estimate())
+            if not self.list_column:
+                distinct = min(distinct, self.rows - self.missing)
+        examples = self.missing, self.rows, self.list_column
         return ValueCounts(values, counts, *examples, distinct, error)
 
     def _sketched(self) -> tuple[pa.Array, IntArray, float]:
@@ -293,26 +280,18 @@ class NumberCounts:
     def compact(self) -> None:
         """Sort the added numbers."""
         if self._waiting:
-            numbers = np.sort(np.concatenate(self._waiting))
+            self._merge(*np.unique(np.concatenate(self._waiting), return_counts=True))
             self._waiting = []
-            begins = _begins(numbers)
-            self._merge(numbers[begins], np.diff(np.append(begins, numbers.size)))
         for bits in _RESOLUTIONS[_RESOLUTIONS.index(self._bits) + 1 :]:
             numbers, counts = self._numbers, self._counts
             if self._most is None or numbers.size <= self._most:
                 break
-            self._bits = bits
-            self.clear()
+            self._bits, self._numbers = bits, numbers[:0]
             self._merge(rounded_down(numbers, bits), counts)
 
     def counted(self) -> tuple[pa.Array, IntArray]:
         """Return the distinct numbers, sorted, and their counts, when compact."""
         return pa.array(self._numbers, self._kind), self._counts
-
-    def clear(self) -> None:
-        """Forget all numbers."""
-        self._waiting = []
-        self._numbers, self._counts = self._numbers[:0], self._counts[:0]
 
     def _merge(self, numbers: NDArray[Any], counts: IntArray) -> None:
         if self._numbers.size:
@@ -321,17 +300,14 @@ class NumberCounts:
         # Stable sorting finds the two runs that are in order already.
         order = np.argsort(numbers, kind="stable")
         numbers, counts = numbers[order], counts[order]
-        begins = _begins(numbers)
+        is_first = np.append(True, numbers[1:] != numbers[:-1])
+        begins = np.flatnonzero(is_first[: numbers.size])
         self._numbers = numbers[begins]
         self._counts = np.add.reduceat(counts, begins) if begins.size else counts
 
 
 def rounded_down(values: NDArray[Any], bits: int) -> NDArray[Any]:
-    """Return finite doubles rounded down to this many mantissa bits; first to more changes nothing.
-
-    >>> rounded_down(np.array([1.999, -1.001]), 1).tolist()
-    [1.5, -1.5]
-    """
+    """Return finite doubles rounded down to this many mantissa bits; first to more changes nothing."""
     if bits == _RESOLUTIONS[0]:
         return values
     words = np.ascontiguousarray(values).view(np.int64)
@@ -340,10 +316,3 @@ def rounded_down(values: NDArray[Any], bits: int) -> NDArray[Any]:
     cut = np.int64(52 - bits)
     ordered = (ordered >> cut) << cut
     return np.where(ordered < 0, _MINUS_ZERO - ordered, ordered).view(np.float64)
-
-
-def _begins(ordered: NDArray[Any]) -> IntArray:
-    """Return where each number begins in an ordered array."""
-    is_first = np.ones(ordered.size, bool)
-    np.not_equal(ordered[1:], ordered[:-1], out=is_first[1:])
-    return np.flatnonzero(is_first)

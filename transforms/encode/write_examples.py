@@ -82,8 +82,7 @@ def _mapping(row: Any) -> Mapping[str, Any]:
     if dataclasses.is_dataclass(row):
         return vars(row)
     if hasattr(row, "_asdict"):
-        found: Mapping[str, Any] = row._asdict()
-        return found
+        return dict(row._asdict())
     raise InputError(
         f"an example is a {type(row).__name__}; make it a dict, a schema row (beam.Row) or an Arrow table"
     )

@@ -29,8 +29,7 @@ from slicebeam.pipelines.prepare.feature_hints import looks_like_output
 from slicebeam.pipelines.prepare.given_domains import GivenDomains, checked_domain
 from slicebeam.pipelines.run.engine import Engine
 from slicebeam.runner_configs.dataflow import Dataflow
-from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain
-from slicebeam.transforms.encode.frozen_domains import FrozenDomain
+from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, FrozenDomain
 from slicebeam.transforms.encode.predicates import Singleton
 from tests.conftest import slow
 from tests.refusals import refuses

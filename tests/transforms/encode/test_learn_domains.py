@@ -21,8 +21,7 @@ from slicebeam.transforms.encode.predicates import Singleton, json_values, parse
 from slicebeam.transforms.encode.value_counts import ColumnCounter, ValueCounts
 from tests.conftest import slow
 from tests.oracles import predicates
-from tests.transforms.encode.test_domains import KINDS, count, learn, masks
-from tests.transforms.encode.test_frozen_domains import in_pairs, singletons
+from tests.transforms.encode.test_domains import KINDS, count, in_pairs, learn, masks, singletons
 from tests.transforms.encode.test_sources import raw, search_table, searched, with_roles
 from tests.transforms.encode.test_value_counts import SKETCHED, SMALL
 
