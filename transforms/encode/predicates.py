@@ -310,7 +310,7 @@ def _readings(text: str) -> Iterator[_Reading]:
             is_quoted = any(begin <= match.start() < stop for begin, stop in quotes)
             if is_quoted or not rest.endswith(end):
                 continue
-            words = [rest.strip()] if op == "sign" else _split(rest.removesuffix(end), ",")
+            words = _split(rest.removesuffix(end), ",") if end else [rest.strip()]
             words = [] if op == "is_null" else words
             if (op == "between" and len(words) != 2) or not all(
                 map(_WORD.fullmatch, [field, *words])

@@ -54,6 +54,7 @@ def test_what_is_printed_is_read_back(condition):
     ("age in [1, 5]", "is not a condition"),
     ("age in [1, 5, 7)", "is not a condition"),
     ("sex = <=50K", "is not a condition"),
+    ("tags contains a, b", "is not a condition"),
     ("x contains y contains z", "is ambiguous: it may refer to 'x' or 'x contains y'; put the name"),
     ("sex not in {a, b, c, … 3 more}", "was shortened for display"),
     (f"sex = {'a' * 59}…", "was shortened for display"),
