@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -59,6 +59,7 @@ class LsaEncoder:
     2011. The same numbers as scikit-learn's TfidfVectorizer, TruncatedSVD and Normalizer in a row.
     """
 
+    name: ClassVar[str] = "lsa"
     vocabulary: tuple[str, ...]
     idf: FloatArray
     components: NDArray[np.float32]
@@ -94,11 +95,6 @@ class LsaEncoder:
             np.asarray(vectorizer.idf_, np.float64),
             np.asarray(svd.components_[kept], np.float32),
         )
-
-    @property
-    def name(self) -> str:
-        """As the user writes it."""
-        return "lsa"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -179,6 +175,7 @@ def _no_words(texts: Sequence[str], vectorizer: Any) -> InputError:
 class StoredEncoder:
     """An `LsaEncoder` that a process loads when it first embeds a text."""
 
+    name: ClassVar[str] = "lsa"
     path: str
     fingerprint: str
 
@@ -188,14 +185,9 @@ class StoredEncoder:
         write_found(path, {name: values.ravel() for name, values in fitted.to_arrays().items()})
         return cls(str(path), fitted.fingerprint)
 
-    @property
-    def name(self) -> str:
-        """As the user writes it."""
-        return "lsa"
-
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors of texts, see `LsaEncoder.encode`."""
-        return _loaded(self.path, self.fingerprint).encode(texts)
+        return self.load().encode(texts)
 
     def load(self) -> LsaEncoder:
         """Return the encoder itself."""

@@ -10,7 +10,7 @@ from slicebeam.transforms.encoders.minilm import minilm_encoder
 from slicebeam.transforms.encoders.model_handler import handler_encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     import numpy as np
     from numpy.typing import NDArray
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from slicebeam.transforms.storage.storage import StoragePath
 
 LSA = "lsa"
+_MINILM = "minilm"
 _ENDPOINT = "openai:"
 
 
@@ -39,10 +40,6 @@ class Encoder(Protocol):
         """
 
 
-# Encoders that slicebeam brings, by name: functions of the cache that `encoder` is given.
-_NAMED: dict[str, Callable[[StoragePath | None], Encoder]] = {"minilm": minilm_encoder}
-
-
 def needs_fit(spec: str) -> bool:
     """Whether the encoder is learned from the texts: by `LsaEncoder.fit`, not by `encoder`."""
     return spec == LSA
@@ -55,12 +52,12 @@ def encoder(spec: str, *, cache: StoragePath | None) -> Encoder:
     """
     if needs_fit(spec):
         raise ValueError(f"{spec} is fitted to texts: LsaEncoder.fit")
-    if spec in _NAMED:
-        return _NAMED[spec](cache)
+    if spec == _MINILM:
+        return minilm_encoder(cache)
     if spec.startswith(_ENDPOINT):
         return endpoint_encoder(spec, cache)
     if ":" not in spec:
-        raise unknown_name("encoder", spec, [LSA, *_NAMED, "openai:URL", "module:function"])
+        raise unknown_name("encoder", spec, [LSA, _MINILM, "openai:URL", "module:function"])
     if "://" in spec:
         raise OptionError(f"--encoder {spec}: write openai: before the address of an endpoint")
     return handler_encoder(spec, cache)
