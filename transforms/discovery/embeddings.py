@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.transforms.encode.column import Chunk
-    from slicebeam.transforms.encode.extract_predictions import Outcome
+    from slicebeam.transforms.encode.extract_predictions import Losses, Outcome
     from slicebeam.transforms.encoders.registry import Encoder
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -217,18 +217,20 @@ def chunk_name(split: int, batch: int, suffix: str = "arrow") -> str:
     return f"{split:06d}-{batch:06d}.{suffix}"
 
 
+def chunk_losses(chunk: Chunk, outcome: Outcome | None, name: str) -> Losses | None:
+    """Return the losses of a chunk's examples in a metric; None if there is no outcome."""
+    if outcome is None:
+        return None
+    return losses_of(extract_predictions(chunk, outcome), name, baseline=outcome.has_baseline)
+
+
 def embed_chunk(wanted: Embedded, chunk: Chunk) -> int:
     """Write the embeddings of a chunk, all and the sampled ones, and return its number of rows."""
     z = wanted.embedding.of(chunk)
+    losses = chunk_losses(chunk, wanted.outcome, wanted.metric)
     others: dict[str, NDArray[Any]] = {}
-    is_zero_one = False
-    if wanted.outcome is not None:
-        baseline = wanted.outcome.has_baseline
-        predicted = extract_predictions(chunk, wanted.outcome)
-        losses = losses_of(predicted, wanted.metric, baseline=baseline)
-        if losses is not None:
-            is_zero_one = losses.is_zero_one
-            others = {loss_column(number): loss for number, loss in enumerate(losses.each)}
+    if losses is not None:
+        others = {loss_column(number): loss for number, loss in enumerate(losses.each)}
     sampled = random_numbers(chunk, wanted.seed, _SAMPLED) < wanted.sample_share
     shaping = np.ones(z.shape[0], bool)
     if wanted.split is not None:
@@ -242,10 +244,10 @@ def embed_chunk(wanted: Embedded, chunk: Chunk) -> int:
         "start_row": chunk.start_row,
         "origin": chunk.origin,
         "shaping": int(np.count_nonzero(shaping)),
-        "is_zero_one": is_zero_one,
+        "is_zero_one": losses is not None and losses.is_zero_one,
     }
-    some = {column: values[sampled] for column, values in others.items()}
-    write_embeddings(wanted.samples / name, z[sampled], some, facts)
+    of_samples = {column: values[sampled] for column, values in others.items()}
+    write_embeddings(wanted.samples / name, z[sampled], of_samples, facts)
     # Last: its presence shows that all of the chunk is there.
     write_embeddings(wanted.folder / name, z, others, facts)
     return len(z)
