@@ -15,9 +15,9 @@ from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.transforms.encode.column import ChunkColumn, boolean_mask, random_numbers
 from slicebeam.transforms.encode.extract_predictions import extract_predictions, losses_of
-from slicebeam.transforms.encode.shards import write_with_facts
+from slicebeam.transforms.encode.shards import read_all_facts, write_with_facts
 from slicebeam.transforms.storage.storage import matching
-from slicebeam.transforms.storage.work_files import open_arrow, write_arrow
+from slicebeam.transforms.storage.work_files import open_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -255,7 +255,6 @@ def embed_chunk(wanted: Embedded, chunk: Chunk) -> int:
 
 # A stream of random words, apart from those of replicates, which count from 0.
 _TEXTS = -5
-_EXAMPLES = b"examples"
 
 
 @dataclass(frozen=True)
@@ -273,8 +272,8 @@ class TextSample:
 
     def examples(self) -> int:
         """Return of how many examples the texts that are written are a sample."""
-        paths = matching(self.folder, "*.arrow")
-        return sum(int(open_arrow(path).schema.metadata[_EXAMPLES]) for path in paths)
+        facts = read_all_facts(matching(self.folder, "*.arrow"))
+        return sum(one["examples"] for one in facts)
 
     def read(self) -> tuple[IntArray, list[str]]:
         """Return the positions and the texts of the sample, in the order of the examples."""
@@ -297,8 +296,7 @@ def sample_chunk(wanted: TextSample, chunk: Chunk) -> int:
         at = np.flatnonzero(chosen)[np.argmax(boolean_mask(texts.is_null()))]
         where = column.row(int(at))
         raise ColumnError(f"column {wanted.column!r} has no text in {where}; drop such examples")
-    columns = [pa.array(rows[chosen].astype(np.int64)), texts]
-    schema = pa.schema([("row", pa.int64()), ("text", texts.type)], {_EXAMPLES: str(rows.size)})
-    batch = pa.record_batch(columns, schema=schema)
-    write_arrow(wanted.folder / chunk_name(chunk.split, chunk.batch), schema, [batch])
+    columns = {"row": pa.array(rows[chosen].astype(np.int64)), "text": texts}
+    facts = {"examples": int(rows.size)}
+    write_with_facts(wanted.folder / chunk_name(chunk.split, chunk.batch), columns, facts)
     return int(rows.size)

@@ -37,11 +37,12 @@ _PREFIX_DIGITS, _NAME_DIGITS = 12, 32
 
 @dataclass(frozen=True)
 class CachedEncoder:
-    """An encoder whose vectors are cached in a folder (of all encoders; None keeps nothing); see `Encoder`.
+    """An encoder whose vectors are cached in a folder (of all encoders; None keeps nothing).
 
-    The name is for messages and readers of the files, and contains no secret. `embed` gets the texts that are
-    not kept yet, each of them once, and hands over vectors [rows, D] of a part as soon as it has them, from any
-    thread; they are kept even if it fails later. `dimensions`: D, where it is known before the first text.
+    The name is as the user wrote it, and contains no secret; the fingerprint is a hash of all that decides the
+    vectors and can be known. `embed` gets the texts that are not kept yet, each of them once, and hands over
+    vectors [rows, D] of a part as soon as it has them, from any thread; they are kept even if it fails later.
+    `dimensions`: D, where it is known before the first text.
     """
 
     name: str

@@ -67,8 +67,6 @@ class LsaEncoder:
     @classmethod
     def fit(cls, texts: Sequence[str], *, dimensions: int = 128, seed: int) -> LsaEncoder:
         """Learn the words, and at most so many directions, of texts; the same texts and seed give the same."""
-        if dimensions < 1:
-            raise ValueError(f"dimensions = {dimensions}")
         vectorizer = _vectorizer(
             min_df=2 if len(texts) >= _LARGE_SAMPLE else 1, max_features=_MOST_FEATURES
         )

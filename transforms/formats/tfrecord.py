@@ -23,16 +23,11 @@ _MOST_BYTES = 64 << 20
 _LARGEST_RECORD = (1 << 31) - 1
 _FORMAT = "TFRecord of tf.Example is expected (gzip only with a name that ends in .gz)"
 
-# --------------------------------------------------------------------------------- checksums
-
 
 def masked_crc32c(message: bytes) -> int:
     """Return the masked CRC-32C of a message, as TFRecord frames carry it."""
     crc = google_crc32c.value(message)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
-
-
-# ------------------------------------------------------------------------------------ frames
 
 
 @lru_cache(maxsize=4096)
@@ -90,9 +85,6 @@ def write_records(stream: IO[bytes], records: Iterable[bytes]) -> None:
         for part in (header, record):
             stream.write(part)
             stream.write(struct.pack("<I", masked_crc32c(part)))
-
-
-# ---------------------------------------------------------------------------------- messages
 
 
 # Of tf.Example, as protoc compiles it, in a package beside TensorFlow's. A SequenceExample has its lists

@@ -393,17 +393,13 @@ class S3Store(ObjectStore):
             if code == "NoSuchBucket":
                 raise _no_bucket(uri, what, bucket) from error
             if code == "InvalidRange" or status == 416:
-                reason, remedy = "it became shorter while it was read", ""
-            elif status == 404:
+                raise _failure(uri, what, "it became shorter while it was read") from error
+            if status == 404:
                 raise no_object(uri) from error
-            elif status in (401, 403):
-                reason, remedy = f"{details.get('Message') or 'access denied'} ({code})", _ACCESS
-            else:
-                reason, remedy = (
-                    f"{details.get('Message') or 'HTTP ' + str(status)} ({code})",
-                    _DOWN,
-                )
-            raise _failure(uri, what, reason, remedy) from error
+            is_refused = status in (401, 403)
+            reason = "access denied" if is_refused else f"HTTP {status}"
+            reason = f"{details.get('Message') or reason} ({code})"
+            raise _failure(uri, what, reason, _ACCESS if is_refused else _DOWN) from error
         except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError) as error:
             raise _failure(uri, what, str(error), _ACCESS) from error
         except exceptions.ParamValidationError as error:
