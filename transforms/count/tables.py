@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.storage.storage import StoragePath
 
+# The fields of a `Unit`.
 _SCHEMA = pa.schema(
     [
         ("features", pa.list_(pa.int32())),
@@ -109,26 +110,19 @@ def _candidates(unit: Unit, lattice: Lattice) -> int:
 
 def read_block(path: StoragePath, block: int) -> list[Unit]:
     """Return the units of one block."""
-    batch = open_arrow(path).get_batch(block)
-    plain = batch.drop_columns(["candidates", "bases"]).to_pylist()
-    # Copies, since the file is closed before the keys are used.
-    keys = {
-        name: [np.array(keys.values, np.int64) if keys.is_valid else None for keys in batch[name]]
-        for name in ("bases", "candidates")
-    }
-    return [
-        Unit(
-            tuple(row["features"]),
-            row["method"],
-            tuple(row["extensions"]),
-            keys["bases"][i],
-            keys["candidates"][i],
-            row["part"],
-            row["parts"],
-            tuple(map(tuple, row["margins"])),
-        )
-        for i, row in enumerate(plain)
-    ]
+    columns = map(_fields, open_arrow(path).get_batch(block).columns)
+    return [Unit(*fields) for fields in zip(*columns, strict=True)]
+
+
+def _fields(column: pa.Array) -> list[Any]:
+    kind = column.type
+    if pa.types.is_large_list(kind):
+        # Copies, since the file is closed before the keys are used.
+        return [np.array(keys.values, np.int64) if keys.is_valid else None for keys in column]
+    values: list[Any] = column.to_pylist()
+    if not pa.types.is_list(kind):
+        return values
+    return [tuple(map(tuple, one) if pa.types.is_list(kind.value_type) else one) for one in values]
 
 
 def plan_digest(path: StoragePath) -> str:

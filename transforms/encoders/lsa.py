@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
-    from typing_extensions import Self
 
     from slicebeam.metrics.arrays import FloatArray
     from slicebeam.transforms.storage.storage import StoragePath
@@ -34,17 +33,10 @@ _MOST_SEED = 2**32
 _TOGETHER = 10_000
 
 
-def _sklearn() -> Any:
-    import sklearn.decomposition
-    import sklearn.feature_extraction.text
-
-    return sklearn
-
-
 def _vectorizer(**more: Any) -> Any:
-    return _sklearn().feature_extraction.text.TfidfVectorizer(
-        lowercase=True, ngram_range=(1, 2), sublinear_tf=True, **more
-    )
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(lowercase=True, ngram_range=(1, 2), sublinear_tf=True, **more)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +59,8 @@ class LsaEncoder:
     @classmethod
     def fit(cls, texts: Sequence[str], *, dimensions: int = 128, seed: int) -> LsaEncoder:
         """Learn the words, and at most so many directions, of texts; the same texts and seed give the same."""
+        from sklearn.decomposition import TruncatedSVD
+
         vectorizer = _vectorizer(
             min_df=2 if len(texts) >= _LARGE_SAMPLE else 1, max_features=_MOST_FEATURES
         )
@@ -82,9 +76,7 @@ class LsaEncoder:
                 f"--encoder lsa: the {len(texts):,} texts have the same words, so nothing "
                 "distinguishes them; is --text the right column?"
             )
-        svd = _sklearn().decomposition.TruncatedSVD(
-            most, algorithm="randomized", random_state=seed % _MOST_SEED
-        )
+        svd = TruncatedSVD(most, algorithm="randomized", random_state=seed % _MOST_SEED)
         svd.fit(weights)
         strength = svd.singular_values_
         kept = strength > _SMALLEST_STRENGTH * strength[0]
@@ -136,7 +128,7 @@ class LsaEncoder:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> LsaEncoder:
         """Return the encoder that `to_arrays` stored."""
         words = np.asarray(arrays["vocabulary"], np.uint8).tobytes().decode()
         return cls(
@@ -144,10 +136,6 @@ class LsaEncoder:
             np.asarray(arrays["idf"], np.float64),
             np.asarray(arrays["components"], np.float32),
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Not what it has made for itself: that is of the installed scikit-learn.
-        return type(self).from_arrays, (self.to_arrays(),)
 
 
 def _differs(weights: Any) -> bool:
