@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.counting import Resampling, UnitSums
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
     from slicebeam.metrics.counting.lattice import Lattice
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.testing.slice_test import SliceTest
     from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.storage.storage import StoragePath
@@ -151,16 +150,11 @@ class BlockTest:
     is_first: bool = False
     of_all: IntArray | None = None
 
-    @property
-    def space(self) -> StatisticSpace:
-        """The statistics."""
-        return self.scaling.space
-
 
 def count_block(item: WorkItem, config: BlockTest) -> tuple[int, UnitSums]:
     """Return the tables of a block over some shards."""
     units = read_block(config.plan, item.block)
-    tables = Tables(units, config.lattice, config.space, config.resampling)
+    tables = Tables(units, config.lattice, config.scaling.space, config.resampling)
     for path in item.shards:
         for rows in Shard(storage_path(path)).blocks(config.scaling):
             tables.add(rows)
@@ -182,7 +176,7 @@ def tested_block(units: Sequence[Unit], state: UnitSums, config: BlockTest) -> p
     ``best<i>`` (lower bound of p, given the error of an approximate metric), ``reason<i>``, ``method<i>``,
     ``se<i>``. Metadata: the plan's digest, how many slices were not empty, and how many were tested.
     """
-    totals, space = state.totals, config.space
+    totals, space = state.totals, config.scaling.space
     reader = SumReader(config.lattice, space, len(totals), config.min_slice_size)
     read = list(reader.slices(units, state))
     nonempty = sum(counted.nonempty for counted in read)

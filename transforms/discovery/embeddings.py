@@ -134,10 +134,8 @@ def write_embeddings(
     """Write the embeddings of a chunk, other columns [rows], and facts for the driver."""
     rows, D = z.shape
     flat = pa.array(z.reshape(-1), pa.float32())
-    columns = {_VECTORS: pa.FixedSizeListArray.from_arrays(flat, max(D, 1))} if D else {}
+    columns = {_VECTORS: pa.FixedSizeListArray.from_arrays(flat, max(D, 1))}
     columns |= {name: pa.array(values) for name, values in others.items()}
-    if not columns:
-        columns = {"none": pa.nulls(rows)}
     write_with_facts(path, columns, {**facts, "rows": rows, "dimensions": D})
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +20,7 @@ from slicebeam.transforms.storage.storage import make_folder, matching, storage_
 from slicebeam.transforms.storage.work_files import open_arrow, write_arrow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -59,10 +58,9 @@ class CachedEncoder:
         keys = _keys(distinct, self.fingerprint)
         opened = _opened if self.folder is not None else _Store
         store = opened(self.name, self.fingerprint, self.folder)
-        missing = store.missing(keys)
-        if missing:
-            with store.taking([keys[row] for row in missing]) as keep:
-                self.embed([distinct[row] for row in missing], keep)
+        if missing := store.missing(keys):
+            new = [distinct[row] for row in missing]
+            store.take([keys[row] for row in missing], partial(self.embed, new))
         return store.vectors(keys, self.dimensions)[np.array(rows, np.intp)]
 
 
@@ -148,8 +146,7 @@ class _Store:
                         self._add(*read, f"{path} has")
                     self._files.add(path.name)
 
-    @contextmanager
-    def taking(self, keys: Sequence[bytes]) -> Iterator[Keep]:
+    def take(self, keys: Sequence[bytes], embed: Callable[[Keep], None]) -> None:
         """Take the vectors of keys, in parts as they come, each into a file that at once is whole."""
         # When all are there, one file takes the place of the many.
         parts: list[tuple[slice, NDArray[np.float32], list[StoragePath]]] = []
@@ -158,7 +155,7 @@ class _Store:
             self._add(keys[rows], vectors, f"{self.name} gives")
             parts.append((rows, vectors, self._write(keys[rows], vectors)))
 
-        yield keep
+        embed(keep)
         if len(parts) > 1:
             parts.sort(key=lambda part: part[0].start)
             ordered = [key for rows, _, _ in parts for key in keys[rows]]

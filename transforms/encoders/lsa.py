@@ -131,11 +131,9 @@ class LsaEncoder:
     def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> LsaEncoder:
         """Return the encoder that `to_arrays` stored."""
         words = np.asarray(arrays["vocabulary"], np.uint8).tobytes().decode()
-        return cls(
-            tuple(words.split("\n")),
-            np.asarray(arrays["idf"], np.float64),
-            np.asarray(arrays["components"], np.float32),
-        )
+        idf = np.asarray(arrays["idf"], np.float64)
+        components = np.asarray(arrays["components"], np.float32).reshape(-1, idf.size)
+        return cls(tuple(words.split("\n")), idf, components)
 
 
 def _differs(weights: Any) -> bool:
@@ -182,6 +180,4 @@ class StoredEncoder:
 
 @lru_cache(maxsize=2)
 def _loaded(path: str, fingerprint: str) -> LsaEncoder:  # noqa: ARG001  (what the path holds now)
-    arrays = read_found(storage_path(path))
-    arrays["components"] = arrays["components"].reshape(-1, arrays["idf"].size)
-    return LsaEncoder.from_arrays(arrays)
+    return LsaEncoder.from_arrays(read_found(storage_path(path)))

@@ -254,6 +254,10 @@ def _rounded(name: str, value: Any, data_type: pa.DataType) -> Iterator[tuple[st
         yield name, value
 
 
+def _is_exact(value: int) -> bool:
+    return abs(value) <= sys.float_info.max and float(value) == value
+
+
 def _filled(data: bytes, first_line: int) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not blank, with their numbers."""
     lines = enumerate(data.split(b"\n"), first_line)
@@ -264,10 +268,6 @@ def _loads(line: bytes, **hooks: Any) -> Any:
     """Return the content of a line, read as UTF-8: from bytes, Python guesses the encoding."""
     text = line.decode("utf-8-sig", "replace")
     return json.loads(text, parse_int=lambda digits: int(digits[:_MOST_DIGITS]), **hooks)
-
-
-def _is_exact(value: int) -> bool:
-    return abs(value) <= sys.float_info.max and float(value) == value
 
 
 def _explain(

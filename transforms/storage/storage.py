@@ -46,12 +46,6 @@ _FETCHED_AT_ONCE = 16
 _REMOVALS, _BETWEEN_REMOVALS = 5, 0.1
 
 
-def object_store(scheme: str) -> ObjectStore:
-    """Return the store of ``gs`` or ``s3``; clients are made once in a process."""
-    # A forked process must not share the connections of the other.
-    return _store(scheme, os.getpid(), storage_timeout())
-
-
 @lru_cache(maxsize=8)
 def _store(scheme: str, process: int, timeout: float) -> ObjectStore:  # noqa: ARG001
     return GoogleStore(timeout) if scheme == "gs" else S3Store(timeout)
@@ -102,8 +96,9 @@ class ObjectPath:
 
     @property
     def store(self) -> ObjectStore:
-        """What reads and writes it."""
-        return object_store(self.scheme)
+        """What reads and writes it, made once in a process."""
+        # A forked process must not share the connections of the other.
+        return _store(self.scheme, os.getpid(), storage_timeout())
 
     @property
     def _prefix(self) -> str:
