@@ -118,8 +118,8 @@ class ObjectPath:
 
     def iterdir(self) -> Iterator[ObjectPath]:
         """Yield the entries directly below this name."""
-        for found in self.store.listed(self.bucket, self._prefix, deep=False):
-            name = found.key.removeprefix(self._prefix).rstrip("/")
+        for key in self.store.listed(self.bucket, self._prefix, deep=False):
+            name = key.removeprefix(self._prefix).rstrip("/")
             # Some tools mark a folder by an empty object of its own name.
             if name:
                 yield self / name
@@ -130,8 +130,8 @@ class ObjectPath:
         # Up to the first sign of a pattern the store itself filters by name.
         fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
         deep = "/" in pattern or "**" in pattern
-        for found in self.store.listed(self.bucket, self._prefix + fixed, deep=deep):
-            name = found.key.removeprefix(self._prefix)
+        for key in self.store.listed(self.bucket, self._prefix + fixed, deep=deep):
+            name = key.removeprefix(self._prefix)
             if not name.endswith("/") and translated.fullmatch(name):
                 yield self / name
 
@@ -275,8 +275,7 @@ def make_folder(path: StoragePath, *, within: StoragePath | None = None) -> None
 def remove_folder(path: StoragePath) -> None:
     """Remove a folder and all that is in it, if it is there; of a link, the link alone."""
     if isinstance(path, ObjectPath):
-        keys = (found.key for found in path.store.listed(path.bucket, f"{path.key}/", deep=True))
-        path.store.delete(path.bucket, keys)
+        path.store.delete(path.bucket, path.store.listed(path.bucket, f"{path.key}/", deep=True))
     elif path.is_symlink():
         path.unlink()
     elif path.exists():
