@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from slicebeam.metrics.errors import InputError
@@ -29,14 +30,9 @@ def is_loopback(host: str | None) -> bool:
     >>> is_loopback("127.8.0.1"), is_loopback("::1"), is_loopback("127.0.0.1.example.org")
     (True, True, False)
     """
-    if host is None:
-        return False
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    with suppress(ValueError):
+        return ipaddress.ip_address(host or "").is_loopback
+    return (host or "").lower() == "localhost"
 
 
 def refuse_plain_http(where: str, url: str, key: str, *, allowed: bool | None = None) -> None:

@@ -171,7 +171,6 @@ class _LocalFileSet(FileSet):
     temporaries: Mapping[str, Path] = field(kw_only=True)
 
     def publish(self, content: bytes) -> list[str]:
-        """Publish the document, and with it the files."""
         for name, stream in self.streams.items():
             with storage_errors(self.document.parent / name, "write"):
                 settle(stream, self.temporaries[name])
@@ -298,7 +297,6 @@ class _StoredFileSet(FileSet):
     document: ObjectPath
 
     def publish(self, content: bytes) -> list[str]:
-        """Publish the document, and with it the files."""
         # Before anything is uploaded for nothing.
         self._check_unchanged(content)
         for name, file in self.files.items():

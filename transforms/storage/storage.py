@@ -316,6 +316,7 @@ class _Copies:
         self._fetched: set[str] = set()
 
     def forget(self) -> None:
+        """Drop the copies: another run may have other objects under the same names."""
         with self._changing:
             self._fetched.clear()
             while self._files:
@@ -358,6 +359,7 @@ def _mapped(file: IO[bytes]) -> pa.NativeFile:
 
 
 _copies = _Copies()
+forget_copies = _copies.forget
 
 
 def open_unchanging(path: StoragePath) -> pa.NativeFile:
@@ -382,11 +384,6 @@ def holds(folder: StoragePath, names: Iterable[str]) -> bool:
     """Return whether a folder holds files of these names and no others, besides hidden ones."""
     found = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     return found == set(names)
-
-
-def forget_copies() -> None:
-    """Drop the copies of objects: another run may have others under the same names."""
-    _copies.forget()
 
 
 def open_whole(path: StoragePath) -> pa.NativeFile:
