@@ -106,20 +106,15 @@ class DescribeSlices:
                 of_component = beside.column(odds_column(cluster)).to_numpy()[tested]
                 np.minimum(odds[at], of_component, out=odds[at])
         rows = beside.column(ROW).to_numpy()[tested]
-        change = None
+        change = beside.column(CHANGE).to_numpy()[tested] if self.has_change else None
         components: dict[str, ChangeSums] = {}
-        if self.has_change:
-            change = beside.column(CHANGE).to_numpy()[tested]
-            components = {
-                field: ChangeSums.of_components(
-                    beside.column(field).to_numpy()[tested].astype(np.int64), K, change
-                )
-                for field, K in self.components.items()
-            }
+        if change is not None:
+            for cluster, K in self.components.items():
+                numbers = beside.column(cluster).to_numpy()[tested].astype(np.int64)
+                components[cluster] = ChangeSums.of_components(numbers, K, change)
         z = EmbeddedChunk(self.embeddings / name).z[tested]
-        sampled = np.zeros(rows.size, bool)
-        if self.sample is not None:
-            sampled = self.sample.chosen(rows.astype(np.uint64))
+        sample, positions = self.sample, rows.astype(np.uint64)
+        sampled = np.zeros(rows.size, bool) if sample is None else sample.chosen(positions)
         return Description(
             ChangeAssessment.of(inside, change) if change is not None else None,
             components,

@@ -105,13 +105,11 @@ class LsaEncoder:
         """Return the vectors of texts, shape ``[n, D]``, of length one or zero."""
         vectors = np.zeros((len(texts), len(self.components)), np.float32)
         for start in range(0, len(texts), _TOGETHER):
-            weights = self._fitted.transform(texts[start : start + _TOGETHER])
+            part = slice(start, start + _TOGETHER)
+            weights = self._fitted.transform(texts[part])
             projected = np.asarray(weights @ self.components.T, np.float64)
             lengths = np.linalg.norm(projected, axis=1, keepdims=True)
-            has_direction = lengths[:, 0] > _SHORTEST
-            vectors[start : start + _TOGETHER][has_direction] = (
-                projected[has_direction] / lengths[has_direction]
-            )
+            np.divide(projected, lengths, out=vectors[part], where=lengths > _SHORTEST)
         return vectors
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:

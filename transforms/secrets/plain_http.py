@@ -40,10 +40,8 @@ def refuse_plain_http(where: str, url: str, key: str, *, allowed: bool | None = 
 
     ``where`` is the option or file of the URL; ``allowed`` None stands for the setting of this process.
     """
-    parts = urlsplit(url)
-    if parts.scheme.lower() != "http" or is_loopback(parts.hostname):
-        return
-    if _allowed if allowed is None else allowed:
+    parts, insists = urlsplit(url), _allowed if allowed is None else allowed
+    if insists or parts.scheme.lower() != "http" or is_loopback(parts.hostname):
         return
     raise InputError(
         f"{where}: {key} would be sent to {parts.hostname} over http, where others can read it; write "

@@ -116,9 +116,8 @@ _shown: dict[str, str] = {}
 
 def value_of(match: re.Match[str], where: str, environment: Mapping[str, str] | None = None) -> str:
     """Return the value for the groups ``name`` and ``default`` of a match."""
-    value = (os.environ if environment is None else environment).get(match["name"])
-    if not value:
-        value = match["default"]
+    known = os.environ if environment is None else environment
+    value = known.get(match["name"]) or match["default"]
     if value is None:
         raise InputError(f"{where}: the environment variable {match['name']} is not set; set it")
     return value
@@ -195,20 +194,16 @@ def without_literals(option: str) -> str:
     'beam_options.s3_secret_access_key=${KEY}'
     """
 
-    def hide(match: re.Match[str]) -> str:
-        value = match["value"].strip("'\"")
+    def hide(name: str, value: str, whole: str) -> str:
         if _VARIABLE.search(value) or value == HIDDEN:
-            return match[0]
+            return whole
         remember(value)
-        return match["name"] + HIDDEN
+        return name + HIDDEN
 
     key, equals, value = option.partition("=")
     if equals and is_secret(key):
-        if _VARIABLE.search(value) or value == HIDDEN:
-            return option
-        remember(value)
-        return f"{key}={HIDDEN}"
-    return _LITERAL.sub(hide, option)
+        return hide(f"{key}=", value, option)
+    return _LITERAL.sub(lambda m: hide(m["name"], m["value"].strip("'\""), m[0]), option)
 
 
 def is_secret(name: str) -> bool:
