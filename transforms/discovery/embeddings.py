@@ -79,7 +79,9 @@ class Embedding:
 def _vectors(column: ChunkColumn, chunk: Chunk) -> Vectors:
     name, array, kind = column.name, column.array, column.array.type
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    if not any(is_kind(kind) for is_kind in lists) or not _is_number(kind.value_type):
+    numeric = (pa.types.is_floating, pa.types.is_integer)
+    is_list = any(is_kind(kind) for is_kind in lists)
+    if not is_list or not any(is_kind(kind.value_type) for is_kind in numeric):
         is_text = pa.types.is_string(column.kind)
         remedy = ": write Parquet or JSON Lines, or name a column of texts as --text"
         raise OptionError(
@@ -114,10 +116,6 @@ def _vectors(column: ChunkColumn, chunk: Chunk) -> Vectors:
             "scale the embeddings, or leave the example out"
         )
     return _finite(z, chunk)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
 
 def _finite(z: Vectors, chunk: Chunk) -> Vectors:
@@ -179,10 +177,7 @@ def loss_column(number: int) -> str:
 
 @dataclass(frozen=True)
 class ExampleSplit:
-    """The examples that a mixture is fitted to, and those that are tested.
-
-    A hash decides, of a column or else of the position.
-    """
+    """Which examples a mixture is fitted to, by a hash of a column or else of the position."""
 
     share: float
     seed: int
@@ -275,12 +270,9 @@ class TextSample:
 
     def read(self) -> tuple[IntArray, list[str]]:
         """Return the positions and the texts of the sample, in the order of the examples."""
-        rows, texts = [np.zeros(0, np.int64)], list[str]()
-        for path in matching(self.folder, "*.arrow"):
-            batch = open_arrow(path).get_batch(0)
-            rows.append(batch.column("row").to_numpy())
-            texts += batch.column("text").to_pylist()
-        return np.concatenate(rows), texts
+        files = map(open_arrow, matching(self.folder, "*.arrow"))
+        table = pa.concat_tables(file.read_all() for file in files)
+        return table["row"].to_numpy(), table["text"].to_pylist()
 
 
 def sample_chunk(wanted: TextSample, chunk: Chunk) -> int:

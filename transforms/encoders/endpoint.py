@@ -265,10 +265,7 @@ def _parts(spec: str, address: str) -> SplitResult:
 
 
 def key_of(name: str, address: str, allow_http: bool) -> str:
-    """Return the key of this process's environment, unless others could read what is sent.
-
-    It is in no file and no pickle.
-    """
+    """Return the key in the environment, which no file and no pickle has, unless others could read it."""
     key = os.environ.get(KEY_VARIABLE, "").strip()
     if not (key.isascii() and key.isprintable()):
         raise InputError(

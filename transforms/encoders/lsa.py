@@ -71,7 +71,9 @@ class LsaEncoder:
         rows, features = weights.shape
         # One more than this is not a direction, and scikit-learn takes no single column.
         most = min(dimensions, rows, features)
-        if features < 2 or not _differs(weights):
+        # All rows are of length one or zero.
+        cosines = weights @ weights[0].T
+        if features < 2 or cosines.toarray().min() >= 1 - 1e-9:
             raise OptionError(
                 f"--encoder lsa: the {len(texts):,} texts have the same words, so nothing "
                 "distinguishes them; is --text the right column?"
@@ -132,12 +134,6 @@ class LsaEncoder:
         idf = np.asarray(arrays["idf"], np.float64)
         components = np.asarray(arrays["components"], np.float32).reshape(-1, idf.size)
         return cls(tuple(words.split("\n")), idf, components)
-
-
-def _differs(weights: Any) -> bool:
-    """Whether some row is not a multiple of the first one, all rows being of length one or zero."""
-    cosines = np.asarray((weights @ weights[0].T).todense())
-    return bool(cosines.min() < 1 - 1e-9)
 
 
 def _no_words(texts: Sequence[str], vectorizer: Any) -> InputError:

@@ -305,10 +305,7 @@ def open_input(path: StoragePath) -> pa.NativeFile:
 
 
 class _Copies:
-    """Local copies of objects that do not change while a run uses them.
-
-    They have no names, so nothing is left behind however the process ends.
-    """
+    """Local copies, without names, of objects that do not change while a run uses them."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, tuple[str, IO[bytes]]] = OrderedDict()
