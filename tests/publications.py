@@ -155,7 +155,7 @@ class MemoryStore:
 
     def _facts(self, key):
         found, now = self.objects[key], datetime.now(timezone.utc)
-        return stores.ObjectFacts(key, len(found.content), found.version, now, found.metadata)
+        return stores.ObjectFacts(len(found.content), found.version, now, found.metadata)
 
     def facts(self, bucket, key):
         self.struck(f"facts {key}")
@@ -170,10 +170,9 @@ class MemoryStore:
     def listed(self, bucket, prefix, *, deep):
         self.struck(f"list {prefix}")
         # As it is now, whatever others do meanwhile.
-        for one in [self._facts(key) for key in sorted(self.objects) if key.startswith(prefix)]:
-            rest = one.key.removeprefix(prefix)
-            is_below = "/" in rest and not deep
-            yield stores.folder_facts(prefix + rest.partition("/")[0] + "/") if is_below else one
+        for key in [key for key in sorted(self.objects) if key.startswith(prefix)]:
+            first, slash, _ = key.removeprefix(prefix).partition("/")
+            yield prefix + first + slash if slash and not deep else key
 
     def write(self, bucket, key, stream, metadata=None, *, expected=None, is_new=False):
         self.struck(f"write {key}")

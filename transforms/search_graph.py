@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 from apache_beam.pvalue import AsSingleton
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.counting import UnitSums
     from slicebeam.transforms.count.tables import BlockTest, WorkItem
     from slicebeam.transforms.encode.sources import Split
-
-Known = TypeVar("Known")
 
 
 class SumTables(beam.CombineFn):
@@ -62,10 +60,14 @@ class EncodeExamples(beam.PTransform):
 
     def expand(self, splits: beam.PCollection[Split]) -> beam.PCollection[int]:
         """Wire the transform."""
-        chunks = splits | "Read examples" >> beam.FlatMap(*_with(read_chunks, self.encoding))
+        chunks = splits | "Read examples" >> beam.FlatMap(
+            *_with(read_chunks, encoding=self.encoding)
+        )
         if isinstance(self.encoding, Encoding):
             chunks |= "Extract predictions" >> ExtractPredictions(self.encoding)
-        return chunks | "Extract slice keys" >> beam.Map(*_with(encode_chunk, self.encoding))
+        return chunks | "Extract slice keys" >> beam.Map(
+            *_with(encode_chunk, encoding=self.encoding)
+        )
 
 
 @dataclass
@@ -80,7 +82,7 @@ class CountAndTest(beam.PTransform):
 
     def expand(self, items: beam.PCollection[WorkItem]) -> beam.PCollection[int]:
         """Wire the transform."""
-        counted = items | "Count" >> beam.Map(*_with(count_block, self.config))
+        counted = items | "Count" >> beam.Map(*_with(count_block, config=self.config))
         if self.is_dealt:
             # A lifted CombinePerKey would hold the tables of all blocks of a bundle: of 40 blocks of
             # 32 MB 6.3 GB, and 277 MB where nothing is shuffled, since each item has all shards.
@@ -90,15 +92,11 @@ class CountAndTest(beam.PTransform):
                 | "By block" >> beam.GroupByKey()
                 | "Sum" >> beam.CombineValues(SumTables())
             )
-        return counted | "Test significance" >> beam.Map(*_with(write_p_values, self.config))
+        return counted | "Test significance" >> beam.Map(*_with(write_p_values, config=self.config))
 
 
-def _with(function: Callable[..., Any], known: object) -> tuple[Any, ...]:
-    """Return the arguments of a map whose function gets what is known second."""
-    if isinstance(known, AsSingleton):
-        return function, known
-    return (partial(_second, function, known),)
-
-
-def _second(function: Callable[[Any, Known], Any], known: Known, element: Any) -> Any:
-    return function(element, known)
+def _with(function: Callable[..., Any], **known: object) -> tuple[Any, ...]:
+    """Return the arguments of a map whose function gets what is known by name."""
+    if any(isinstance(value, AsSingleton) for value in known.values()):
+        return function, *known.values()
+    return (partial(function, **known),)

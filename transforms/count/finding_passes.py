@@ -54,13 +54,13 @@ class CountInside:
     def read(self, parts: Sequence[Found]) -> InsideCounts:
         """Return the sum over all shards."""
         space = self.counter.space
-        widths = {"sums": space.raw_columns, "sizes": 2 if space.weighted else 1}
-
-        def column(part: Found, name: str) -> NDArray[np.int64]:
-            return part[name].reshape(-1, widths[name]) if name in widths else part[name]
-
-        names = InsideCounts._fields
-        return merged([InsideCounts(*(column(part, name) for name in names)) for part in parts])
+        shapes = {"sums": (-1, space.raw_columns), "sizes": (-1, 2 if space.weighted else 1)}
+        return merged(
+            [
+                InsideCounts(**{name: part[name].reshape(shapes.get(name, -1)) for name in part})
+                for part in parts
+            ]
+        )
 
 
 @dataclass(frozen=True)

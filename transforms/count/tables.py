@@ -33,11 +33,11 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.counting import Resampling, UnitSums
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
     from slicebeam.metrics.counting.lattice import Lattice
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.testing.slice_test import SliceTest
     from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.storage.storage import StoragePath
 
+# The fields of a `Unit`.
 _SCHEMA = pa.schema(
     [
         ("features", pa.list_(pa.int32())),
@@ -109,26 +109,19 @@ def _candidates(unit: Unit, lattice: Lattice) -> int:
 
 def read_block(path: StoragePath, block: int) -> list[Unit]:
     """Return the units of one block."""
-    batch = open_arrow(path).get_batch(block)
-    plain = batch.drop_columns(["candidates", "bases"]).to_pylist()
-    # Copies, since the file is closed before the keys are used.
-    keys = {
-        name: [np.array(keys.values, np.int64) if keys.is_valid else None for keys in batch[name]]
-        for name in ("bases", "candidates")
-    }
-    return [
-        Unit(
-            tuple(row["features"]),
-            row["method"],
-            tuple(row["extensions"]),
-            keys["bases"][i],
-            keys["candidates"][i],
-            row["part"],
-            row["parts"],
-            tuple(map(tuple, row["margins"])),
-        )
-        for i, row in enumerate(plain)
-    ]
+    columns = map(_fields, open_arrow(path).get_batch(block).columns)
+    return [Unit(*fields) for fields in zip(*columns, strict=True)]
+
+
+def _fields(column: pa.Array) -> list[Any]:
+    kind = column.type
+    if pa.types.is_large_list(kind):
+        # Copies, since the file is closed before the keys are used.
+        return [np.array(keys.values, np.int64) if keys.is_valid else None for keys in column]
+    values: list[Any] = column.to_pylist()
+    if not pa.types.is_list(kind):
+        return values
+    return [tuple(map(tuple, one) if pa.types.is_list(kind.value_type) else one) for one in values]
 
 
 def plan_digest(path: StoragePath) -> str:
@@ -157,16 +150,11 @@ class BlockTest:
     is_first: bool = False
     of_all: IntArray | None = None
 
-    @property
-    def space(self) -> StatisticSpace:
-        """The statistics."""
-        return self.scaling.space
-
 
 def count_block(item: WorkItem, config: BlockTest) -> tuple[int, UnitSums]:
     """Return the tables of a block over some shards."""
     units = read_block(config.plan, item.block)
-    tables = Tables(units, config.lattice, config.space, config.resampling)
+    tables = Tables(units, config.lattice, config.scaling.space, config.resampling)
     for path in item.shards:
         for rows in Shard(storage_path(path)).blocks(config.scaling):
             tables.add(rows)
@@ -188,7 +176,7 @@ def tested_block(units: Sequence[Unit], state: UnitSums, config: BlockTest) -> p
     ``best<i>`` (lower bound of p, given the error of an approximate metric), ``reason<i>``, ``method<i>``,
     ``se<i>``. Metadata: the plan's digest, how many slices were not empty, and how many were tested.
     """
-    totals, space = state.totals, config.space
+    totals, space = state.totals, config.scaling.space
     reader = SumReader(config.lattice, space, len(totals), config.min_slice_size)
     read = list(reader.slices(units, state))
     nonempty = sum(counted.nonempty for counted in read)

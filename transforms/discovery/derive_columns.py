@@ -17,11 +17,10 @@ from scipy.special import expit
 from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.mixture import log_responsibilities, most_likely
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, chunk_name
+from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, chunk_losses, chunk_name
 from slicebeam.transforms.encode.column import ChunkColumn
 from slicebeam.transforms.encode.conditions import columns_of, members
 from slicebeam.transforms.encode.domains import FeatureDomain
-from slicebeam.transforms.encode.extract_predictions import extract_predictions, losses_of
 from slicebeam.transforms.encode.passes import one_thread
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
@@ -96,13 +95,6 @@ class Clusters:
     axes: Pca | None
     mixtures: Mapping[str, Mixture]
 
-    @property
-    def dimensions(self) -> int:
-        """How many an embedding has."""
-        if self.axes is not None:
-            return int(self.axes.mean.size)
-        return next(iter(self.mixtures.values())).dimensions
-
     @cached_property
     def domains(self) -> tuple[FeatureDomain, ...]:
         """The columns as features, of which each component is a predicate."""
@@ -121,11 +113,9 @@ class Clusters:
         x = z if self.axes is None else pca.projected(z, self.axes, first_row)
         found = {}
         for field, mixture in self.mixtures.items():
-            log_r, _ = log_responsibilities(mixture, x, None, first_row)
-            component, odds = most_likely(log_r)
-            found[field] = Assigned(
-                component.astype(np.int32), expit(odds).astype(np.float32), odds
-            )
+            component, odds = most_likely(log_responsibilities(mixture, x, None, first_row)[0])
+            share = expit(odds).astype(np.float32)
+            found[field] = Assigned(component.astype(np.int32), share, odds)
         return found
 
 
@@ -167,9 +157,9 @@ class Derivation:
     def read(self) -> list[str]:
         """The columns that are read of the examples."""
         fields = set(self.clusters.mixtures) if self.clusters is not None else set()
-        of_rules = {
-            name for rule in self.rules.values() for name in columns_of(rule, self.id_field)
-        }
+        of_rules = set[str]().union(
+            *(columns_of(one, self.id_field) for one in self.rules.values())
+        )
         # Beside a group, which is what is resampled, ids are no column of the search.
         ids = [self.id_field] if self.beside is not None and self.id_field is not None else []
         return list(dict.fromkeys([*self.columns, *ids, *sorted(of_rules - fields)]))
@@ -178,8 +168,9 @@ class Derivation:
 def derive_chunk(wanted: Derivation, chunk: Chunk) -> int:
     """Write the tested examples of a chunk with derived columns, and return its number of rows."""
     z, assigned, table = None, dict[str, "Assigned"](), chunk.table
+    name = chunk_name(chunk.split, chunk.batch)
     if wanted.embeddings is not None:
-        z = EmbeddedChunk(wanted.embeddings / chunk_name(chunk.split, chunk.batch)).z
+        z = EmbeddedChunk(wanted.embeddings / name).z
     if wanted.clusters is not None and z is not None:
         with one_thread():
             assigned = wanted.clusters.assigned(z, chunk.origin_row + 1)
@@ -191,10 +182,11 @@ def derive_chunk(wanted: Derivation, chunk: Chunk) -> int:
         tested = ~wanted.split.is_discovery(chunk)
     kept = table.select([*wanted.columns, *assigned])
     for field, rule in wanted.rules.items():
-        held = members(rule, table, z, wanted.queries, wanted.id_field)
-        kept = kept.append_column(field, pa.array(held))
+        inside = members(rule, table, z, wanted.queries, wanted.id_field)
+        kept = kept.append_column(field, pa.array(inside))
     if wanted.beside is not None:
-        _write_beside(chunk, wanted, assigned, tested)
+        batch = _beside(chunk, wanted, assigned, tested)
+        write_arrow(wanted.beside / name, batch.schema, [batch])
     kept = kept.filter(pa.array(tested))
     facts: dict[str, Any] = {
         "path": chunk.origin,
@@ -211,28 +203,21 @@ def derive_chunk(wanted: Derivation, chunk: Chunk) -> int:
     return chunk.table.num_rows
 
 
-def _write_beside(
+def _beside(
     chunk: Chunk, wanted: Derivation, assigned: dict[str, Assigned], tested: BoolArray
-) -> None:
-    """Write the further values reported for each example, tested or not."""
-    if wanted.beside is None:
-        raise TypeError("no folder for what is reported of examples")
+) -> pa.RecordBatch:
+    """Return the further values reported for each example, tested or not."""
     columns: dict[str, Any] = {ROW: chunk.positions.astype(np.int64), TESTED: tested}
-    if wanted.outcome is not None:
-        predicted = extract_predictions(chunk, wanted.outcome)
-        baseline = wanted.outcome.has_baseline
-        losses = losses_of(predicted, wanted.metric, baseline=baseline)
-        if losses is not None:
-            columns[CHANGE] = losses.change
+    losses = chunk_losses(chunk, wanted.outcome, wanted.metric)
+    if losses is not None:
+        columns[CHANGE] = losses.change
     for field, rows in assigned.items():
         columns[field] = rows.component
         columns[share_column(field)] = rows.responsibility
         columns[odds_column(field)] = rows.log_odds
-    arrays = {name: pa.array(values) for name, values in columns.items()}
     if wanted.id_field is not None:
-        arrays["id"] = ChunkColumn.of(chunk, wanted.id_field).plain
-    batch = pa.record_batch(list(arrays.values()), names=list(arrays))
-    write_arrow(wanted.beside / chunk_name(chunk.split, chunk.batch), batch.schema, [batch])
+        columns["id"] = ChunkColumn.of(chunk, wanted.id_field).plain
+    return pa.record_batch(columns)
 
 
 def derived_examples(folder: StoragePath) -> int:
@@ -242,18 +227,15 @@ def derived_examples(folder: StoragePath) -> int:
 
 def derived_source(folder: StoragePath, rows: int) -> Source:
     """Return the source of the derived files, of so many examples with those that shaped the mixtures."""
-    files: list[StoredFile] = []
-    found = 0
-    for path in matching(folder, "*.json"):
-        facts = read_facts(path)
-        found += facts["examples"]
-        if "part" in facts:
-            part = str(folder / facts["part"])
-            files.append(StoredFile(part, facts["path"], facts["row"], checksum=facts["checksum"]))
-    if found != rows:
+    if missing := rows - derived_examples(folder):
         raise EngineError(
-            f"{folder}: {rows - found:,} of {rows:,} examples are missing; run again without --resume"
+            f"{folder}: {missing:,} of {rows:,} examples are missing; run again without --resume"
         )
+    files = [
+        StoredFile(str(folder / one["part"]), one["path"], one["row"], checksum=one["checksum"])
+        for one in map(read_facts, matching(folder, "*.json"))
+        if "part" in one
+    ]
     if not files:
         raise InputError("no example is left to test; lower --discovery-share")
     return open_parquet(files)

@@ -28,9 +28,7 @@ from slicebeam.transforms.storage.work_files import open_arrow, open_checked, re
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+    from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.transforms.discovery.embeddings import TextSample
     from slicebeam.transforms.encode.passes import Found
     from slicebeam.transforms.encode.predicates import Singleton
@@ -100,26 +98,23 @@ class DescribeSlices:
         with open_checked(path.parent / facts["part"], facts["checksum"]) as stream:
             table = pq.read_table(stream, columns=columns)
         inside = np.zeros((len(self.slices), facts["rows"]), bool)
-        for own, conditions in zip(inside, self.slices, strict=True):
-            own[:] = members(ByPredicate(conditions), table)
-        rows = beside.column(ROW).to_numpy()[tested]
-        change = None
-        components: dict[str, ChangeSums] = {}
-        if self.has_change:
-            change = beside.column(CHANGE).to_numpy()[tested]
-            components = {
-                field: ChangeSums.of_components(
-                    beside.column(field).to_numpy()[tested].astype(np.int64), K, change
-                )
-                for field, K in self.components.items()
-            }
-        z = EmbeddedChunk(self.embeddings / name).z[tested]
-        odds = np.zeros(inside.shape)
+        # How typical examples are of a slice: the least of its components' log odds.
+        odds = np.full(inside.shape, np.finfo(np.float64).max)
         for at, conditions in enumerate(self.slices):
-            odds[at] = self._odds(beside, conditions)[tested]
-        sampled = np.zeros(rows.size, bool)
-        if self.sample is not None:
-            sampled = self.sample.chosen(rows.astype(np.uint64))
+            inside[at] = members(ByPredicate(conditions), table)
+            for cluster in {one.field for one in conditions if is_cluster_field(one.field)}:
+                of_component = beside.column(odds_column(cluster)).to_numpy()[tested]
+                np.minimum(odds[at], of_component, out=odds[at])
+        rows = beside.column(ROW).to_numpy()[tested]
+        change = beside.column(CHANGE).to_numpy()[tested] if self.has_change else None
+        components: dict[str, ChangeSums] = {}
+        if change is not None:
+            for cluster, K in self.components.items():
+                numbers = beside.column(cluster).to_numpy()[tested].astype(np.int64)
+                components[cluster] = ChangeSums.of_components(numbers, K, change)
+        z = EmbeddedChunk(self.embeddings / name).z[tested]
+        sample, positions = self.sample, rows.astype(np.uint64)
+        sampled = np.zeros(rows.size, bool) if sample is None else sample.chosen(positions)
         return Description(
             ChangeAssessment.of(inside, change) if change is not None else None,
             components,
@@ -130,15 +125,6 @@ class DescribeSlices:
             rows[sampled],
             inside[:, sampled],
         )
-
-    def _odds(self, beside: pa.RecordBatch, conditions: Sequence[Singleton]) -> FloatArray:
-        """Return how typical examples are of a slice: the least of its components' log odds."""
-        fields = [one.field for one in conditions if is_cluster_field(one.field)]
-        odds = [beside.column(odds_column(field)).to_numpy() for field in fields]
-        least: FloatArray = np.min(
-            [*odds, np.full(beside.num_rows, np.finfo(np.float64).max)], axis=0
-        )
-        return least
 
     def total(self, parts: Sequence[Found]) -> Description:
         """Return the sums over all files, added in their order."""

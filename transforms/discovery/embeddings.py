@@ -15,9 +15,9 @@ from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.transforms.encode.column import ChunkColumn, boolean_mask, random_numbers
 from slicebeam.transforms.encode.extract_predictions import extract_predictions, losses_of
-from slicebeam.transforms.encode.shards import write_with_facts
+from slicebeam.transforms.encode.shards import read_all_facts, write_with_facts
 from slicebeam.transforms.storage.storage import matching
-from slicebeam.transforms.storage.work_files import open_arrow, write_arrow
+from slicebeam.transforms.storage.work_files import open_arrow
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.transforms.encode.column import Chunk
-    from slicebeam.transforms.encode.extract_predictions import Outcome
+    from slicebeam.transforms.encode.extract_predictions import Losses, Outcome
     from slicebeam.transforms.encoders.registry import Encoder
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -79,7 +79,9 @@ class Embedding:
 def _vectors(column: ChunkColumn, chunk: Chunk) -> Vectors:
     name, array, kind = column.name, column.array, column.array.type
     lists = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    if not any(is_kind(kind) for is_kind in lists) or not _is_number(kind.value_type):
+    numeric = (pa.types.is_floating, pa.types.is_integer)
+    is_list = any(is_kind(kind) for is_kind in lists)
+    if not is_list or not any(is_kind(kind.value_type) for is_kind in numeric):
         is_text = pa.types.is_string(column.kind)
         remedy = ": write Parquet or JSON Lines, or name a column of texts as --text"
         raise OptionError(
@@ -116,10 +118,6 @@ def _vectors(column: ChunkColumn, chunk: Chunk) -> Vectors:
     return _finite(z, chunk)
 
 
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
-
-
 def _finite(z: Vectors, chunk: Chunk) -> Vectors:
     try:
         check_finite(z, chunk.row_number(0))
@@ -134,10 +132,8 @@ def write_embeddings(
     """Write the embeddings of a chunk, other columns [rows], and facts for the driver."""
     rows, D = z.shape
     flat = pa.array(z.reshape(-1), pa.float32())
-    columns = {_VECTORS: pa.FixedSizeListArray.from_arrays(flat, max(D, 1))} if D else {}
+    columns = {_VECTORS: pa.FixedSizeListArray.from_arrays(flat, max(D, 1))}
     columns |= {name: pa.array(values) for name, values in others.items()}
-    if not columns:
-        columns = {"none": pa.nulls(rows)}
     write_with_facts(path, columns, {**facts, "rows": rows, "dimensions": D})
 
 
@@ -181,10 +177,7 @@ def loss_column(number: int) -> str:
 
 @dataclass(frozen=True)
 class ExampleSplit:
-    """The examples that a mixture is fitted to, and those that are tested.
-
-    A hash decides, of a column or else of the position.
-    """
+    """Which examples a mixture is fitted to, by a hash of a column or else of the position."""
 
     share: float
     seed: int
@@ -217,18 +210,20 @@ def chunk_name(split: int, batch: int, suffix: str = "arrow") -> str:
     return f"{split:06d}-{batch:06d}.{suffix}"
 
 
+def chunk_losses(chunk: Chunk, outcome: Outcome | None, name: str) -> Losses | None:
+    """Return the losses of a chunk's examples in a metric; None if there is no outcome."""
+    if outcome is None:
+        return None
+    return losses_of(extract_predictions(chunk, outcome), name, baseline=outcome.has_baseline)
+
+
 def embed_chunk(wanted: Embedded, chunk: Chunk) -> int:
     """Write the embeddings of a chunk, all and the sampled ones, and return its number of rows."""
     z = wanted.embedding.of(chunk)
+    losses = chunk_losses(chunk, wanted.outcome, wanted.metric)
     others: dict[str, NDArray[Any]] = {}
-    is_zero_one = False
-    if wanted.outcome is not None:
-        baseline = wanted.outcome.has_baseline
-        predicted = extract_predictions(chunk, wanted.outcome)
-        losses = losses_of(predicted, wanted.metric, baseline=baseline)
-        if losses is not None:
-            is_zero_one = losses.is_zero_one
-            others = {loss_column(number): loss for number, loss in enumerate(losses.each)}
+    if losses is not None:
+        others = {loss_column(number): loss for number, loss in enumerate(losses.each)}
     sampled = random_numbers(chunk, wanted.seed, _SAMPLED) < wanted.sample_share
     shaping = np.ones(z.shape[0], bool)
     if wanted.split is not None:
@@ -242,10 +237,10 @@ def embed_chunk(wanted: Embedded, chunk: Chunk) -> int:
         "start_row": chunk.start_row,
         "origin": chunk.origin,
         "shaping": int(np.count_nonzero(shaping)),
-        "is_zero_one": is_zero_one,
+        "is_zero_one": losses is not None and losses.is_zero_one,
     }
-    some = {column: values[sampled] for column, values in others.items()}
-    write_embeddings(wanted.samples / name, z[sampled], some, facts)
+    of_samples = {column: values[sampled] for column, values in others.items()}
+    write_embeddings(wanted.samples / name, z[sampled], of_samples, facts)
     # Last: its presence shows that all of the chunk is there.
     write_embeddings(wanted.folder / name, z, others, facts)
     return len(z)
@@ -253,7 +248,6 @@ def embed_chunk(wanted: Embedded, chunk: Chunk) -> int:
 
 # A stream of random words, apart from those of replicates, which count from 0.
 _TEXTS = -5
-_EXAMPLES = b"examples"
 
 
 @dataclass(frozen=True)
@@ -271,17 +265,14 @@ class TextSample:
 
     def examples(self) -> int:
         """Return of how many examples the texts that are written are a sample."""
-        paths = matching(self.folder, "*.arrow")
-        return sum(int(open_arrow(path).schema.metadata[_EXAMPLES]) for path in paths)
+        facts = read_all_facts(matching(self.folder, "*.arrow"))
+        return sum(one["examples"] for one in facts)
 
     def read(self) -> tuple[IntArray, list[str]]:
         """Return the positions and the texts of the sample, in the order of the examples."""
-        rows, texts = [np.zeros(0, np.int64)], list[str]()
-        for path in matching(self.folder, "*.arrow"):
-            batch = open_arrow(path).get_batch(0)
-            rows.append(batch.column("row").to_numpy())
-            texts += batch.column("text").to_pylist()
-        return np.concatenate(rows), texts
+        files = map(open_arrow, matching(self.folder, "*.arrow"))
+        table = pa.concat_tables(file.read_all() for file in files)
+        return table["row"].to_numpy(), table["text"].to_pylist()
 
 
 def sample_chunk(wanted: TextSample, chunk: Chunk) -> int:
@@ -295,8 +286,7 @@ def sample_chunk(wanted: TextSample, chunk: Chunk) -> int:
         at = np.flatnonzero(chosen)[np.argmax(boolean_mask(texts.is_null()))]
         where = column.row(int(at))
         raise ColumnError(f"column {wanted.column!r} has no text in {where}; drop such examples")
-    columns = [pa.array(rows[chosen].astype(np.int64)), texts]
-    schema = pa.schema([("row", pa.int64()), ("text", texts.type)], {_EXAMPLES: str(rows.size)})
-    batch = pa.record_batch(columns, schema=schema)
-    write_arrow(wanted.folder / chunk_name(chunk.split, chunk.batch), schema, [batch])
+    columns = {"row": pa.array(rows[chosen].astype(np.int64)), "text": texts}
+    facts = {"examples": int(rows.size)}
+    write_with_facts(wanted.folder / chunk_name(chunk.split, chunk.batch), columns, facts)
     return int(rows.size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.passes import Found, RowGroup
     from slicebeam.transforms.storage.storage import StoragePath
 
+    # Embeddings and losses of examples.
+    _Rows = tuple[NDArray[np.float32], list[NDArray[Any]]]
 
 # Rows that are summed together: enough that adding up sums costs nothing beside taking them.
 _BLOCK = 1 << 13
@@ -91,17 +94,13 @@ class SumForMixtures:
 
     def total(self, parts: Sequence[Found]) -> list[MixtureSums]:
         """Return the sums over all files, added in their order."""
-        zeros = [em.MixtureSums.zero(mixture) for mixture in self.mixtures]
-        totals = zeros
+        totals = zeros = [em.MixtureSums.zero(mixture) for mixture in self.mixtures]
         for part in parts:
-            read = from_arrays(zeros, part)
-            totals = [total + more for total, more in zip(totals, read, strict=True)]
+            totals = list(map(operator.add, totals, from_arrays(zeros, part)))
         return totals
 
 
-def shaping(
-    chunk: EmbeddedChunk, begin: int = 0, end: int | None = None
-) -> tuple[NDArray[np.float32], list[NDArray[Any]]]:
+def shaping(chunk: EmbeddedChunk, begin: int = 0, end: int | None = None) -> _Rows:
     """Return the embeddings and the losses of those of a file's rows that shape mixtures."""
     rows = slice(begin, end)
     names = [loss_column(number) for number in range(2) if loss_column(number) in chunk.names]
@@ -112,11 +111,11 @@ def shaping(
     return z[some], [loss[some] for loss in losses]
 
 
-def shaping_blocks(group: RowGroup) -> Iterator[tuple[NDArray[np.float32], list[NDArray[Any]]]]:
+def shaping_blocks(group: RowGroup) -> Iterator[_Rows]:
     """Yield what `shaping` returns of each block of rows, counted from the group's first."""
     # Blocks go over the ends of files: what is summed block by block is then the same to the byte
     # however the data was divided into files. Blocks of which nothing shapes mixtures are left out.
-    pieces: list[tuple[NDArray[np.float32], list[NDArray[Any]]]] = []
+    pieces: list[_Rows] = []
     room = _BLOCK
     for path, begin, end in zip(*group, strict=True):
         chunk, at = EmbeddedChunk(storage_path(path)), begin
@@ -131,9 +130,7 @@ def shaping_blocks(group: RowGroup) -> Iterator[tuple[NDArray[np.float32], list[
     yield from _joined(pieces)
 
 
-def _joined(
-    pieces: list[tuple[NDArray[np.float32], list[NDArray[Any]]]],
-) -> Iterator[tuple[NDArray[np.float32], list[NDArray[Any]]]]:
+def _joined(pieces: list[_Rows]) -> Iterator[_Rows]:
     if len(pieces) > 1:
         z = np.concatenate([own for own, _ in pieces])
         losses = [np.concatenate(each) for each in zip(*(own for _, own in pieces), strict=True)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlsplit, urlunsplit
 
@@ -20,7 +20,7 @@ from slicebeam.metrics.errors import (
     install_hint,
     unknown_name,
 )
-from slicebeam.transforms.encoders.cache import VectorSource, embed_once
+from slicebeam.transforms.encoders.cache import CachedEncoder, fingerprint_of
 from slicebeam.transforms.http.calls import (
     NoConnectionError,
     Pace,
@@ -107,7 +107,13 @@ class Calls:
             await self._pace.turn(never)
             wait = None
             try:
-                response = await self._call(session, body)
+                response = await response_of(
+                    lambda: session.post(self.address, data=body, allow_redirects=False),
+                    where=f"--encoder {self.name}",
+                    timeout=_TIMEOUT,
+                    most_bytes=_LARGEST_BODY,
+                    describe=lambda error: self._shown(str(error) or type(error).__name__),
+                )
             except (NoConnectionError, UnknownOutcomeError) as error:
                 reason = str(error)
             else:
@@ -134,15 +140,6 @@ class Calls:
             if wait is None:
                 await asyncio.sleep(backoff(failures))
 
-    async def _call(self, session: aiohttp.ClientSession, body: bytes) -> Response:
-        return await response_of(
-            lambda: session.post(self.address, data=body, allow_redirects=False),
-            where=f"--encoder {self.name}",
-            timeout=_TIMEOUT,
-            most_bytes=_LARGEST_BODY,
-            describe=self._described,
-        )
-
     def _refused(self, response: Response) -> InputError:
         status = response.status
         if 300 <= status < 400:
@@ -155,7 +152,6 @@ class Calls:
             400: "the model's name may be wrong, or a text may be too long for it",
             401: "set OPENAI_API_KEY in the environment, also on remote workers",
             403: "check what the key in OPENAI_API_KEY permits",
-            404: "check the address, and the model's name after ?model=",
         }.get(status, "check the address, and the model's name after ?model=")
         return InputError(
             f"--encoder {self.name}: HTTP {status}: {self._excerpt(response.body)}\n{remedy}"
@@ -191,9 +187,6 @@ class Calls:
     def _excerpt(self, body: bytes) -> str:
         return self._shown(body.decode("utf-8", "replace")) or "no text"
 
-    def _described(self, error: Exception) -> str:
-        return self._shown(str(error) or type(error).__name__)
-
     def _shown(self, text: str) -> str:
         hidden = self._secret.sub(HIDDEN, text) if self._secret else text
         return " ".join(hidden.split())[:_SHOWN]
@@ -218,53 +211,12 @@ _EXAMPLE = "openai:https://host/v1?model=NAME"
 
 
 @dataclass(frozen=True)
-class EndpointEncoder:
-    """Asks an endpoint, at the address and for the model that the name gives.
-
-    The key is read from the environment of the calling process, and is in no file and no pickle; it goes
-    to another machine over http only where that is allowed. Vectors may have any length.
-    """
-
-    name: str
-    address: str
-    model: str
-    cache: StoragePath | None
-    allow_http: bool = False
-
-    @property
-    def fingerprint(self) -> str:
-        """``sha256:…`` of the address and the model."""
-        identity = f"endpoint {self.address} {self.model}"
-        return f"sha256:{hashlib.sha256(identity.encode()).hexdigest()}"
+class EndpointEncoder(CachedEncoder):
+    """Asks an endpoint; vectors may have any length."""
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the vectors of texts, shape ``[n, D]``.
-
-        An empty text is sent as a blank, since OpenAI's endpoint refuses the empty one.
-        """
-        source = VectorSource(self.name, self.fingerprint, self.cache)
-        return embed_once([text or " " for text in texts], source, self._embed)
-
-    def check_key(self, key: str) -> None:
-        """Refuse to send a key where others can read it."""
-        if key:
-            where = f"--encoder {self.name}"
-            refuse_plain_http(
-                where, self.address, f"the key in {KEY_VARIABLE}", allowed=self.allow_http
-            )
-
-    def _embed(self, texts: Sequence[str], keep: Keep) -> None:
-        key = _key()
-        self.check_key(key)
-        calls = Calls(self.name, self.address, self.model, key)
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            asyncio.run(calls.make(texts, keep))
-            return
-        # A notebook runs its cells inside of a loop.
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, calls.make(texts, keep)).result()
+        """Return the vectors of texts, an empty one sent as a blank: OpenAI's endpoint refuses it."""
+        return super().encode([text or " " for text in texts])
 
 
 def endpoint_encoder(spec: str, cache: StoragePath | None) -> EndpointEncoder:
@@ -274,8 +226,7 @@ def endpoint_encoder(spec: str, cache: StoragePath | None) -> EndpointEncoder:
         import aiohttp  # noqa: F401
     except ImportError as error:
         raise OptionError(f"--encoder openai: needs aiohttp; {install_hint('api')}") from error
-    address = spec.removeprefix(_KIND)
-    parts = _parts(spec, address)
+    parts = _parts(spec, spec.removeprefix(_KIND))
     model = _DEFAULT_MODEL
     for key, value in parse_qsl(parts.query, keep_blank_values=True):
         if key != "model":
@@ -287,10 +238,11 @@ def endpoint_encoder(spec: str, cache: StoragePath | None) -> EndpointEncoder:
     path = parts.path.rstrip("/") or "/v1"
     path = path if path.endswith("/embeddings") else f"{path}/embeddings"
     address = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
-    found = EndpointEncoder(spec, address, model, cache, is_allowed())
     # Workers may have a key that this process has not, and look again.
-    found.check_key(os.environ.get(KEY_VARIABLE, "").strip())
-    return found
+    allow_http = is_allowed()
+    key_of(spec, address, allow_http)
+    embed = partial(_embed, spec, address, model, allow_http)
+    return EndpointEncoder(spec, fingerprint_of(f"endpoint {address} {model}"), cache, embed)
 
 
 def _parts(spec: str, address: str) -> SplitResult:
@@ -312,10 +264,28 @@ def _parts(spec: str, address: str) -> SplitResult:
     return parts
 
 
-def _key() -> str:
+def key_of(name: str, address: str, allow_http: bool) -> str:
+    """Return the key in the environment, which no file and no pickle has, unless others could read it."""
     key = os.environ.get(KEY_VARIABLE, "").strip()
     if not (key.isascii() and key.isprintable()):
         raise InputError(
             f"{KEY_VARIABLE} in the environment contains characters that are not allowed in a key; set it again"
         )
+    if key:
+        where, what = f"--encoder {name}", f"the key in {KEY_VARIABLE}"
+        refuse_plain_http(where, address, what, allowed=allow_http)
     return key
+
+
+def _embed(
+    name: str, address: str, model: str, allow_http: bool, texts: Sequence[str], keep: Keep
+) -> None:
+    calls = Calls(name, address, model, key_of(name, address, allow_http))
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(calls.make(texts, keep))
+        return
+    # A notebook runs its cells inside of a loop.
+    with ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, calls.make(texts, keep)).result()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
-    from typing_extensions import Self
 
     from slicebeam.metrics.arrays import FloatArray
     from slicebeam.transforms.storage.storage import StoragePath
@@ -34,17 +33,10 @@ _MOST_SEED = 2**32
 _TOGETHER = 10_000
 
 
-def _sklearn() -> Any:
-    import sklearn.decomposition
-    import sklearn.feature_extraction.text
-
-    return sklearn
-
-
 def _vectorizer(**more: Any) -> Any:
-    return _sklearn().feature_extraction.text.TfidfVectorizer(
-        lowercase=True, ngram_range=(1, 2), sublinear_tf=True, **more
-    )
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    return TfidfVectorizer(lowercase=True, ngram_range=(1, 2), sublinear_tf=True, **more)
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,6 +51,7 @@ class LsaEncoder:
     2011. The same numbers as scikit-learn's TfidfVectorizer, TruncatedSVD and Normalizer in a row.
     """
 
+    name: ClassVar[str] = "lsa"
     vocabulary: tuple[str, ...]
     idf: FloatArray
     components: NDArray[np.float32]
@@ -66,8 +59,8 @@ class LsaEncoder:
     @classmethod
     def fit(cls, texts: Sequence[str], *, dimensions: int = 128, seed: int) -> LsaEncoder:
         """Learn the words, and at most so many directions, of texts; the same texts and seed give the same."""
-        if dimensions < 1:
-            raise ValueError(f"dimensions = {dimensions}")
+        from sklearn.decomposition import TruncatedSVD
+
         vectorizer = _vectorizer(
             min_df=2 if len(texts) >= _LARGE_SAMPLE else 1, max_features=_MOST_FEATURES
         )
@@ -78,14 +71,14 @@ class LsaEncoder:
         rows, features = weights.shape
         # One more than this is not a direction, and scikit-learn takes no single column.
         most = min(dimensions, rows, features)
-        if features < 2 or not _differs(weights):
+        # All rows are of length one or zero.
+        cosines = weights @ weights[0].T
+        if features < 2 or cosines.toarray().min() >= 1 - 1e-9:
             raise OptionError(
                 f"--encoder lsa: the {len(texts):,} texts have the same words, so nothing "
                 "distinguishes them; is --text the right column?"
             )
-        svd = _sklearn().decomposition.TruncatedSVD(
-            most, algorithm="randomized", random_state=seed % _MOST_SEED
-        )
+        svd = TruncatedSVD(most, algorithm="randomized", random_state=seed % _MOST_SEED)
         svd.fit(weights)
         strength = svd.singular_values_
         kept = strength > _SMALLEST_STRENGTH * strength[0]
@@ -94,11 +87,6 @@ class LsaEncoder:
             np.asarray(vectorizer.idf_, np.float64),
             np.asarray(svd.components_[kept], np.float32),
         )
-
-    @property
-    def name(self) -> str:
-        """As the user writes it."""
-        return "lsa"
 
     @cached_property
     def fingerprint(self) -> str:
@@ -119,13 +107,11 @@ class LsaEncoder:
         """Return the vectors of texts, shape ``[n, D]``, of length one or zero."""
         vectors = np.zeros((len(texts), len(self.components)), np.float32)
         for start in range(0, len(texts), _TOGETHER):
-            weights = self._fitted.transform(texts[start : start + _TOGETHER])
+            part = slice(start, start + _TOGETHER)
+            weights = self._fitted.transform(texts[part])
             projected = np.asarray(weights @ self.components.T, np.float64)
             lengths = np.linalg.norm(projected, axis=1, keepdims=True)
-            has_direction = lengths[:, 0] > _SHORTEST
-            vectors[start : start + _TOGETHER][has_direction] = (
-                projected[has_direction] / lengths[has_direction]
-            )
+            np.divide(projected, lengths, out=vectors[part], where=lengths > _SHORTEST)
         return vectors
 
     def to_arrays(self) -> dict[str, NDArray[Any]]:
@@ -142,24 +128,12 @@ class LsaEncoder:
         }
 
     @classmethod
-    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Self:
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> LsaEncoder:
         """Return the encoder that `to_arrays` stored."""
         words = np.asarray(arrays["vocabulary"], np.uint8).tobytes().decode()
-        return cls(
-            tuple(words.split("\n")),
-            np.asarray(arrays["idf"], np.float64),
-            np.asarray(arrays["components"], np.float32),
-        )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # Not what it has made for itself: that is of the installed scikit-learn.
-        return type(self).from_arrays, (self.to_arrays(),)
-
-
-def _differs(weights: Any) -> bool:
-    """Whether some row is not a multiple of the first one, all rows being of length one or zero."""
-    cosines = np.asarray((weights @ weights[0].T).todense())
-    return bool(cosines.min() < 1 - 1e-9)
+        idf = np.asarray(arrays["idf"], np.float64)
+        components = np.asarray(arrays["components"], np.float32).reshape(-1, idf.size)
+        return cls(tuple(words.split("\n")), idf, components)
 
 
 def _no_words(texts: Sequence[str], vectorizer: Any) -> InputError:
@@ -179,6 +153,7 @@ def _no_words(texts: Sequence[str], vectorizer: Any) -> InputError:
 class StoredEncoder:
     """An `LsaEncoder` that a process loads when it first embeds a text."""
 
+    name: ClassVar[str] = "lsa"
     path: str
     fingerprint: str
 
@@ -188,14 +163,9 @@ class StoredEncoder:
         write_found(path, {name: values.ravel() for name, values in fitted.to_arrays().items()})
         return cls(str(path), fitted.fingerprint)
 
-    @property
-    def name(self) -> str:
-        """As the user writes it."""
-        return "lsa"
-
     def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Return the vectors of texts, see `LsaEncoder.encode`."""
-        return _loaded(self.path, self.fingerprint).encode(texts)
+        return self.load().encode(texts)
 
     def load(self) -> LsaEncoder:
         """Return the encoder itself."""
@@ -204,6 +174,4 @@ class StoredEncoder:
 
 @lru_cache(maxsize=2)
 def _loaded(path: str, fingerprint: str) -> LsaEncoder:  # noqa: ARG001  (what the path holds now)
-    arrays = read_found(storage_path(path))
-    arrays["components"] = arrays["components"].reshape(-1, arrays["idf"].size)
-    return LsaEncoder.from_arrays(arrays)
+    return LsaEncoder.from_arrays(read_found(storage_path(path)))

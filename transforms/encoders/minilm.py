@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from importlib.util import find_spec
@@ -14,13 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError, install_hint
-from slicebeam.transforms.encoders.cache import VectorSource, embed_once
+from slicebeam.transforms.encoders.cache import CachedEncoder
 from slicebeam.transforms.storage.publish import sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
 
     from slicebeam.transforms.encoders.cache import Keep
     from slicebeam.transforms.storage.storage import StoragePath
@@ -38,36 +35,17 @@ _FILES = (
 )
 # Texts whose vectors are kept together: some seconds' work.
 _TOGETHER = 1_024
-_LENGTH = 384
 
 
-@dataclass(frozen=True)
-class MiniLmEncoder:
-    """Sentence-BERT: the mean of a small transformer's last layer, 384 numbers, of length one.
+def minilm_encoder(cache: StoragePath | None) -> CachedEncoder:
+    """Return Sentence-BERT: the mean of a small transformer's last layer, 384 numbers, of length one.
 
     Texts are read up to 256 word pieces. It runs on the processor: a GPU computes other last
     digits, which would be cached next to them.
 
     Reimers, Gurevych, "Sentence-BERT", EMNLP 2019. Wang et al., "MiniLM", NeurIPS 2020.
     """
-
-    fingerprint: str
-    cache: StoragePath | None
-
-    @property
-    def name(self) -> str:
-        """As the user writes it."""
-        return "minilm"
-
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the vectors of texts, shape ``[n, 384]``."""
-        source = VectorSource(self.name, self.fingerprint, self.cache)
-        return embed_once(texts, source, _embed).reshape(len(texts), _LENGTH)
-
-
-def minilm_encoder(cache: StoragePath | None) -> MiniLmEncoder:
-    """Return the encoder, unless the packages that it needs are not installed."""
-    return MiniLmEncoder(_fingerprint(), cache)
+    return CachedEncoder("minilm", _fingerprint(), cache, _embed, dimensions=384)
 
 
 def _model_folder() -> Path:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +10,7 @@ import numpy as np
 from slicebeam.metrics.errors import OptionError, SlicebeamError
 from slicebeam.metrics.imported import imported, one_line
 from slicebeam.transforms.encode.models import array_of, inferences
-from slicebeam.transforms.encoders.cache import VectorSource, embed_once
+from slicebeam.transforms.encoders.cache import CachedEncoder, fingerprint_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,34 +26,14 @@ _TOGETHER = 64
 _MOST_LOADED = 2
 
 
-@dataclass(frozen=True)
-class HandlerEncoder:
-    """A function that returns a ``ModelHandler``: it gets texts, and its inferences are vectors.
+def handler_encoder(name: str, cache: StoragePath | None) -> CachedEncoder:
+    """Return the encoder of ``module:function``, which is called once to see that it works.
 
-    Only the import path identifies it: if the model changes, rename it, or delete the embeddings.
+    It returns a ``ModelHandler`` that gets texts, and whose inferences are vectors. Only the import path
+    identifies it: if the model changes, rename it, or delete the embeddings.
     """
-
-    name: str
-    cache: StoragePath | None
-
-    @property
-    def fingerprint(self) -> str:
-        """``sha256:…`` of the import path."""
-        return f"sha256:{hashlib.sha256(f'handler {self.name}'.encode()).hexdigest()}"
-
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the vectors of texts, shape ``[n, D]``."""
-
-        def embed(missing: Sequence[str], keep: Keep) -> None:
-            _embed(self.name, missing, keep)
-
-        return embed_once(texts, VectorSource(self.name, self.fingerprint, self.cache), embed)
-
-
-def handler_encoder(name: str, cache: StoragePath | None) -> HandlerEncoder:
-    """Return the encoder of ``module:function``, which is called once to see that it works."""
     _handler(name)
-    return HandlerEncoder(name, cache)
+    return CachedEncoder(name, fingerprint_of(f"handler {name}"), cache, partial(_embed, name))
 
 
 def _handler(name: str) -> Any:

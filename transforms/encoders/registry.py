@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import OptionError, unknown_name
+from slicebeam.transforms.encoders.cache import CachedEncoder
 from slicebeam.transforms.encoders.endpoint import endpoint_encoder
+from slicebeam.transforms.encoders.lsa import StoredEncoder
 from slicebeam.transforms.encoders.minilm import minilm_encoder
 from slicebeam.transforms.encoders.model_handler import handler_encoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    import numpy as np
-    from numpy.typing import NDArray
-
     from slicebeam.transforms.storage.storage import StoragePath
 
 LSA = "lsa"
+_MINILM = "minilm"
 _ENDPOINT = "openai:"
 
 
-class Encoder(Protocol):
-    """Turns texts into vectors; it is sent to workers by pickle, and loads large files there."""
-
-    @property
-    def name(self) -> str:
-        """As the user wrote it: ``lsa``, ``minilm``, ``openai:https://…``, ``module:function``."""
-
-    @property
-    def fingerprint(self) -> str:
-        """``sha256:…`` of all that decides the vectors and can be known."""
-
-    def encode(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the vectors of texts, shape ``[n, D]``, the same for the same text.
-
-        No text is shape ``[0, D]``, with D = 0 where it is not known yet.
-        """
-
-
-# Encoders that slicebeam brings, by name: functions of the cache that `encoder` is given.
-_NAMED: dict[str, Callable[[StoragePath | None], Encoder]] = {"minilm": minilm_encoder}
+# Turns texts into vectors, the same for the same text; it is sent to workers by pickle.
+Encoder = CachedEncoder | StoredEncoder
 
 
 def needs_fit(spec: str) -> bool:
@@ -53,14 +33,12 @@ def encoder(spec: str, *, cache: StoragePath | None) -> Encoder:
 
     The cache is a folder that stores embeddings for later calls, processes and runs, if any.
     """
-    if needs_fit(spec):
-        raise ValueError(f"{spec} is fitted to texts: LsaEncoder.fit")
-    if spec in _NAMED:
-        return _NAMED[spec](cache)
+    if spec == _MINILM:
+        return minilm_encoder(cache)
     if spec.startswith(_ENDPOINT):
         return endpoint_encoder(spec, cache)
     if ":" not in spec:
-        raise unknown_name("encoder", spec, [LSA, *_NAMED, "openai:URL", "module:function"])
+        raise unknown_name("encoder", spec, [LSA, _MINILM, "openai:URL", "module:function"])
     if "://" in spec:
         raise OptionError(f"--encoder {spec}: write openai: before the address of an endpoint")
     return handler_encoder(spec, cache)

@@ -33,10 +33,7 @@ class ColumnKinds(IntFlag):
     ZONED_TIME = 64
 
     def resolve(self) -> pa.DataType:
-        """Return the first type that fits: null, bool, int64, float64, date32, timestamp, string.
-
-        The column is null when all of its values are missing.
-        """
+        """Return the first type that fits, string if none does; null where all values are missing."""
         return next((t for kind, t in _TYPES.items() if kind & self), pa.string())
 
 

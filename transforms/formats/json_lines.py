@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -151,14 +152,9 @@ def _require_shallow(data: bytes, path: str, first_line: int) -> None:
 
 def _depth(line: bytes) -> int:
     """Return how deep brackets are within brackets, those in texts aside."""
-    depth = deepest = 0
-    for sign in _TEXT.sub(b"", line):
-        if sign in b"[{":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif sign in b"]}":
-            depth -= 1
-    return deepest
+    signs = np.frombuffer(_TEXT.sub(b"", line), np.uint8)
+    opens, closes = (np.isin(signs, list(brackets)).astype(int) for brackets in (b"[{", b"]}"))
+    return int((opens - closes).cumsum().max(initial=0))
 
 
 def _count_objects(data: bytes) -> int | None:
@@ -233,9 +229,7 @@ def _may_be_rounded(column: pa.ChunkedArray) -> bool:
 def _require_exact(data: bytes, table: pa.Table, path: str, first_line: int) -> None:
     """Raise an InputError if an integer was rounded to a float, as an id would be."""
     whole = pa.struct(list(table.schema))
-    for number, line in enumerate(data.split(b"\n"), first_line):
-        if not line.strip():
-            continue
+    for number, line in _filled(data, first_line):
         try:
             row = _loads(line)
         except json.JSONDecodeError:
@@ -260,20 +254,20 @@ def _rounded(name: str, value: Any, data_type: pa.DataType) -> Iterator[tuple[st
         yield name, value
 
 
+def _is_exact(value: int) -> bool:
+    return abs(value) <= sys.float_info.max and float(value) == value
+
+
+def _filled(data: bytes, first_line: int) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines that are not blank, with their numbers."""
+    lines = enumerate(data.split(b"\n"), first_line)
+    yield from ((number, line) for number, line in lines if line.strip())
+
+
 def _loads(line: bytes, **hooks: Any) -> Any:
     """Return the content of a line, read as UTF-8: from bytes, Python guesses the encoding."""
-    return json.loads(line.decode("utf-8-sig", "replace"), parse_int=_integer, **hooks)
-
-
-def _integer(digits: str) -> int:
-    return int(digits[:_MOST_DIGITS])
-
-
-def _is_exact(value: int) -> bool:
-    try:
-        return int(float(value)) == value
-    except OverflowError:
-        return False
+    text = line.decode("utf-8-sig", "replace")
+    return json.loads(text, parse_int=lambda digits: int(digits[:_MOST_DIGITS]), **hooks)
 
 
 def _explain(
@@ -281,9 +275,7 @@ def _explain(
 ) -> NoReturn:
     """Raise the InputError that names the line which does not fit the lines before it."""
     seen = {column: (kind, f"before line {first_line}") for column, kind in kinds.items()}
-    for number, line in enumerate(data.split(b"\n"), first_line):
-        if not line.strip():
-            continue
+    for number, line in _filled(data, first_line):
         where = f"{path}, line {number}"
         shown = beginning(line.decode("utf-8", "replace").strip())
         try:

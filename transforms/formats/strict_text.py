@@ -82,7 +82,6 @@ class _Loader(yaml.SafeLoader):
     """Makes plain values only, and refuses repeated keys, of which one would be lost."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Return a mapping."""
         seen: set[Any] = set()
         for key, _ in node.value:
             if key.tag == _MERGE or not isinstance(key, yaml.ScalarNode):
@@ -100,12 +99,10 @@ def parse_yaml(text: str) -> tuple[Any, yaml.Node | None]:
 
     Tags that would make objects are refused, as the safe loader does.
     """
-    loader = None
     try:
-        loader = _Loader(text)
-        node = loader.get_single_node()
+        node = yaml.compose(text, _Loader)
         _count(node, 0, {})
-        content = None if node is None else loader.construct_document(node)
+        content = None if node is None else _Loader("").construct_document(node)
     except MalformedTextError:
         raise
     except RecursionError:
@@ -117,9 +114,6 @@ def parse_yaml(text: str) -> tuple[Any, yaml.Node | None]:
         raise MalformedTextError(
             f"a value does not match its tag or form ({str(error)[:80]})"
         ) from error
-    finally:
-        if loader is not None:
-            loader.dispose()
     _check_values(content, 0, finite=False)
     return content, node
 

@@ -17,32 +17,24 @@ from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.transforms.formats.raw_text import open_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    import numpy.typing as npt
+    from collections.abc import Iterable, Iterator
 
 _MOST_BYTES = 64 << 20
 _LARGEST_RECORD = (1 << 31) - 1
 _FORMAT = "TFRecord of tf.Example is expected (gzip only with a name that ends in .gz)"
 
-# --------------------------------------------------------------------------------- checksums
 
-
-def masked_crc32c(messages: Sequence[bytes]) -> npt.NDArray[np.uint32]:
-    """Return the masked CRC-32C of each message, as TFRecord frames carry it: uint32 [messages]."""
-    crcs = np.fromiter(map(google_crc32c.value, messages), np.uint32, len(messages))
-    rotated = (crcs >> np.uint32(15)) | (crcs << np.uint32(17))
-    return rotated + np.uint32(0xA282EAD8)
-
-
-# ------------------------------------------------------------------------------------ frames
+def masked_crc32c(message: bytes) -> int:
+    """Return the masked CRC-32C of a message, as TFRecord frames carry it."""
+    crc = google_crc32c.value(message)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 @lru_cache(maxsize=4096)
 def _frame_length(header: bytes) -> int | None:
     """Return the length that a frame's 12 first bytes state, None if their checksum is wrong."""
     length, checksum = struct.unpack("<QI", header)
-    return int(length) if masked_crc32c([header[:8]])[0] == checksum else None
+    return int(length) if masked_crc32c(header[:8]) == checksum else None
 
 
 def _read(stream: BinaryIO, size: int) -> bytes:
@@ -58,40 +50,32 @@ def _record_blocks(
     stream: BinaryIO, path: str, block_rows: int
 ) -> Iterator[tuple[list[bytes], int]]:
     """Yield the records of a block, their checksums verified, and how many came before."""
-    before = 0
+    before = size = 0
     records: list[bytes] = []
-    stated: list[bytes] = []
-    size = 0
+
+    def refused(what: str) -> InputError:
+        return InputError(f"{path}, record {before + len(records) + 1}: {what}")
+
     while header := stream.read(12):
-        where = f"{path}, record {before + len(records) + 1}"
-        length = _frame_length(header) if len(header) == 12 else None
-        if length is None and len(header) == 12:
-            raise InputError(f"{where}: the checksum of its length is wrong; {_FORMAT}")
-        if length is not None and length > _LARGEST_RECORD:
-            raise InputError(f"{where}: {length} bytes, more than the 2 GB of a message; {_FORMAT}")
-        data = b"" if length is None else _read(stream, length + 4)
-        if length is None or len(data) < length + 4:
-            raise InputError(f"{where}: the file ends inside it; copy or write the file again")
-        records.append(data[:-4])
-        stated.append(data[-4:])
+        length = _frame_length(header) if len(header) == 12 else 0
+        if length is None:
+            raise refused(f"the checksum of its length is wrong; {_FORMAT}")
+        if length > _LARGEST_RECORD:
+            raise refused(f"{length} bytes, more than the 2 GB of a message; {_FORMAT}")
+        data = _read(stream, length + 4)
+        if len(data) < length + 4:
+            raise refused("the file ends inside it; copy or write the file again")
+        record = data[:-4]
+        if masked_crc32c(record) != int.from_bytes(data[-4:], "little"):
+            raise refused("the checksum of its data is wrong; copy or write the file again")
+        records.append(record)
         size += length
         if len(records) >= block_rows or size >= _MOST_BYTES:
-            _require_checksums(records, stated, path, before)
             yield records, before
-            before += len(records)
-            records, stated, size = [], [], 0
+            before, size = before + len(records), 0
+            records = []
     if records:
-        _require_checksums(records, stated, path, before)
         yield records, before
-
-
-def _require_checksums(records: list[bytes], stated: list[bytes], path: str, before: int) -> None:
-    wrong = masked_crc32c(records) != np.frombuffer(b"".join(stated), "<u4")
-    if wrong.any():
-        raise InputError(
-            f"{path}, record {before + int(wrong.argmax()) + 1}: the checksum of its data is "
-            "wrong; copy or write the file again"
-        )
 
 
 def write_records(stream: IO[bytes], records: Iterable[bytes]) -> None:
@@ -100,10 +84,7 @@ def write_records(stream: IO[bytes], records: Iterable[bytes]) -> None:
         header = struct.pack("<Q", len(record))
         for part in (header, record):
             stream.write(part)
-            stream.write(struct.pack("<I", int(masked_crc32c([part])[0])))
-
-
-# ---------------------------------------------------------------------------------- messages
+            stream.write(struct.pack("<I", masked_crc32c(part)))
 
 
 # Of tf.Example, as protoc compiles it, in a package beside TensorFlow's. A SequenceExample has its lists

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+from contextlib import suppress
 from urllib.parse import urlsplit
 
 from slicebeam.metrics.errors import InputError
@@ -29,14 +30,9 @@ def is_loopback(host: str | None) -> bool:
     >>> is_loopback("127.8.0.1"), is_loopback("::1"), is_loopback("127.0.0.1.example.org")
     (True, True, False)
     """
-    if host is None:
-        return False
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    with suppress(ValueError):
+        return ipaddress.ip_address(host or "").is_loopback
+    return (host or "").lower() == "localhost"
 
 
 def refuse_plain_http(where: str, url: str, key: str, *, allowed: bool | None = None) -> None:
@@ -44,10 +40,8 @@ def refuse_plain_http(where: str, url: str, key: str, *, allowed: bool | None = 
 
     ``where`` is the option or file of the URL; ``allowed`` None stands for the setting of this process.
     """
-    parts = urlsplit(url)
-    if parts.scheme.lower() != "http" or is_loopback(parts.hostname):
-        return
-    if _allowed if allowed is None else allowed:
+    parts, insists = urlsplit(url), _allowed if allowed is None else allowed
+    if insists or parts.scheme.lower() != "http" or is_loopback(parts.hostname):
         return
     raise InputError(
         f"{where}: {key} would be sent to {parts.hostname} over http, where others can read it; write "

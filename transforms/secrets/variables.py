@@ -14,6 +14,7 @@ import json
 import os
 import re
 from contextlib import suppress
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, quote_plus
 
@@ -111,14 +112,12 @@ _LITERAL = re.compile(
 _SECRET_NAME = re.compile(_HIDDEN_WORDS, re.IGNORECASE)
 
 _shown: dict[str, str] = {}
-_pattern: re.Pattern[str] | None = None
 
 
 def value_of(match: re.Match[str], where: str, environment: Mapping[str, str] | None = None) -> str:
     """Return the value for the groups ``name`` and ``default`` of a match."""
-    value = (os.environ if environment is None else environment).get(match["name"])
-    if not value:
-        value = match["default"]
+    known = os.environ if environment is None else environment
+    value = known.get(match["name"]) or match["default"]
     if value is None:
         raise InputError(f"{where}: the environment variable {match['name']} is not set; set it")
     return value
@@ -144,17 +143,14 @@ def resolved(value: Any, where: str) -> Any:
 
 def remember(value: str, shown: str = HIDDEN) -> None:
     """Let `redacted` show something else in place of a value."""
-    global _pattern  # noqa: PLW0603
-    if len(value.strip()) >= _SHORTEST and _shown.get(value) != shown:
+    if len(value.strip()) >= _SHORTEST:
         _shown[value] = shown
-        _pattern = None
 
 
 def forget() -> None:
     """Remember nothing of earlier runs of this process."""
-    global _pattern  # noqa: PLW0603
     _shown.clear()
-    _pattern = None
+    _pattern.cache_clear()
 
 
 def redacted(text: str) -> str:
@@ -163,16 +159,19 @@ def redacted(text: str) -> str:
     Values are found in URL quoting, in JSON and in base64 too; those of less than four characters are
     left.
     """
-    global _pattern  # noqa: PLW0603
     if not _shown:
         return text
-    values = sorted(_shown, key=len, reverse=True)
-    if _pattern is None:
-        forms = ((at, hiding([value])) for at, value in enumerate(values))
-        _pattern = re.compile(
-            "|".join(f"(?P<v{at}>{form.pattern})" for at, form in forms if form is not None)
-        )
-    return _pattern.sub(lambda match: _shown[values[int((match.lastgroup or "v0")[1:])]], text)
+    values = tuple(sorted(_shown, key=len, reverse=True))
+    hidden = _pattern(values)
+    return hidden.sub(lambda match: _shown[values[int((match.lastgroup or "v0")[1:])]], text)
+
+
+@lru_cache(1)
+def _pattern(values: tuple[str, ...]) -> re.Pattern[str]:
+    forms = ((at, hiding([value])) for at, value in enumerate(values))
+    return re.compile(
+        "|".join(f"(?P<v{at}>{form.pattern})" for at, form in forms if form is not None)
+    )
 
 
 def redact_file(path: Path) -> None:
@@ -195,20 +194,16 @@ def without_literals(option: str) -> str:
     'beam_options.s3_secret_access_key=${KEY}'
     """
 
-    def hide(match: re.Match[str]) -> str:
-        value = match["value"].strip("'\"")
+    def hide(name: str, value: str, whole: str) -> str:
         if _VARIABLE.search(value) or value == HIDDEN:
-            return match[0]
+            return whole
         remember(value)
-        return match["name"] + HIDDEN
+        return name + HIDDEN
 
     key, equals, value = option.partition("=")
     if equals and is_secret(key):
-        if _VARIABLE.search(value) or value == HIDDEN:
-            return option
-        remember(value)
-        return f"{key}={HIDDEN}"
-    return _LITERAL.sub(hide, option)
+        return hide(f"{key}=", value, option)
+    return _LITERAL.sub(lambda m: hide(m["name"], m["value"].strip("'\""), m[0]), option)
 
 
 def is_secret(name: str) -> bool:

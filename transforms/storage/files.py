@@ -32,37 +32,26 @@ def expand_paths(patterns: Sequence[str]) -> list[str]:
     found: set[str] = set()
     for pattern in patterns:
         path = storage_path(pattern, "--data")
-        if isinstance(path, ObjectPath):
-            found.update(_objects(pattern, path))
-            continue
-        if path.is_dir():
+        matches = _matches(path)
+        if not matches and path.is_dir():
             raise FileError(f"--data {pattern} is a folder; name its files: '{pattern}/*.parquet'")
-        if path.exists():
-            found.add(str(path))
-            continue
-        # Path.glob takes no pattern that begins at the root.
-        names = glob.glob(str(path), recursive=True)  # noqa: PTH207
-        matches = [name for name in names if Path(name).is_file()]
         if not matches:
-            what = "no file matches" if glob.has_magic(str(path)) else "no such file"
+            kind = "object" if isinstance(path, ObjectPath) else "file"
+            what = f"no {kind} matches" if glob.has_magic(str(path)) else f"no such {kind}"
             raise FileError(f"--data {pattern}: {what}{_nearest(path)}")
         found.update(matches)
     return sorted(found)
 
 
-def _objects(pattern: str, path: ObjectPath) -> list[str]:
-    """Return the objects that a path or glob names."""
-    if path.is_file():
-        return [str(path)]
-    if not glob.has_magic(path.key):
-        if path.is_dir():
-            raise FileError(f"--data {pattern} is a folder; name its files: '{pattern}/*.parquet'")
-        raise FileError(f"--data {pattern}: no such object{_nearest(path)}")
-    matches = ObjectPath(f"{path.scheme}://{path.bucket}").glob(path.key)
-    found = list(map(str, matches))
-    if not found:
-        raise FileError(f"--data {pattern}: no object matches")
-    return found
+def _matches(path: StoragePath) -> list[str]:
+    if path.is_file() or (isinstance(path, Path) and path.exists()):
+        return [] if path.is_dir() else [str(path)]
+    if isinstance(path, ObjectPath):
+        whole = ObjectPath(f"{path.scheme}://{path.bucket}")
+        return list(map(str, whole.glob(path.key))) if glob.has_magic(path.key) else []
+    # Path.glob takes no pattern that begins at the root.
+    names = glob.glob(str(path), recursive=True)  # noqa: PTH207
+    return [name for name in names if Path(name).is_file()]
 
 
 def _nearest(path: StoragePath) -> str:

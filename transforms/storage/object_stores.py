@@ -15,13 +15,13 @@ from abc import ABC, abstractmethod
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from typing import IO, TYPE_CHECKING, Any, TypeVar
 
 from slicebeam.metrics.errors import EngineError, InputError, StorageError, install_hint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from datetime import datetime
 
 _Answer = TypeVar("_Answer")
 
@@ -52,7 +52,6 @@ class ObjectFacts:
     A later write can ask for the version: the generation (GCS) or ETag (S3). Its time is the store's.
     """
 
-    key: str
     size: int
     version: str
     modified: datetime
@@ -79,11 +78,8 @@ class ObjectStore(ABC):
         is_whole = begin == 0 and end is None
         return self._read(bucket, key, None if is_whole else (begin, end))
 
-    def listed(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[ObjectFacts]:
-        """Yield the objects whose names begin with a prefix.
-
-        Unless ``deep``, those with a further ``/`` are listed once, as a name that ends in it.
-        """
+    def listed(self, bucket: str, prefix: str, *, deep: bool) -> Iterator[str]:
+        """Yield the names of objects that begin with a prefix; unless ``deep``, only up to a further ``/``."""
         return self._listed(bucket, prefix, "" if deep else "/")
 
     def write(
@@ -114,7 +110,7 @@ class ObjectStore(ABC):
     def _read(self, bucket: str, key: str, span: tuple[int, int | None] | None) -> bytes: ...
 
     @abstractmethod
-    def _listed(self, bucket: str, prefix: str, delimiter: str) -> Iterator[ObjectFacts]: ...
+    def _listed(self, bucket: str, prefix: str, delimiter: str) -> Iterator[str]: ...
 
     @abstractmethod
     def _write(
@@ -153,11 +149,6 @@ def _no_bucket(uri: str, what: str, bucket: str) -> EngineError:
 
 _ACCESS = "; check the credentials in the environment and their permissions"
 _DOWN = f"; try again later (a longer time limit: {_TIMEOUT}=SECONDS)"
-
-
-def folder_facts(name: str) -> ObjectFacts:
-    """Return the facts of a name that ends in ``/`` and stands for the objects below it."""
-    return ObjectFacts(name, 0, "", datetime.fromtimestamp(0, timezone.utc))
 
 
 class GoogleStore(ObjectStore):
@@ -235,7 +226,8 @@ class GoogleStore(ObjectStore):
         with self._errors("look up", bucket, key):
             blob = self._client.bucket(bucket).blob(key)
             blob.reload(**self._options)
-        return _google_facts(blob)
+        metadata = blob.metadata or {}
+        return ObjectFacts(int(blob.size), str(blob.generation), blob.updated, metadata)
 
     def _read(self, bucket: str, key: str, span: tuple[int, int | None] | None) -> bytes:
         begin, end = span or (None, None)
@@ -258,15 +250,13 @@ class GoogleStore(ObjectStore):
             except DataCorruption:
                 return fetched()
 
-    def _listed(self, bucket: str, prefix: str, delimiter: str) -> Iterator[ObjectFacts]:
+    def _listed(self, bucket: str, prefix: str, delimiter: str) -> Iterator[str]:
         with self._errors("list", bucket, prefix, tells_bucket=True):
             found = self._client.list_blobs(
                 bucket, prefix=prefix, delimiter=delimiter or None, **self._options
             )
-            for blob in found:
-                yield _google_facts(blob)
-            for folder in sorted(found.prefixes):
-                yield folder_facts(folder)
+            yield from (blob.name for blob in found)
+            yield from sorted(found.prefixes)
 
     def _write(
         self, bucket: str, key: str, stream: IO[bytes], headers: Any, before: str | None
@@ -320,12 +310,6 @@ class GoogleStore(ObjectStore):
         except Exception:
             with self._errors("delete", bucket, left[0]):
                 raise
-
-
-def _google_facts(blob: Any) -> ObjectFacts:
-    return ObjectFacts(
-        blob.name, int(blob.size), str(blob.generation), blob.updated, blob.metadata or {}
-    )
 
 
 def _google_reason(error: Exception) -> str:
@@ -393,17 +377,13 @@ class S3Store(ObjectStore):
             if code == "NoSuchBucket":
                 raise _no_bucket(uri, what, bucket) from error
             if code == "InvalidRange" or status == 416:
-                reason, remedy = "it became shorter while it was read", ""
-            elif status == 404:
+                raise _failure(uri, what, "it became shorter while it was read") from error
+            if status == 404:
                 raise no_object(uri) from error
-            elif status in (401, 403):
-                reason, remedy = f"{details.get('Message') or 'access denied'} ({code})", _ACCESS
-            else:
-                reason, remedy = (
-                    f"{details.get('Message') or 'HTTP ' + str(status)} ({code})",
-                    _DOWN,
-                )
-            raise _failure(uri, what, reason, remedy) from error
+            is_refused = status in (401, 403)
+            reason = "access denied" if is_refused else f"HTTP {status}"
+            reason = f"{details.get('Message') or reason} ({code})"
+            raise _failure(uri, what, reason, _ACCESS if is_refused else _DOWN) from error
         except (exceptions.NoCredentialsError, exceptions.PartialCredentialsError) as error:
             raise _failure(uri, what, str(error), _ACCESS) from error
         except exceptions.ParamValidationError as error:
@@ -422,9 +402,8 @@ class S3Store(ObjectStore):
             with self._errors("look up", bucket, key):
                 self._answer_to(lambda: self._client.list_objects_v2(**place))
             raise
-        return ObjectFacts(
-            key, head["ContentLength"], head["ETag"], head["LastModified"], head["Metadata"]
-        )
+        names = ("ContentLength", "ETag", "LastModified", "Metadata")
+        return ObjectFacts(*(head[name] for name in names))
 
     def _read(self, bucket: str, key: str, span: tuple[int, int | None] | None) -> bytes:
         begin, end = span or (0, None)
@@ -439,19 +418,14 @@ class S3Store(ObjectStore):
         with self._errors("read", bucket, key):
             return self._answer_to(fetched)
 
-    def _listed(self, bucket: str, prefix: str, delimiter: str) -> Iterator[ObjectFacts]:
-        wanted = {
-            "Bucket": bucket,
-            "Prefix": prefix,
-            **({"Delimiter": delimiter} if delimiter else {}),
-        }
+    def _listed(self, bucket: str, prefix: str, delimiter: str) -> Iterator[str]:
+        wanted = {"Bucket": bucket, "Prefix": prefix}
+        wanted |= {"Delimiter": delimiter} if delimiter else {}
         with self._errors("list", bucket, prefix):
             while True:
                 page = self._answer_to(lambda: self._client.list_objects_v2(**wanted))
-                for one in page.get("Contents", ()):
-                    yield ObjectFacts(one["Key"], one["Size"], one["ETag"], one["LastModified"])
-                for folder in page.get("CommonPrefixes", ()):
-                    yield folder_facts(folder["Prefix"])
+                yield from (one["Key"] for one in page.get("Contents", ()))
+                yield from (folder["Prefix"] for folder in page.get("CommonPrefixes", ()))
                 if not page.get("IsTruncated"):
                     return
                 wanted["ContinuationToken"] = page["NextContinuationToken"]
@@ -459,9 +433,7 @@ class S3Store(ObjectStore):
     def _write(
         self, bucket: str, key: str, stream: IO[bytes], headers: Any, before: str | None
     ) -> None:
-        condition = (
-            {} if before is None else {"IfMatch": before} if before else {"IfNoneMatch": "*"}
-        )
+        condition = {"IfMatch": before} if before else {"IfNoneMatch": "*"}
 
         def put() -> None:
             stream.seek(0)
@@ -471,7 +443,7 @@ class S3Store(ObjectStore):
                 Body=stream,
                 Metadata=headers["metadata"],
                 ContentType=headers["content_type"],
-                **condition,
+                **({} if before is None else condition),
             )
 
         try:

@@ -117,27 +117,20 @@ class FileSet(ABC):
         documents = [self.document, *regular]
         return {file.name for path in documents for file in files_in(_content(path))[0]}
 
-    def _tidy_up(self, *, is_alone: bool = True) -> list[str]:
+    def _tidy_up(
+        self, outdated_names: Iterable[StoragePath] = (), *, is_alone: bool = True
+    ) -> list[str]:
         """Remove files that no document names any more, unless others may publish them; return the failures."""
         try:
             named = self._named_now()
             outdated = [
-                *self._outdated_names(),
+                *outdated_names,
                 *(self.folder / one.name for one in self.replaced if one.name not in named),
                 *(self._unpublished(named) if is_alone else ()),
             ]
         except (OSError, EngineError) as error:
             return [f"{self.folder} could not be cleaned up: {error}"]
         return _removed(outdated)
-
-    def _outdated_names(self) -> list[StoragePath]:
-        """Return the well-known names of the replaced set that this one has not."""
-        paths = {
-            self.folder / one.well_known: one.sha256
-            for one in self.replaced
-            if one.well_known not in self.files
-        }
-        return [path for path, sha256 in paths.items() if digest_of(path) == sha256]
 
     def _unpublished(self, named: set[str]) -> Iterator[StoragePath]:
         """Yield the versions written over the replaced document, here or by others."""
@@ -178,7 +171,6 @@ class _LocalFileSet(FileSet):
     temporaries: Mapping[str, Path] = field(kw_only=True)
 
     def publish(self, content: bytes) -> list[str]:
-        """Publish the document, and with it the files."""
         for name, stream in self.streams.items():
             with storage_errors(self.document.parent / name, "write"):
                 settle(stream, self.temporaries[name])
@@ -195,7 +187,14 @@ class _LocalFileSet(FileSet):
                     self._bring_up_to_date(name, file)
                 with storage_errors(self.document.parent, "write"):
                     sync_folder(self.document.parent)
-                return self._tidy_up(is_alone=is_alone)
+                return self._tidy_up(self._outdated_names(), is_alone=is_alone)
+
+    def _outdated_names(self) -> Iterator[Path]:
+        """Yield the well-known names of the replaced set that this one has not."""
+        for file in self.replaced:
+            path = self.document.parent / file.well_known
+            if file.well_known not in self.files and digest_of(path) == file.sha256:
+                yield path
 
     def _commit(self, temporary: Path) -> None:
         """Give the files their own names, then let the document replace the earlier one."""
@@ -298,7 +297,6 @@ class _StoredFileSet(FileSet):
     document: ObjectPath
 
     def publish(self, content: bytes) -> list[str]:
-        """Publish the document, and with it the files."""
         # Before anything is uploaded for nothing.
         self._check_unchanged(content)
         for name, file in self.files.items():
@@ -362,10 +360,6 @@ class _StoredFileSet(FileSet):
                 # The document that named it has been replaced in turn.
                 return
         self._write(file.well_known, file, stream)
-
-    def _outdated_names(self) -> list[StoragePath]:
-        # They are brought up to date with the others, as they may be another's by now.
-        return []
 
 
 @contextmanager

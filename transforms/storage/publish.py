@@ -69,10 +69,8 @@ def files_in(document: bytes) -> tuple[tuple[DocumentFile, ...], tuple[DocumentF
         content = json.loads(document)
     content = content if isinstance(content, dict) else {}
     named, replaced = content.get("files"), content.get("replaced_files")
-    return (
-        _files([*named.values()] if isinstance(named, dict) else []),
-        _files(replaced if isinstance(replaced, list) else []),
-    )
+    entries = list(named.values()) if isinstance(named, dict) else []
+    return _files(entries), _files(replaced if isinstance(replaced, list) else [])
 
 
 def _files(entries: list[Any]) -> tuple[DocumentFile, ...]:

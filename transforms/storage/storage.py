@@ -46,12 +46,6 @@ _FETCHED_AT_ONCE = 16
 _REMOVALS, _BETWEEN_REMOVALS = 5, 0.1
 
 
-def object_store(scheme: str) -> ObjectStore:
-    """Return the store of ``gs`` or ``s3``; clients are made once in a process."""
-    # A forked process must not share the connections of the other.
-    return _store(scheme, os.getpid(), storage_timeout())
-
-
 @lru_cache(maxsize=8)
 def _store(scheme: str, process: int, timeout: float) -> ObjectStore:  # noqa: ARG001
     return GoogleStore(timeout) if scheme == "gs" else S3Store(timeout)
@@ -102,8 +96,9 @@ class ObjectPath:
 
     @property
     def store(self) -> ObjectStore:
-        """What reads and writes it."""
-        return object_store(self.scheme)
+        """What reads and writes it, made once in a process."""
+        # A forked process must not share the connections of the other.
+        return _store(self.scheme, os.getpid(), storage_timeout())
 
     @property
     def _prefix(self) -> str:
@@ -123,8 +118,8 @@ class ObjectPath:
 
     def iterdir(self) -> Iterator[ObjectPath]:
         """Yield the entries directly below this name."""
-        for found in self.store.listed(self.bucket, self._prefix, deep=False):
-            name = found.key.removeprefix(self._prefix).rstrip("/")
+        for key in self.store.listed(self.bucket, self._prefix, deep=False):
+            name = key.removeprefix(self._prefix).rstrip("/")
             # Some tools mark a folder by an empty object of its own name.
             if name:
                 yield self / name
@@ -135,8 +130,8 @@ class ObjectPath:
         # Up to the first sign of a pattern the store itself filters by name.
         fixed = re.split(r"[*?\[]", pattern, maxsplit=1)[0]
         deep = "/" in pattern or "**" in pattern
-        for found in self.store.listed(self.bucket, self._prefix + fixed, deep=deep):
-            name = found.key.removeprefix(self._prefix)
+        for key in self.store.listed(self.bucket, self._prefix + fixed, deep=deep):
+            name = key.removeprefix(self._prefix)
             if not name.endswith("/") and translated.fullmatch(name):
                 yield self / name
 
@@ -280,8 +275,7 @@ def make_folder(path: StoragePath, *, within: StoragePath | None = None) -> None
 def remove_folder(path: StoragePath) -> None:
     """Remove a folder and all that is in it, if it is there; of a link, the link alone."""
     if isinstance(path, ObjectPath):
-        keys = (found.key for found in path.store.listed(path.bucket, f"{path.key}/", deep=True))
-        path.store.delete(path.bucket, keys)
+        path.store.delete(path.bucket, path.store.listed(path.bucket, f"{path.key}/", deep=True))
     elif path.is_symlink():
         path.unlink()
     elif path.exists():
@@ -311,10 +305,7 @@ def open_input(path: StoragePath) -> pa.NativeFile:
 
 
 class _Copies:
-    """Local copies of objects that do not change while a run uses them.
-
-    They have no names, so nothing is left behind however the process ends.
-    """
+    """Local copies, without names, of objects that do not change while a run uses them."""
 
     def __init__(self) -> None:
         self._files: OrderedDict[str, tuple[str, IO[bytes]]] = OrderedDict()
@@ -322,6 +313,7 @@ class _Copies:
         self._fetched: set[str] = set()
 
     def forget(self) -> None:
+        """Drop the copies: another run may have other objects under the same names."""
         with self._changing:
             self._fetched.clear()
             while self._files:
@@ -364,6 +356,7 @@ def _mapped(file: IO[bytes]) -> pa.NativeFile:
 
 
 _copies = _Copies()
+forget_copies = _copies.forget
 
 
 def open_unchanging(path: StoragePath) -> pa.NativeFile:
@@ -388,11 +381,6 @@ def holds(folder: StoragePath, names: Iterable[str]) -> bool:
     """Return whether a folder holds files of these names and no others, besides hidden ones."""
     found = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     return found == set(names)
-
-
-def forget_copies() -> None:
-    """Drop the copies of objects: another run may have others under the same names."""
-    _copies.forget()
 
 
 def open_whole(path: StoragePath) -> pa.NativeFile:

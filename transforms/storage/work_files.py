@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 # The file ends in the checksum of all that comes before.
 _CHECKSUM = struct.Struct("<4sI")
 _MARK = b"CRC1"
-# How Arrow's own file begins, and how it ends: the footer's length, and a mark.
-_BEGINNING, _TRAILER = b"ARROW1\0\0", struct.Struct("<i6s")
 _BLOCK = 1 << 20
 _verified: set[tuple[str, int, int]] = set()
 
@@ -141,25 +139,11 @@ def open_arrow(path: StoragePath, *, is_unchanging: bool = False) -> pa.ipc.Reco
 
 def read_metadata(path: StoragePath) -> dict[bytes, bytes]:
     """Return the metadata of a file's schema, reading no more of it; the rest is not checked."""
-    try:
-        with storage_errors(path, "read"), open_input(path) as file:
-            footer = _footer(file)
-        # A file of only its beginning and its footer, which holds the schema.
-        with pa.ipc.open_file(_BEGINNING + footer) as whole:
-            return dict(whole.schema.metadata or {})
-    except (pa.ArrowException, OSError) as error:
-        raise DamagedFileError(path) from error
-
-
-def _footer(file: pa.NativeFile) -> bytes:
-    """Return the footer of a file, with what follows it; nothing if there is none."""
-    end = file.size() - _CHECKSUM.size - _TRAILER.size
-    if end <= 0:
-        return b""
-    file.seek(end)
-    length, _ = _TRAILER.unpack(file.read(_TRAILER.size))
-    if not 0 < length <= end:
-        return b""
-    file.seek(end - length)
-    footer: bytes = file.read(length + _TRAILER.size)
-    return footer
+    with storage_errors(path, "read"), open_input(path) as file:
+        try:
+            end = file.size() - _CHECKSUM.size
+            return dict(pa.ipc.open_file(file, footer_offset=end).schema.metadata or {})
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise DamagedFileError(path) from error

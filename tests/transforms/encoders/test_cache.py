@@ -8,7 +8,7 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.transforms.encoders import cache
-from slicebeam.transforms.encoders.cache import VectorSource, embed_once
+from slicebeam.transforms.encoders.cache import CachedEncoder
 from slicebeam.transforms.storage.storage import storage_path
 from tests.conftest import own_stores
 from tests.refusals import refuses
@@ -39,7 +39,11 @@ TEXTS = [f"text {number}" for number in range(95)]
 
 
 def _source(folder, fingerprint="sha256:a"):
-    return VectorSource("some", fingerprint, folder)
+    return "some", fingerprint, folder
+
+
+def embed_once(texts, source, embed):
+    return CachedEncoder(*source, embed).encode(texts)
 
 
 def assert_embeds(texts, source, embedder):
@@ -93,15 +97,15 @@ def test_what_came_before_a_failure_is_kept(tmp_path, is_new_process):
 
 def test_what_others_write_meanwhile_is_found(tmp_path):
     embed_once(TEXTS[:20], _source(tmp_path), Embedder())
-    mine = cache._opened(_source(tmp_path))
+    mine = cache._opened(*_source(tmp_path))
     cache._opened.cache_clear()
     embed_once(TEXTS[20:40], _source(tmp_path), Embedder())
-    assert not mine.has(cache._keys(TEXTS[:40], "sha256:a"))[20:].any()
+    assert len(mine._places) == 20
     # One of them is known by now, and counts once.
     mine._add(cache._keys(TEXTS[25:26], "sha256:a"), _vectors(TEXTS[25:26]), "")
-    mine.refresh()
-    assert len(mine._places) == 40
-    found = mine.vectors(cache._keys(TEXTS[:40], "sha256:a"))
+    keys = cache._keys(TEXTS[:40], "sha256:a")
+    assert (mine.missing(keys), len(mine._places)) == ([], 40)
+    found = mine.vectors(keys, 0)
     np.testing.assert_array_equal(found, _vectors(TEXTS[:40]))
 
 
