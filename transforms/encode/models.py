@@ -4,30 +4,25 @@ from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from slicebeam.metrics.arrays import FloatArray, NDArray
 from slicebeam.metrics.errors import FileError, OptionError, SlicebeamError, install_hint
 from slicebeam.metrics.imported import imported, one_line
 from slicebeam.transforms.formats.tfrecord import example_class
 from slicebeam.transforms.storage.storage import storage_path
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import FloatArray
-
-    Run = Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]
+Run = Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]
 
 _MOST_COLUMNS = 12
 _CUT = 0.5

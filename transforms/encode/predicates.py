@@ -6,22 +6,18 @@ import hashlib
 import json
 import math
 import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slicebeam.metrics.arrays import NDArray
 from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.metrics.randomness import splitmix64
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from numpy.typing import NDArray
-
 
 OPS = ("==", "in", "not_in", "<", ">=", "between", "is_null", "contains")
 

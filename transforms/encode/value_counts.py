@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slicebeam.metrics.arrays import IntArray, NDArray
 from slicebeam.transforms.encode.column import (
     boolean_mask,
     from_numbers,
@@ -18,11 +19,6 @@ from slicebeam.transforms.encode.column import (
     sortable,
 )
 from slicebeam.transforms.formats.schemas import unstorable_reason
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import IntArray
 
 # Sizes of the sketches: rank error about 0.3 % (KLL), counts about 0.01 % of the rows.
 _KLL_K = 1000

@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, BinaryIO
+from typing import BinaryIO
 
 import pyarrow as pa
 
@@ -21,10 +22,6 @@ from slicebeam.transforms.formats.raw_text import (
     require_text_file,
     require_whole_gzip,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
 
 _SHOWN = 80
 # What Arrow says of a row whose length is wrong, and the beginning of its text.

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import re
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Iterator
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from slicebeam.metrics.arrays import IntArray, NDArray
 from slicebeam.metrics.errors import ColumnError, FileError, InputError
 from slicebeam.transforms.formats.raw_text import (
     LARGEST_BLOCK,
@@ -19,13 +21,6 @@ from slicebeam.transforms.formats.raw_text import (
     require_text,
     require_whole_gzip,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import IntArray
 
 _EXACT = 2**53
 # Arrow recurses into a nested value without end, and so do those who read what it made of it.

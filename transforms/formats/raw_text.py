@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, BinaryIO, cast
+from typing import BinaryIO, cast
 
 from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.transforms.storage.storage import storage_path
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _SHOWN = 80
 # A block of text grows up to here where a single row or line is longer.

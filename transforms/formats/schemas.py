@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -13,9 +13,6 @@ from pyarrow import types
 
 from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.transforms.formats.column_kinds import first_refused
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _MOST_NAMES = 12
 _PLAIN = {

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import struct
 from base64 import b64decode
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
-from typing import IO, TYPE_CHECKING, Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import google_crc32c
 import numpy as np
@@ -15,9 +16,6 @@ import pyarrow as pa
 
 from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.transforms.formats.raw_text import open_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
 
 _MOST_BYTES = 64 << 20
 _LARGEST_RECORD = (1 << 31) - 1

@@ -13,17 +13,14 @@ import html
 import json
 import os
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from urllib.parse import quote, quote_plus
 
 from slicebeam.metrics.errors import InputError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
-
 
 # Signs that a URL of a user's holds as they are; spaces and letters with accents are quoted.
 URL_SIGNS = "%/:?[]@!$&'()*+,;="

@@ -13,12 +13,13 @@ import tempfile
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
 import pyarrow as pa
 
@@ -32,9 +33,6 @@ from slicebeam.transforms.storage.object_stores import (
     no_object,
     storage_timeout,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
 
 # Bytes that a read asks for at least: a request takes as long as so many bytes.
 _READ_AHEAD = 1 << 20
