@@ -16,9 +16,8 @@ from slicebeam.pipelines.discovery.known import (
     with_derived,
 )
 from slicebeam.pipelines.prepare.encode import encode, model_columns
-from slicebeam.pipelines.prepare.features import choose_features
+from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
-from slicebeam.pipelines.prepare.outcome import resolve_outcome
 from slicebeam.pipelines.prepare.rows_within import read_within, searched_rows
 from slicebeam.pipelines.prepare.source import chunk_rows, read_source
 from slicebeam.pipelines.prepare.value_slices import value_slices

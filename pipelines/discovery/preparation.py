@@ -20,8 +20,7 @@ from slicebeam.pipelines.discovery.embedding import (
 from slicebeam.pipelines.discovery.fitting import fit_mixtures
 from slicebeam.pipelines.discovery.model import DiscoveryModel
 from slicebeam.pipelines.prepare.encode import model_columns
-from slicebeam.pipelines.prepare.features import choose_features
-from slicebeam.pipelines.prepare.outcome import resolve_outcome
+from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
 from slicebeam.pipelines.prepare.preparation import Examples, prepare_source
 from slicebeam.pipelines.prepare.rows_within import findings_of, read_within
 from slicebeam.pipelines.prepare.source import read_source

@@ -10,12 +10,16 @@ import apache_beam as beam
 import numpy as np
 
 from slicebeam.metrics.errors import EngineError, OptionError
-from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset, RepeatedIds
+from slicebeam.pipelines.prepare.encoded_dataset import (
+    SECONDS_PER_ROW,
+    EncodedDataset,
+    RepeatedIds,
+    numbered,
+    pass_over_shards,
+)
 from slicebeam.pipelines.prepare.exact_auc import ExactAuc
-from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.prepare.scaling import scale, totals
-from slicebeam.pipelines.prepare.shard_passes import SECONDS_PER_ROW, numbered, pass_over_shards
-from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
+from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE, read_rows
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.encode.extract_predictions import check_classes, sum_labels
 from slicebeam.transforms.encode.extract_slice_keys import Encoding, shard_path

@@ -9,9 +9,13 @@ from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.prepare.encode import encode, model_columns
-from slicebeam.pipelines.prepare.feature_hints import feature_hints
-from slicebeam.pipelines.prepare.features import check_parity_columns, choose_features, learn
-from slicebeam.pipelines.prepare.outcome import resolve_outcome
+from slicebeam.pipelines.prepare.features import (
+    check_parity_columns,
+    choose_features,
+    feature_hints,
+    learn,
+    resolve_outcome,
+)
 from slicebeam.pipelines.prepare.rows_within import reserved_rows
 from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.stage import Stage

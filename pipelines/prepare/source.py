@@ -7,6 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import apache_beam as beam
+import numpy as np
+import pyarrow as pa
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.option_fields import flag
@@ -20,12 +22,13 @@ from slicebeam.transforms.encode.convert import (
     is_converted,
 )
 from slicebeam.transforms.encode.queries import QueryRows
-from slicebeam.transforms.encode.sources import StoredFile, open_parquet
+from slicebeam.transforms.encode.sources import StoredFile, open_parquet, read_split
 from slicebeam.transforms.storage.files import file_format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
@@ -165,3 +168,27 @@ def chunk_rows(config: DataConfig, columns: int) -> int:
 
 def _fitting_rows(config: DataConfig, columns: int) -> int:
     return max(config.memory // 2 // (columns * _CELL_BYTES), 1)
+
+
+def read_rows(source: Source, rows: IntArray, columns: Sequence[str]) -> pa.Table:
+    """Return columns of the examples at some positions, in the order of the positions.
+
+    Only the splits that hold one of them are read.
+    """
+    pieces = []
+    for split in source.splits:
+        if not _between(rows, split.start_row, split.rows).size:
+            continue
+        for chunk in read_split(source, split, columns):
+            own = _between(rows, chunk.start_row, chunk.table.num_rows)
+            if own.size:
+                table = chunk.table.take(pa.array(own - chunk.start_row))
+                pieces.append(
+                    table.cast(pa.schema([source.schema.field(name) for name in columns]))
+                )
+    return pa.concat_tables(pieces).combine_chunks()
+
+
+def _between(rows: IntArray, start: int, number: int) -> IntArray:
+    begin, end = np.searchsorted(rows, [start, start + number])
+    return rows[begin:end]

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.observer import Observer
+    from slicebeam.pipelines.run.stage import Observer
     from slicebeam.transforms.storage.publication import FileSet
 
 # An error that says so would only be met again in the same work folder.

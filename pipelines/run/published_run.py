@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.pipelines.changelist.document import ChangeList
-from slicebeam.pipelines.changelist.provenance import Run
+from slicebeam.pipelines.changelist.document import ChangeList, Run
 from slicebeam.pipelines.run.work_folder import OtherRunError
 from slicebeam.transforms.storage.publish import sha256_of, well_known
 from slicebeam.transforms.storage.storage import storage_errors

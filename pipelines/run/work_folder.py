@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.config.option_fields import flag
-from slicebeam.pipelines.run.lock_files import LOCK, lock_file
-from slicebeam.pipelines.run.run_lock import RunLock
+from slicebeam.pipelines.run.lock_files import LOCK, RunLock, lock_file
 from slicebeam.transforms.encode.sources import changed
 from slicebeam.transforms.storage.storage import (
     StoragePath,

@@ -24,17 +24,15 @@ from slicebeam.pipelines.changelist.changes import (
 )
 from slicebeam.pipelines.changelist.dataset import Dataset, Domain, FeatureHint, LeftOut
 from slicebeam.pipelines.changelist.discovered import AnyDefinition, PredicateDefinition
-from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.document import Provenance, SearchChangeList
 from slicebeam.pipelines.changelist.parts import Estimate, Predicate
-from slicebeam.pipelines.changelist.provenance import Provenance
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
 from slicebeam.pipelines.changelist.testing import Check, Iteration, NearMiss, Search, Testing
-from slicebeam.pipelines.search.movements import movements
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import CONFIDENCE, estimate, finite, stretched_interval
 from slicebeam.pipelines.search.sensitivity import nearest_misses, noticeable
 from slicebeam.pipelines.search.since_overall import adjusted_overall
-from slicebeam.pipelines.search.summary import summary
+from slicebeam.pipelines.search.summary import movements, summary
 from slicebeam.pipelines.search.testing_section import testing
 from slicebeam.transforms.encode.sources import ReservedRows
 
@@ -48,9 +46,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.finding_terms import FindingList
     from slicebeam.pipelines.search.iteration_records import SearchResult
-    from slicebeam.pipelines.search.report_order import Reported
     from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.pipelines.search.slices_table import SliceNames
+    from slicebeam.pipelines.search.slices_table import Reported, SliceNames
     from slicebeam.transforms.encode.extract_predictions import Predictor
 
 # The document lists this many slices at most; all of them are in slices.parquet.

@@ -14,13 +14,18 @@ from slicebeam.pipelines.run.open_run import RunContext, open_run
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.building import build, listed_positions
+from slicebeam.pipelines.search.finding_terms import MOST_COVERING, list_coverage
 from slicebeam.pipelines.search.findings import finding_lists
 from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.iterations import Iterations
-from slicebeam.pipelines.search.list_coverage import MOST_COVERING, list_coverage
-from slicebeam.pipelines.search.report_order import Reported, given_order, report_order
 from slicebeam.pipelines.search.results import Results, collect, collect_given
-from slicebeam.pipelines.search.slices_table import slice_names, write_slices
+from slicebeam.pipelines.search.slices_table import (
+    Reported,
+    given_order,
+    report_order,
+    slice_names,
+    write_slices,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.paid_api.api_file import ApiFile
     from slicebeam.pipelines.paid_api.calls import Item
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.observer import Observer
+    from slicebeam.pipelines.run.stage import Observer
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.shift.answers import AnswerSource
     from slicebeam.pipelines.shift.pool import LabelledPool
