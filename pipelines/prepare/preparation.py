@@ -16,7 +16,6 @@ from slicebeam.pipelines.prepare.features import (
     learn,
     resolve_outcome,
 )
-from slicebeam.pipelines.prepare.rows_within import reserved_rows
 from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.encode.extract_slice_keys import Encoding
@@ -91,6 +90,8 @@ def prepare_source(
     learned = learn(config, source, examples.features, work, engine)
     reserved = None
     if config.reserved is not None:
+        from slicebeam.pipelines.prepare.rows_within import reserved_rows
+
         source, reserved = reserved_rows(source, config.reserved, work, engine)
         examples = examples._replace(source=source)
     plan = encoding_of(config, examples, learned, work, known)

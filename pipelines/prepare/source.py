@@ -21,7 +21,6 @@ from slicebeam.transforms.encode.convert import (
     converted_source,
     is_converted,
 )
-from slicebeam.transforms.encode.queries import QueryRows
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet, read_split
 from slicebeam.transforms.storage.files import file_format
 
@@ -112,6 +111,8 @@ def _by_query(
     config: RunConfig, query: str, source: Source, work: WorkFolder, engine: Engine
 ) -> Source:
     """Return the source of the queries, where the rows are their results."""
+    from slicebeam.transforms.encode.queries import QueryRows
+
     roles = [name for name in AS_QUERIES if getattr(config, name)]
     for name in roles:
         source.column_type(getattr(config, name), flag(name))

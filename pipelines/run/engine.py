@@ -13,12 +13,14 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.runner_configs.config_files import RunnerConfig, runner_config, shipped_configs
 from slicebeam.runner_configs.in_process import InProcess
-from slicebeam.runner_configs.job_log import logged_to
-from slicebeam.runner_configs.labels import own_labels
-from slicebeam.runner_configs.options import DirectOptions
-from slicebeam.runner_configs.reported_errors import for_user, is_interrupt
+from slicebeam.runner_configs.job_log import for_user, is_interrupt, logged_to, own_labels
+from slicebeam.runner_configs.options import (
+    DirectOptions,
+    RunnerConfig,
+    runner_config,
+    shipped_configs,
+)
 from slicebeam.transforms.secrets.variables import redact_file, redacted
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.testing.difference import difference
 from slicebeam.metrics.testing.multiplicity import holm_adjusted
 from slicebeam.pipelines.changelist.changes import Change
 from slicebeam.pipelines.changelist.document import SearchChangeList
@@ -83,6 +82,8 @@ def _differences(
     estimates: Sequence[tuple[Estimate | None, Estimate | None]],
 ) -> list[Difference | None]:
     """Return the tested differences of estimates (then, now); None for those without intervals."""
+    from slicebeam.metrics.testing.difference import difference
+
     before, after = (tuple(np.array([_numbers(pair[at]) for pair in estimates]).T) for at in (0, 1))
     found = difference(after, before, CONFIDENCE)
     adjusted = adjusted_overall(config, found.p)
