@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.errors import InputError, OptionError, unknown_name
+from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.config.confirmation import Confirmed
@@ -17,10 +17,9 @@ from slicebeam.pipelines.discovery.known import (
 )
 from slicebeam.pipelines.prepare.encode import encode, model_columns
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
-from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
+from slicebeam.pipelines.prepare.given_slices import given_slices, read_given, value_slices
 from slicebeam.pipelines.prepare.rows_within import read_within, searched_rows
 from slicebeam.pipelines.prepare.source import chunk_rows, read_source
-from slicebeam.pipelines.prepare.value_slices import value_slices
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.earlier_run import earlier_run
@@ -103,8 +102,6 @@ def prepare_given(
     """
     on_stage(Stage("reading the data"))
     source = read_source(config, files, work, engine)
-    if source.rows == 0:
-        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     within = None if known is None else known.document.dataset.within
     if within is not None:
         source, within = read_within(source, within, work, engine)

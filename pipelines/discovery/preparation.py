@@ -75,8 +75,6 @@ def prepare_discovery(
         # Before anything that takes long, or is paid for, and is then for nothing.
         check_phrases(config.phrases)
     source = read_source(config, files, work, engine)
-    if source.rows == 0:
-        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     within = None
     if config.within_findings is not None:
         on_stage(Stage("choosing the examples in the findings"))

@@ -51,21 +51,17 @@ _TUPLE_SECONDS = 1e-8
 _MEMBER_SECONDS = 8e-8
 
 
+@dataclass(frozen=True)
 class ExactAuc:
     """Counts AUCs from the scores."""
 
-    def __init__(
-        self,
-        lattice: Lattice,
-        scaling: Scaling,
-        shards: tuple[str, ...],
-        totals: IntArray,
-        memory: int,
-        work: WorkFolder,
-        engine: Engine,
-    ) -> None:
-        self.lattice, self.scaling, self.shards = lattice, scaling, shards
-        self.totals, self.memory, self.work, self.engine = totals, memory, work, engine
+    lattice: Lattice
+    scaling: Scaling
+    shards: tuple[str, ...]
+    totals: IntArray
+    memory: int
+    work: WorkFolder
+    engine: Engine
 
     @property
     def space(self) -> StatisticSpace:

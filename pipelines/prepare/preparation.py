@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.prepare.encode import encode, model_columns
 from slicebeam.pipelines.prepare.features import (
@@ -71,8 +71,6 @@ def read_examples(
 ) -> Examples:
     """Read what the files say of themselves, after converting those that are no Parquet."""
     source = read_source(config, files, work, engine)
-    if source.rows == 0:
-        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     outcome = resolve_outcome(config, source)
     return Examples(source, outcome, *choose_features(config, source, outcome))
 

@@ -83,13 +83,13 @@ def read_source(
             reads_data=True,
         )
         source = converted_source(conversion, files)
+    if source.rows == 0:
+        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     source = source.in_chunks(chunk_rows(config, len(source.schema)))
     if not isinstance(config, RunConfig):
         return source
     source = with_lists(config, source)
-    if not config.query or not source.rows:
-        return source
-    return _by_query(config, config.query, source, work, engine)
+    return _by_query(config, config.query, source, work, engine) if config.query else source
 
 
 def with_lists(config: RunConfig, source: Source) -> Source:

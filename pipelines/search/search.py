@@ -118,7 +118,7 @@ def run_steps(
     """Run a command's steps within the common ones, and publish the result."""
     explained_slice, fail_on = how.get("explained_slice"), how.get("fail_on")
     if explained_slice is not None:
-        from slicebeam.pipelines.search.slice_lookup import check_slice_text
+        from slicebeam.pipelines.search.explain import check_slice_text
 
         check_slice_text(explained_slice, config)
     # What is wrong with a metric is said before anything is read.
@@ -168,7 +168,7 @@ def _find_and_publish(
     names = slice_names(prepared)
     key = None
     if explained_slice is not None:
-        from slicebeam.pipelines.search.slice_lookup import find_slice_key
+        from slicebeam.pipelines.search.explain import find_slice_key
 
         key = find_slice_key(explained_slice, prepared, names)
     iterations = Iterations(config, prepared, work, engine, observer.progress, observer.recorded)

@@ -180,8 +180,6 @@ def read_sliced_pool(
             )
     observer.stage(Stage("reading the pool"))
     source = read_source(config, files, work, engine)
-    if source.rows == 0:
-        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     label_type = source.column_type(config.label, "--label")
     common = class_type(config.label, label_type, config.label, label_type)
     for option, name in (
