@@ -55,16 +55,7 @@ class RepeatedIds:
 
 @dataclass(frozen=True)
 class EncodedDataset:
-    """The examples, ready to be counted.
-
-    ``repeated_ids``: ids that several examples have, where they are named and not to be groups.
-    ``drift``: values in the data that the data of the given domains did not have. ``top_values``:
-    how many values of a column were named at most; None if there are no domains. ``label_counts``:
-    examples by class, alone and with each feature; None if labels are no classes. ``hints``:
-    features that look like no property of an example, such as a model's output. ``model_columns``:
-    what each model reads, by side. ``within``: findings that the examples are within; None for all
-    examples of the data. ``reserved``: the examples with which findings are confirmed.
-    """
+    """The examples, ready to be counted."""
 
     source: Source
     outcome: Outcome
@@ -77,17 +68,17 @@ class EncodedDataset:
     labels: tuple[Any, ...]
     content: int  # a hash of all examples' codes and measurements, in any order
     of_all: IntArray  # int64 [columns and total terms] what the metrics know of all examples
-    repeated_ids: RepeatedIds | None = None
+    repeated_ids: RepeatedIds | None = None  # where ids are named and are not to be groups
     models_agree: bool = False  # whether two models are compared that differ on no example
     given: GivenSlices | None = None  # the slices of a check, which has no domains
-    drift: tuple[str, ...] = ()
-    top_values: int | None = None
+    drift: tuple[str, ...] = ()  # values that the data of the given domains did not have
+    top_values: int | None = None  # most values of a column that are named; None without domains
     lost: tuple[str, ...] = ()  # features of the given domains that the data has not
-    label_counts: LabelCounts | None = None
-    hints: tuple[ColumnHint, ...] = ()
-    model_columns: dict[Side, tuple[str, ...]] = field(default_factory=dict)
-    within: Within | None = None
-    reserved: EncodedDataset | None = None
+    label_counts: LabelCounts | None = None  # also with each feature; None if labels are no classes
+    hints: tuple[ColumnHint, ...] = ()  # features that look like no property of an example
+    model_columns: dict[Side, tuple[str, ...]] = field(default_factory=dict)  # what each reads
+    within: Within | None = None  # the findings that they are within; None for all of the data
+    reserved: EncodedDataset | None = None  # the examples with which findings are confirmed
 
     @property
     def rows(self) -> int:
@@ -145,10 +136,7 @@ def pass_over(
     seconds: float,
     has_written: Callable[[], bool] = lambda: True,
 ) -> list[Found]:
-    """Return the result of a function for each group, by workers if that is worth a job.
-
-    ``has_written``: whether all is there that the function writes besides.
-    """
+    """Return the result of a function for each group, by workers if that is worth a job."""
     if engine.workers == 1 or seconds < LEAST_PASS_SECONDS:
         return [function(group) for group in groups]
     transform = WriteParts(partial(as_row, function), groups, work.path_of(stage))
@@ -167,10 +155,7 @@ def pass_over_shards(
     *,
     keeps: bool = False,
 ) -> list[Found]:
-    """Return the result of a function on the shards, by workers if that is worth a job.
-
-    ``keeps``: whether a run that continues finds it, also where this process does the work.
-    """
+    """Return the result of a function on the shards; with ``keeps`` a run that continues finds it in any case."""
     groups = 2 * engine.workers
     if engine.workers > 1 and seconds >= LEAST_PASS_SECONDS:
         dealt = [[*map(str, shards[at::groups])] for at in range(min(groups, len(shards)))]

@@ -280,7 +280,7 @@ def learn(
     left_out = tuple(domain for domain in learned if isinstance(domain, LeftOutColumn))
     if given is None:
         return Learned(domains, left_out, (), wanted.options.top_values)
-    from slicebeam.pipelines.prepare.drift import drift_lines
+    from slicebeam.pipelines.prepare.given_domains import drift_lines
 
     return Learned(
         domains,

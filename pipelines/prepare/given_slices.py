@@ -47,13 +47,10 @@ _OPTIONS = {"changelist": "--changelist", "file": "--slices", "eval_config": "--
 
 @dataclass(frozen=True)
 class SliceRequest:
-    """A slice as it was written.
-
-    ``predicate``: its text, or its conditions; of a slice that no predicate describes, a condition
-    on the column that is derived for it.
-    """
+    """A slice as it was written."""
 
     place: str
+    # Of a slice that no predicate describes, a condition on the column that is derived for it.
     predicate: str | tuple[Singleton, ...]
     name: str | None = None  # the user's name for it; None for its predicate
     definition: AnyDefinition | None = None

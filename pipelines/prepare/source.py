@@ -49,10 +49,7 @@ _SMALLEST_CHUNK = 1024
 def read_source(
     config: DataConfig, files: Sequence[str], work: WorkFolder, engine: Engine
 ) -> Source:
-    """Return the source of the data; files that are no Parquet are converted first.
-
-    With --query it is that of the queries.
-    """
+    """Return the source of the data, after converting what is no Parquet; with --query that of the queries."""
     kinds = [file_format(path, config.format) for path in files]
     _refuse_csv_options(config, kinds)
     if all(kind == "parquet" for kind in kinds):
@@ -172,10 +169,7 @@ def _fitting_rows(config: DataConfig, columns: int) -> int:
 
 
 def read_rows(source: Source, rows: IntArray, columns: Sequence[str]) -> pa.Table:
-    """Return columns of the examples at some positions, in the order of the positions.
-
-    Only the splits that hold one of them are read.
-    """
+    """Return columns of the examples at some positions, in their order; only splits that hold one are read."""
     pieces = []
     for split in source.splits:
         if not _between(rows, split.start_row, split.rows).size:

@@ -152,11 +152,9 @@ class Engine:
         *,
         before: Callable[[], object] | None = None,
     ) -> Cost:
-        """Run the pipeline that ``build`` puts together.
+        """Run the pipeline that ``build`` puts together for a stage, such as ``iteration-2``.
 
-        ``stage``: short name of what it does, such as ``iteration-2``. ``seconds``: estimated work;
-        where it is less than what a job costs on the engine, it is done in this process. None runs
-        on the engine.
+        ``seconds``: estimated work, done in this process where it is less than what a job costs; None: on the engine.
         """
         self._check()
         backend = self._backend if self.sends(seconds) else self._driver
@@ -168,10 +166,7 @@ class Engine:
         return cost
 
     def attach(self, stage: str) -> Cost | None:
-        """Wait for the job that an earlier process of a resumed run sent for a stage.
-
-        None: this run is not resumed, or the engine has no such job, running or done.
-        """
+        """Wait for the job that an earlier process of a resumed run sent for a stage; None if there is none."""
         if not self._resumes:
             return None
         self._check()

@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.runner_configs import process_stat
@@ -127,26 +127,7 @@ class LostLockError(EngineError):
     """The work folder is no longer this run's."""
 
 
-class LockFile(Protocol):
-    """The lock in one kind of storage."""
-
-    def take(self) -> bool:
-        """Take the lock where nobody has it, and say whether that was so."""
-
-    def look(self) -> Held | None:
-        """Return the owner of the lock, None if there is none."""
-
-    def take_over(self, held: Held) -> bool:
-        """Take the lock from the one that was seen last, unless it changed since."""
-
-    def renew(self) -> None:
-        """Give a sign of life; LostLockError where the lock is no longer this run's."""
-
-    def give_up(self) -> None:
-        """Remove the lock where it is this run's."""
-
-
-def lock_file(folder: StoragePath) -> LockFile:
+def lock_file(folder: StoragePath) -> LocalLock | StoredLock:
     """Return the lock of a folder, which exists, for this process to take."""
     owner = Owner.this_process()
     return LocalLock(folder, owner) if isinstance(folder, Path) else StoredLock(folder, owner)
@@ -340,7 +321,7 @@ class RunLock:
     def __init__(
         self,
         folder: StoragePath,
-        file: LockFile,
+        file: LocalLock | StoredLock,
         renewed_every: float = RENEWED_EVERY,
         lapses_after: float = LAPSES_AFTER,
     ) -> None:
@@ -413,10 +394,7 @@ class RunLock:
             self._renewed = time.monotonic()
 
     def check(self, *, at_once: bool = False) -> None:
-        """Raise LostLockError where the folder is no longer this run's.
-
-        ``at_once``: look now, not only from time to time: for what another run would not survive.
-        """
+        """Raise LostLockError where the folder is no longer this run's; with ``at_once`` look now."""
         if self._thread is None:
             return
         # A process may have been stopped for long, or storage did not answer.

@@ -118,10 +118,7 @@ def _check_file(file: StoragePath, digest: str) -> None:
 
 
 def remove_page(folder: StoragePath) -> str | None:
-    """Remove the page of a document that is replaced, and return a line that says so; None if there is none.
-
-    Another file of this name stays.
-    """
+    """Remove the page of a document that is replaced, no other file of its name, and return a line that says so."""
     page = folder / PAGE
     with storage_errors(page, "remove"):
         if not page.is_file():

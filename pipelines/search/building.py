@@ -299,10 +299,7 @@ def _overall(config: RunConfig, prepared: EncodedDataset) -> tuple[Change, ...]:
 
 
 def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
-    """Return the metric on all examples, and its change where there are two models.
-
-    Without intervals where examples go together: only slices are resampled by their groups.
-    """
+    """Return the metric on all examples and its change between two models, without intervals where rows are grouped."""
     own, slices = metric(name), prepared.slices()
     stretch = np.array([math.nan if grouped else 1.0])
     (after,) = _values(own, slices, stretch)
@@ -416,10 +413,7 @@ def _definition(prepared: EncodedDataset, key: int, predicate: str | None) -> An
 def _refinements(
     results: Results, order: NDArray[np.int64], names: SliceNames
 ) -> list[Refinement | None]:
-    """Return of each slice how it refines those above it.
-
-    By the first metric in which it says more, or else the first one in which it is significant.
-    """
+    """Return how each slice refines those above it: by the first metric in which it says more, or is significant."""
     labels = np.stack([measured.label[order] for measured in results.metrics])
     by = np.argmax(2 * says_more(labels) + (labels != NO_LABEL), axis=0)
     places = np.arange(order.size)

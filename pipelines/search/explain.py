@@ -37,10 +37,7 @@ def check_slice_text(text: str, config: RunConfig) -> None:
 
 
 def find_slice_key(text: str, prepared: EncodedDataset, names: SliceNames) -> int | None:
-    """Return the key of the slice that is named by its id or its text.
-
-    None for an id that is not looked for, the conjunctions being too many.
-    """
+    """Return the key of the slice with an id or text; None for an id among too many conjunctions to look for."""
     try:
         if prepared.given is not None:
             return _given(text, prepared, names)

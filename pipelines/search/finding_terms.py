@@ -113,10 +113,7 @@ class FindingTerms:
     def _corrected(
         self, one: ChosenSlice, difference: float, ends: tuple[float, float], expected: float
     ) -> document.CorrectedDifference:
-        """Return the difference without what the selection adds, within the metric's range.
-
-        The expectation has an error too, so that an end that was observed may be beyond that range.
-        """
+        """Return the difference without what the selection adds, within the metric's range or what was observed."""
         z, c = -float(ndtri(one.p_value)), one.selected_above
         # In the unit of the metric.
         unit = abs(difference / (one.value - one.expected))
@@ -133,10 +130,7 @@ class FindingTerms:
     def _difference(
         self, one: ChosenSlice | ConfirmedSlice, value: float, expected: float
     ) -> float:
-        """Return how far the metric is from what is expected.
-
-        A mean is added to a shift, beside which the digits of a difference would be lost.
-        """
+        """Return how far the metric is from what is expected; of means without the shift, which takes digits."""
         if self._target.layout.kind == "rate":
             return value - expected
         return one.value - one.expected
@@ -176,10 +170,7 @@ class FindingTerms:
     def confirmed(
         self, one: ConfirmedSlice | None, slices: Slices, n: int
     ) -> document.ConfirmedDifference:
-        """Return a finding as measured on reserved examples, of which it has n; None for too few.
-
-        ``slices``: the finding alone.
-        """
+        """Return a finding, alone in ``slices``, as measured on n reserved examples; empty where they are too few."""
         if one is None:
             return document.ConfirmedDifference(examples=n)
         own, space = self._own, self.space
@@ -262,10 +253,7 @@ def list_coverage(
     engine: Engine,
     sums: IntArray | None = None,
 ) -> tuple[SliceCoverage, ...]:
-    """Return for each metric how much the slices explain; nothing of examples with weights.
-
-    Metrics that do not average over examples, or that have no value, are left out.
-    """
+    """Return how much the slices explain, for each metric that averages over examples; nothing with weights."""
     scaling = without_buckets(prepared.scaling)
     space = scaling.space
     targets = {

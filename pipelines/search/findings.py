@@ -140,13 +140,9 @@ class _Choice:
         work: WorkFolder,
         engine: Engine,
     ) -> None:
-        self.config, self.prepared, self.results, self.measured = (
-            config,
-            prepared,
-            results,
-            measured,
-        )
-        self.target, self.direction, self.stage = target, direction, stage
+        self.config, self.prepared, self.results = config, prepared, results
+        self.measured, self.target = measured, target
+        self.direction, self.stage = direction, stage
         self.work, self.engine = work, engine
         self.own = metric(measured.name)
         self.scaling = without_buckets(prepared.scaling)

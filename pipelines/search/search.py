@@ -58,11 +58,7 @@ class ExtraOutputs(Generic[Config]):
 
 @dataclass(frozen=True)
 class Steps(Generic[Config]):
-    """The steps that differ between commands, between reading the data and publishing the result.
-
-    ``order``: returns the slices that a search reports, of each metric the significant ones first.
-    ``judge``: returns whether the run passes ``--fail-on``; None for no gate.
-    """
+    """The steps that differ between commands; ``judge`` returns whether the run passes ``--fail-on``."""
 
     prepare: Callable[
         [Config, Sequence[str], WorkFolder, Engine, Callable[[Stage], None]], EncodedDataset

@@ -16,7 +16,7 @@ from slicebeam.pipelines.changelist.parts import Predicate
 from slicebeam.pipelines.changelist.reading import TABLE
 from slicebeam.pipelines.changelist.since import MetricSince, OverallSince, Since, SinceSlice
 from slicebeam.pipelines.changelist.slices import Slice
-from slicebeam.pipelines.prepare.drift import is_carried_on, why_absent
+from slicebeam.pipelines.prepare.given_domains import is_carried_on, why_absent
 from slicebeam.pipelines.search.earlier_run import MetricValues
 from slicebeam.pipelines.search.results import CONFIDENCE
 from slicebeam.pipelines.search.since_overall import overall_since, tested_difference
@@ -78,8 +78,7 @@ def compare_runs(
 ) -> Since:
     """Return what changed since an earlier run, by each metric that both runs measured.
 
-    A slice is compared where both runs tested it: the difference of its two deltas and that of its
-    two values, each corrected for all slices that are compared.
+    On slices that both tested, the differences of deltas and those of values are two families of tests.
     """
     ids = names.ids(results.keys).to_numpy(zero_copy_only=False).astype(str)
     by_name = {measured.name: vars(measured) for measured in results.metrics}

@@ -101,10 +101,7 @@ class SliceNames:
 
 
 class GivenNames(SliceNames):
-    """The identity, the text and the predicate of given slices, as a search would call them.
-
-    A slice that no predicate describes has the identity and the text of its document.
-    """
+    """The names of given slices, as a search has them, or of their document where no predicate describes them."""
 
     def __init__(self, lattice: Lattice, given: GivenSlices) -> None:
         super().__init__(lattice, ())
@@ -233,22 +230,18 @@ def _texts(texts: tuple[str, ...], codes: NDArray[np.int8]) -> pa.Array:
 
 @dataclass(frozen=True)
 class Reported:
-    """The slices that a run reports, as positions in its `Results`.
+    """The slices that a run reports, as positions in its `Results`, the worst of each metric first.
 
-    ``positions``: int64 [reported] each slice once: those of the first metric, then those that only
-    the second one reports, and so on. ``by_metric``: of each metric int64 [reported by it], the
-    worst first.
+    ``positions`` has each slice once: those of the first metric, then those only of the second, and so on.
     """
 
     positions: NDArray[np.int64]
     by_metric: tuple[NDArray[np.int64], ...]
 
     def listed(self, most: int, needed: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the positions of the slices that a document lists.
+        """Return the positions of at most ``most`` slices that a document lists, the needed ones among them.
 
-        ``needed``: int64 [needed] positions that are listed in any case. Returns in the order of
-        ``positions``, those that are not among them last. Where there are more slices than
-        ``most``, every metric has as many as any other.
+        In the order of ``positions``, others last; of too many every metric has as many as any other.
         """
         others = np.setdiff1d(needed, self.positions)
         every = np.concatenate([self.positions, others])
@@ -270,11 +263,10 @@ def joined(orders: Sequence[NDArray[np.int64]]) -> Reported:
 
 
 def report_order(results: Results) -> Reported:
-    """Return the slices to report, of each metric the worst first.
+    """Return the slices to report: *new* or *refining* in a metric, each set of examples once, the worst first.
 
-    These are the significant slices that are *new* or *refine* in a metric, each set of examples
-    once, by the confidence bound of the delta that is nearer to no difference: slices that are
-    surely bad come before slices that may be very bad.
+    Worst by the end of the delta's interval that is nearer to 0: slices that are surely bad come
+    before slices that may be very bad.
     """
     return joined([_worst_first(results, measured) for measured in results.metrics])
 
@@ -296,10 +288,7 @@ def _worst_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
 
 
 def given_order(results: Results) -> Reported:
-    """Return all given slices, the significant ones of each metric first, the worst of each first.
-
-    By the confidence bound of the delta that is nearer to no difference, those without one last.
-    """
+    """Return all given slices: of each metric the significant ones first, by the end of the interval nearer to 0."""
     orders = [_given_first(results, measured) for measured in results.metrics]
     significant = [
         order[measured.significant[order]]

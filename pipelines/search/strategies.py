@@ -35,12 +35,10 @@ _LEAST_P = 1e-300
 
 @dataclass
 class SearchState:
-    """The results for the visited slices.
+    """The results for the visited slices [slices], in the order of their keys.
 
-    ``sizes``: int64 [slices] examples; 0 for an empty slice. ``p``: float64 [slices] p-value of the
-    metric that steers; NaN for a slice that is too small. ``first_p``: float64 [slices] the same by
-    the first test, where replicates decide only of some. ``delta``: float64 [slices] difference of
-    that metric from its reference. ``significant``: bool [slices].
+    ``p``: of the metric that steers; NaN for a slice that is too small. ``first_p``: the same by the
+    first test, where replicates decide only of some. ``delta``: of that metric from its reference.
     """
 
     min_size: int
@@ -256,10 +254,7 @@ class Priority(Strategy):
         return keys[np.lexsort((keys, -self._evidence(keys, known)))]
 
     def _evidence(self, keys: Keys, known: SearchState) -> NDArray[np.float64]:
-        """Return the z of each slice's difference from the most similar of its known parents.
-
-        A slice's standard error is its difference over its own z, whatever the metric and the test.
-        """
+        """Return how many standard errors (difference over z) each slice is from its most similar known parent."""
         at = np.searchsorted(known.keys, keys)
         z, delta = -ndtri(np.maximum(known.first_p[at], _LEAST_P)), known.delta[at]
         left = np.ones(keys.size)

@@ -26,11 +26,7 @@ if TYPE_CHECKING:
 
 
 def movements(own: Metric, slices: Slices, stretch: NDArray[np.float64]) -> list[dict[str, Any]]:
-    """Return the fields of `Change` that say how examples changed on each slice.
-
-    ``stretch``: [slices] as in `MetricResult`; only where it is 1 do examples vary independently,
-    so that a share has an interval.
-    """
+    """Return the fields of `Change` that say how examples changed; shares have intervals where ``stretch`` is 1."""
     found = own.movement(slices)
     if found is None:
         return [{}] * len(slices)

@@ -24,9 +24,8 @@ from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.plan import data_sample
 from slicebeam.pipelines.plan.data_sample import read_sample
 from slicebeam.pipelines.prepare import encoded_dataset
-from slicebeam.pipelines.prepare.drift import drift_lines
 from slicebeam.pipelines.prepare.features import looks_like_output
-from slicebeam.pipelines.prepare.given_domains import GivenDomains, checked_domain
+from slicebeam.pipelines.prepare.given_domains import GivenDomains, checked_domain, drift_lines
 from slicebeam.pipelines.run.engine import Engine
 from slicebeam.runner_configs.dataflow import Dataflow
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain
