@@ -1,4 +1,4 @@
-"""Whether a run passes its gate."""
+"""Whether a run passes its gate, and the thresholds of an EvalConfig."""
 
 from __future__ import annotations
 

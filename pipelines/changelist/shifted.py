@@ -1,4 +1,4 @@
-"""The section of a ChangeList that reports how the confusion matrix of a prediction API shifted."""
+"""What happened after a run: how the matrix of a prediction API shifted, and the topics of a test tree."""
 
 from __future__ import annotations
 

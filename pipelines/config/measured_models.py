@@ -1,4 +1,4 @@
-"""The metrics of models, and whether the columns of the models fit them."""
+"""The options that name labels, predictions and metrics, and whether columns and metrics fit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The section of the ChangeList about the tests."""
+"""The section of the ChangeList about the tests, with its warnings."""
 
 from __future__ import annotations
 
