@@ -22,7 +22,7 @@ from slicebeam.metrics.errors import (
 from slicebeam.runner_configs.backend import Backend, FinishedJob
 from slicebeam.runner_configs.beam_options import check_beam_options, flags
 from slicebeam.runner_configs.dataflow_service import DataflowService, is_passing, refusal
-from slicebeam.runner_configs.reported_errors import reported
+from slicebeam.runner_configs.job_log import reported
 
 if TYPE_CHECKING:
     from slicebeam.runner_configs.backend import Build

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.runner_configs.cluster import ClusterEngine, ask
 from slicebeam.runner_configs.guarded_process import wait_for
+from slicebeam.runner_configs.job_log import reported
 from slicebeam.runner_configs.options import split_address
 from slicebeam.runner_configs.portable import check_answers
-from slicebeam.runner_configs.reported_errors import reported
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.runner_configs.backend import Backend, FinishedJob
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions
+
     from slicebeam.runner_configs.backend import Build
     from slicebeam.runner_configs.local_processes import LocalProcesses
     from slicebeam.runner_configs.options import DirectOptions
@@ -32,7 +39,6 @@ class InProcess(Backend):
     def run(self, build: Build, name: str) -> Any:  # noqa: ARG002
         """Run a pipeline: by the worker processes where they can share its elements, else here."""
         from slicebeam.runner_configs.local_job import run_here, work_of
-        from slicebeam.runner_configs.unrun_pipeline import unrun_pipeline
 
         with unrun_pipeline() as pipeline:
             build(pipeline)
@@ -53,3 +59,19 @@ class InProcess(Backend):
         """End the worker processes."""
         if self._processes is not None:
             self._processes.stop()
+
+
+@contextmanager
+def unrun_pipeline(options: PipelineOptions | None = None) -> Iterator[beam.Pipeline]:
+    """Yield a new pipeline, whose temporary folder is removed at the end."""
+    # Here, since worker processes are started before this one loads Beam.
+    import apache_beam as beam
+    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+    # Named: DirectRunner would first look for another runner's binary on the web.
+    pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
+    try:
+        yield pipeline
+    finally:
+        # Beam makes the folder with the pipeline, and removes it only after a run.
+        shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)

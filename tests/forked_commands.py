@@ -136,7 +136,7 @@ def _import_what_is_needed():
 def _remember():
     """Make once what every command makes of flags and options."""
     from slicebeam.pipelines.commands import flags
-    from slicebeam.runner_configs.unrun_pipeline import unrun_pipeline
+    from slicebeam.runner_configs.in_process import unrun_pipeline
 
     flags.PanelCommand("search")
     with unrun_pipeline():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.adaptive.class_names import PROBED
 from slicebeam.pipelines.adaptive.text_models import AnsweredModel
-from slicebeam.pipelines.changelist.adaptive import PaidAnswers
+from slicebeam.pipelines.changelist.shifted import PaidAnswers
 from slicebeam.pipelines.config.shift import parse_budget
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.questions import announcement, buying, read_api, text_key

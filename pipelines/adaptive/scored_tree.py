@@ -34,7 +34,7 @@ from slicebeam.pipelines.adaptive.text_models import TextModel, text_model
 from slicebeam.pipelines.adaptive.topics import with_ancestors
 from slicebeam.pipelines.adaptive.tree import ID, TRAINED, TestTree
 from slicebeam.pipelines.adaptive.tree_classes import TreeClasses
-from slicebeam.pipelines.changelist.adaptive import PaidAnswers
+from slicebeam.pipelines.changelist.shifted import PaidAnswers
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.storage.storage import beneath, storage_path
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.adaptive.failure_scores import FAILS_FROM, fails_by_rule, state_by_rule
 from slicebeam.pipelines.adaptive.topics import displayed
-from slicebeam.pipelines.changelist.adaptive import AdaptiveTests, TopicOutcome, never_given_text
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.shifted import AdaptiveTests, TopicOutcome, never_given_text
 from slicebeam.pipelines.config.adapt import class_pairs
 from slicebeam.pipelines.search.gate import FAILED, gate_of, judged
 from slicebeam.transforms.storage.publish import sha256_of

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.adaptive.topics import displayed
-from slicebeam.pipelines.changelist.adaptive import never_given_text
+from slicebeam.pipelines.changelist.shifted import never_given_text
 from slicebeam.pipelines.show.slice_tables import WIDE, console_of_stdout
 from slicebeam.pipelines.show.terminal_text import harmless, json_line, table_of
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.adaptive.checklist import ImportedSuite
     from slicebeam.pipelines.adaptive.training import TrainingExport
-    from slicebeam.pipelines.changelist.adaptive import AdaptiveTests, TopicOutcome
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.shifted import AdaptiveTests, TopicOutcome
     from slicebeam.pipelines.config.adapt import ImportChecklistConfig
     from slicebeam.pipelines.config.adapt_training import ExportTrainingConfig
     from slicebeam.pipelines.run.published import Published

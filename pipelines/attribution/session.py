@@ -24,8 +24,7 @@ from slicebeam.pipelines.attribution.state import (
     write_state,
 )
 from slicebeam.pipelines.config.attribute import EXPONENT, UNIFORM_SHARE
-from slicebeam.pipelines.run.lock_files import lock_file
-from slicebeam.pipelines.run.run_lock import RunLock
+from slicebeam.pipelines.run.lock_files import RunLock, lock_file
 from slicebeam.transforms.storage.storage import beneath, make_folder, storage_errors, storage_path
 
 if TYPE_CHECKING:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 
-from slicebeam.pipelines.changelist.adaptive import AdaptiveTests
 from slicebeam.pipelines.changelist.changes import (
     Change,
     Comparison,
@@ -18,15 +17,47 @@ from slicebeam.pipelines.changelist.changes import (
 from slicebeam.pipelines.changelist.dataset import Dataset
 from slicebeam.pipelines.changelist.discovered import Discovery, Edit, Parent
 from slicebeam.pipelines.changelist.findings import Finding, FindingModel
-from slicebeam.pipelines.changelist.gate import Gate
-from slicebeam.pipelines.changelist.parts import ParityGap, Part, SliceCoverage
-from slicebeam.pipelines.changelist.provenance import Provenance, PublishedFile
-from slicebeam.pipelines.changelist.shifted import Shift
+from slicebeam.pipelines.changelist.gate import Gate, Validation
+from slicebeam.pipelines.changelist.parts import ParityGap, Part, Sha256, SliceCoverage
+from slicebeam.pipelines.changelist.shifted import AdaptiveTests, Shift
 from slicebeam.pipelines.changelist.since import Since
 from slicebeam.pipelines.changelist.slices import Slice
 from slicebeam.pipelines.changelist.testing import Check, Search, Testing
 from slicebeam.pipelines.changelist.tfma import TfmaMetric
-from slicebeam.pipelines.changelist.validation import Validation
+from slicebeam.transforms.storage.publish import NAME_PATTERN
+
+
+class PublishedFile(Part):
+    """A file next to the document, published with it."""
+
+    name: Annotated[str, Field(pattern=NAME_PATTERN)] = Field(
+        description="of the file in the document's folder; its content never changes"
+    )
+    sha256: Sha256
+    size: Annotated[int, Field(ge=0)] = Field(description="bytes")
+
+
+class Run(Part):
+    """The run that published the document, by which the same command sees that it is done."""
+
+    config: Sha256 = Field(description="of all options that decide the result, as given")
+    data: Sha256 = Field(description="of size and time, or version, of each file that was read")
+    content: Sha256 | None = Field(None, description="of the document without this entry")
+
+
+class Provenance(Part):
+    """What made the document."""
+
+    tool: Literal["slicebeam"] = "slicebeam"
+    tool_version: str
+    command: Literal["search", "check", "shift", "discover"] = "search"
+    runner: str
+    seed: int
+    config: dict[str, Any] = Field(
+        description="every option that had an effect, by name, including defaults; it repeats the run"
+    )
+    run: Run | None = Field(None, description="absent in documents of older versions")
+
 
 SCHEMA_VERSION = "1.0"
 

@@ -14,10 +14,10 @@ from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.pipelines.changelist.document import (
     SCHEMA_VERSION,
     ChangeList,
+    PublishedFile,
     SearchChangeList,
     ShiftChangeList,
 )
-from slicebeam.pipelines.changelist.provenance import PublishedFile
 from slicebeam.transforms.formats.strict_text import parse_json
 from slicebeam.transforms.storage.publish import DocumentFile, sha256_of
 from slicebeam.transforms.storage.storage import open_input, storage_errors, storage_path

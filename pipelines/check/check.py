@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.errors import InputError, OptionError, unknown_name
-from slicebeam.metrics.registry import statistic_space
+from slicebeam.metrics.errors import InputError, unknown_name
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.config.confirmation import Confirmed
 from slicebeam.pipelines.discovery.known import (
@@ -15,19 +14,16 @@ from slicebeam.pipelines.discovery.known import (
     PublishedDiscovery,
     with_derived,
 )
-from slicebeam.pipelines.prepare.encode import encode, model_columns
-from slicebeam.pipelines.prepare.features import choose_features
-from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
-from slicebeam.pipelines.prepare.outcome import resolve_outcome
+from slicebeam.pipelines.prepare.encode import encode, example_encoding
+from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
+from slicebeam.pipelines.prepare.given_slices import given_slices, read_given, value_slices
 from slicebeam.pipelines.prepare.rows_within import read_within, searched_rows
 from slicebeam.pipelines.prepare.source import chunk_rows, read_source
-from slicebeam.pipelines.prepare.value_slices import value_slices
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.earlier_run import earlier_run
 from slicebeam.pipelines.search.search import Steps, run_steps
 from slicebeam.transforms.discovery.derive_columns import is_cluster_field
-from slicebeam.transforms.encode.extract_slice_keys import Encoding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -43,6 +39,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search.search import HowToRun
     from slicebeam.pipelines.search.search_observer import SearchObserver
     from slicebeam.transforms.discovery.embeddings import ExampleSplit
+    from slicebeam.transforms.encode.extract_slice_keys import Encoding
     from slicebeam.transforms.encode.sources import Source
 
 # Slices whose membership takes as much memory of a chunk as a column does.
@@ -65,8 +62,7 @@ def prepare_check(
 ) -> EncodedDataset:
     """Read the data and write encoded shards that say in which of the slices an example is.
 
-    The slices are one feature, of which an example may have many values; so each slice is a
-    singleton of a lattice with one level, and what counts and tests is that of a search.
+    The slices are the values of one list feature: singletons of a lattice that a search can count.
     """
     known = None
     if config.changelist is not None:
@@ -98,33 +94,20 @@ def prepare_given(
 ) -> EncodedDataset:
     """Write encoded shards that say in which of the wanted slices an example is.
 
-    ``known``: the document that they are from; None for a file. ``split``: the examples that shaped
-    the components that slices are about, which are left out. ``is_own_data``: whether the files are
-    those of the document, whose reserved examples are left out.
+    They are from the document ``known`` (None: a file), whose examples in ``split`` are left out, and
+    with ``is_own_data`` its reserved examples too.
     """
     on_stage(Stage("reading the data"))
     source = read_source(config, files, work, engine)
-    if source.rows == 0:
-        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     within = None if known is None else known.document.dataset.within
     if within is not None:
         source, within = read_within(source, within, work, engine)
     if known is not None and is_own_data:
         source = searched_rows(source, known.document, work, engine)
     outcome = resolve_outcome(config, source)
-    read = model_columns(config, source, choose_features(config, source, outcome).features)
+    features = choose_features(config, source, outcome).features
+    encoding = example_encoding(config, source, (), outcome, features, work)
     size = len(wanted.slices)
-    encoding = Encoding(
-        source,
-        (),
-        outcome,
-        statistic_space(config.metric, config.comparison, weighted=config.weight is not None),
-        work.folder("shards"),
-        config.group or config.example_id,
-        "--group" if config.group else "--example-id",
-        read,
-        is_resampled=config.resamples_examples,
-    )
     is_discovery = known is not None and known.document.discovery is not None
     wishes = wishes_of(wanted, () if is_discovery else source.schema.names)
     if wishes.any and known is not None:

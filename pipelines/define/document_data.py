@@ -26,9 +26,8 @@ from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
 from slicebeam.pipelines.define.measuring import measured, split_of
 from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import DerivedColumnRequest, PublishedDiscovery
-from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.prepare.rows_within import read_within, searched_rows
-from slicebeam.pipelines.prepare.source import AS_QUERIES, read_source
+from slicebeam.pipelines.prepare.source import AS_QUERIES, read_rows, read_source
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, chunk_name, write_embeddings

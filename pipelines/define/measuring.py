@@ -21,7 +21,7 @@ from slicebeam.pipelines.discovery.known import PublishedDiscovery
 from slicebeam.pipelines.prepare.given_slices import WantedSlices, wanted_slice
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
-from slicebeam.pipelines.search.list_coverage import MOST_COVERING, list_coverage
+from slicebeam.pipelines.search.finding_terms import MOST_COVERING, list_coverage
 from slicebeam.pipelines.search.search import Steps, run_steps
 from slicebeam.pipelines.search.search_observer import SilentObserver
 from slicebeam.transforms.discovery.embeddings import ExampleSplit

@@ -24,8 +24,8 @@ from slicebeam.pipelines.changelist.discovered import (
 from slicebeam.pipelines.changelist.rules import singletons
 from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
 from slicebeam.pipelines.discovery.llm_phrases import is_model, phrases_of_model, read_phrases_api
-from slicebeam.pipelines.prepare.rows import read_rows
-from slicebeam.pipelines.prepare.shard_passes import pass_over
+from slicebeam.pipelines.prepare.encoded_dataset import pass_over
+from slicebeam.pipelines.prepare.source import read_rows
 from slicebeam.transforms.discovery.derive_columns import is_cluster_field
 from slicebeam.transforms.discovery.describe_slices import DescribeSlices
 from slicebeam.transforms.encode.column import python_values

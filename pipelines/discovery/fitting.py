@@ -13,7 +13,7 @@ from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.mixture import MOST_ITERATIONS, initial, is_converged, updated
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.discovery.model import mixture_arrays, mixture_from
-from slicebeam.pipelines.prepare.shard_passes import pass_over
+from slicebeam.pipelines.prepare.encoded_dataset import pass_over
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.discovery.derive_columns import Clusters, cluster_field
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk

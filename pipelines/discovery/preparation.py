@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import apache_beam as beam
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.discovery.description import check_phrases
 from slicebeam.pipelines.discovery.discovered import Discovered, PreparedDiscovery
 from slicebeam.pipelines.discovery.embedding import (
@@ -19,9 +18,8 @@ from slicebeam.pipelines.discovery.embedding import (
 )
 from slicebeam.pipelines.discovery.fitting import fit_mixtures
 from slicebeam.pipelines.discovery.model import DiscoveryModel
-from slicebeam.pipelines.prepare.encode import model_columns
-from slicebeam.pipelines.prepare.features import choose_features
-from slicebeam.pipelines.prepare.outcome import resolve_outcome
+from slicebeam.pipelines.prepare.encode import example_encoding
+from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
 from slicebeam.pipelines.prepare.preparation import Examples, prepare_source
 from slicebeam.pipelines.prepare.rows_within import findings_of, read_within
 from slicebeam.pipelines.prepare.source import read_source
@@ -76,8 +74,6 @@ def prepare_discovery(
         # Before anything that takes long, or is paid for, and is then for nothing.
         check_phrases(config.phrases)
     source = read_source(config, files, work, engine)
-    if source.rows == 0:
-        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     within = None
     if config.within_findings is not None:
         on_stage(Stage("choosing the examples in the findings"))
@@ -167,18 +163,8 @@ def _encoding(
             )
     everything = choose_features(config, source, outcome).features
     features = everything if config.features else []
-    encoding = Encoding(
-        source,
-        (),
-        outcome,
-        statistic_space(config.metric, config.comparison, weighted=config.weight is not None),
-        work.folder("shards"),
-        config.group or config.example_id,
-        "--group" if config.group else "--example-id",
-        model_columns(config, source, [name for name in everything if name not in described]),
-        is_resampled=config.resamples_examples,
-    )
-    return features, encoding
+    read = [name for name in everything if name not in described]
+    return features, example_encoding(config, source, (), outcome, read, work)
 
 
 def _split(config: DiscoverConfig) -> ExampleSplit | None:

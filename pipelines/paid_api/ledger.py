@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.paid_api.calls import Answer
-from slicebeam.pipelines.run.lock_files import lock_file
-from slicebeam.pipelines.run.run_lock import RunLock
+from slicebeam.pipelines.run.lock_files import RunLock, lock_file
 from slicebeam.transforms.storage.object_stores import VersionConflictError
 from slicebeam.transforms.storage.storage import (
     ObjectPath,

@@ -17,20 +17,19 @@ from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.plan.data_sample import DataSample, read_sample
-from slicebeam.pipelines.prepare.features import choose_features
+from slicebeam.pipelines.prepare.encoded_dataset import SECONDS_PER_NUMBER, SECONDS_PER_ROW
+from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
 from slicebeam.pipelines.prepare.given_domains import given_domains
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
-from slicebeam.pipelines.prepare.outcome import resolve_outcome
-from slicebeam.pipelines.prepare.shard_passes import SECONDS_PER_NUMBER, SECONDS_PER_ROW
 from slicebeam.pipelines.prepare.source import (
     QUERY_JOBS,
     SECONDS_PER_BYTE,
     SECONDS_PER_VALUE,
     with_lists,
 )
-from slicebeam.pipelines.search.batch_cost import batch_cost, conjunctions_per_level, test_seconds
 from slicebeam.pipelines.search.search import compared
 from slicebeam.pipelines.search.slice_counter import counting_budget
+from slicebeam.pipelines.search.strategies import batch_cost, conjunctions_per_level, test_seconds
 from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.tfma.request import cost_lines
 from slicebeam.transforms.encode.extract_slice_keys import Encoding

@@ -10,12 +10,17 @@ import apache_beam as beam
 import numpy as np
 
 from slicebeam.metrics.errors import EngineError, OptionError
-from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset, RepeatedIds
+from slicebeam.metrics.registry import statistic_space
+from slicebeam.pipelines.prepare.encoded_dataset import (
+    SECONDS_PER_ROW,
+    EncodedDataset,
+    RepeatedIds,
+    numbered,
+    pass_over_shards,
+)
 from slicebeam.pipelines.prepare.exact_auc import ExactAuc
-from slicebeam.pipelines.prepare.rows import read_rows
 from slicebeam.pipelines.prepare.scaling import scale, totals
-from slicebeam.pipelines.prepare.shard_passes import SECONDS_PER_ROW, numbered, pass_over_shards
-from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
+from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE, read_rows
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.encode.extract_predictions import check_classes, sum_labels
 from slicebeam.transforms.encode.extract_slice_keys import Encoding, shard_path
@@ -32,14 +37,36 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.encode.domains import LeftOutColumn
-    from slicebeam.transforms.encode.extract_predictions import Side
+    from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
+    from slicebeam.transforms.encode.extract_predictions import Outcome, Side
     from slicebeam.transforms.encode.passes import Found, Function
     from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath
 
 
-def model_columns(
+def example_encoding(
+    config: RunConfig,
+    source: Source,
+    domains: tuple[FeatureDomain, ...],
+    outcome: Outcome,
+    features: Sequence[str],
+    work: WorkFolder,
+) -> Encoding:
+    """Return how the examples are encoded; models read the features, unless they name columns."""
+    return Encoding(
+        source,
+        domains,
+        outcome,
+        statistic_space(config.measured, config.comparison, weighted=config.weight is not None),
+        work.folder("shards"),
+        config.group or config.example_id,
+        "--group" if config.group else "--example-id",
+        _model_columns(config, source, features),
+        is_resampled=config.resamples_examples,
+    )
+
+
+def _model_columns(
     config: RunConfig, source: Source, features: Sequence[str]
 ) -> dict[Side, tuple[str, ...]]:
     """Return the columns that each model reads."""
@@ -94,10 +121,7 @@ def encode(
     engine: Engine,
     prefix: str = "",
 ) -> EncodedDataset:
-    """Write the shards, unless they exist, and check their records of the examples.
-
-    ``prefix``: of the stages of examples beside those that are searched, which are not resampled.
-    """
+    """Write the shards, unless they exist, and check what they say of the examples; ``prefix`` is of the stages."""
     run_stage(
         work,
         engine,

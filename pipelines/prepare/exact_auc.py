@@ -51,21 +51,17 @@ _TUPLE_SECONDS = 1e-8
 _MEMBER_SECONDS = 8e-8
 
 
+@dataclass(frozen=True)
 class ExactAuc:
     """Counts AUCs from the scores."""
 
-    def __init__(
-        self,
-        lattice: Lattice,
-        scaling: Scaling,
-        shards: tuple[str, ...],
-        totals: IntArray,
-        memory: int,
-        work: WorkFolder,
-        engine: Engine,
-    ) -> None:
-        self.lattice, self.scaling, self.shards = lattice, scaling, shards
-        self.totals, self.memory, self.work, self.engine = totals, memory, work, engine
+    lattice: Lattice
+    scaling: Scaling
+    shards: tuple[str, ...]
+    totals: IntArray
+    memory: int
+    work: WorkFolder
+    engine: Engine
 
     @property
     def space(self) -> StatisticSpace:
@@ -85,12 +81,7 @@ class ExactAuc:
     def count(
         self, stage: str, keys: Keys, sums: IntArray, resampling: Resampling | None = None
     ) -> tuple[Iterator[CountedWins], Cost]:
-        """Count the AUC of slices, except those already counted.
-
-        ``keys``: int64 [slices]. ``sums``: int64 [slices, columns and perhaps more].
-        ``resampling``: replicates of the AUC to count as well. Returns the results, some slices at
-        a time, and what they cost when they were counted.
-        """
+        """Count the AUC of slices by their sums, perhaps with replicates; return some at a time, and the cost."""
         order = np.argsort(self.lattice.feature_sets(keys)[0], kind="stable")
         keys, sums = keys[order], sums[order]
         sizes = self.space.by_class(sums)
@@ -167,10 +158,7 @@ def has_error(sums: IntArray, space: StatisticSpace) -> BoolArray:
 
 
 def move_auc(sums: IntArray, side: int, space: StatisticSpace) -> IntArray:
-    """Return sums [slices, columns] whose AUC, or change of AUC, is at an end of its bound.
-
-    ``side``: 1 for the upper end, −1 for the lower one.
-    """
+    """Return sums whose AUC, or change of AUC, is at the upper (side 1) or lower (−1) end of its bound."""
     moved = sums.copy()
     for old in (False, True)[: space.sides]:
         columns = space.ranking_columns(old=old)

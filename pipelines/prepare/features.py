@@ -1,17 +1,24 @@
-"""Which columns are features, and how they are divided into predicates."""
+"""What the columns are: what is measured of each example, and the features with their predicates."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import pairwise
+from os.path import commonprefix
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from slicebeam.metrics.errors import ColumnError, OptionError, unknown_name
-from slicebeam.metrics.registry import averaged_column
-from slicebeam.pipelines.prepare.feature_hints import is_named_output
+from slicebeam.metrics.registry import averaged_column, needs_of
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
 from slicebeam.pipelines.run.run_stage import run_stage
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
+from slicebeam.transforms.encode.extract_predictions import Outcome, Predictor, class_type
 from slicebeam.transforms.encode.learn_domains import (
+    FEW_VALUES,
     DomainOptions,
     domain_from_json,
     learn_domains,
@@ -20,20 +27,118 @@ from slicebeam.transforms.encode.learn_domains import (
 from slicebeam.transforms.encode.sources import VARIES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
+    from slicebeam.metrics.arrays import BoolArray, IntArray
+    from slicebeam.metrics.metric import Needs
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.given_domains import GivenDomains
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.encode.extract_predictions import Outcome
+    from slicebeam.transforms.encode.extract_predictions import LabelCounts
     from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.parts import WriteParts
 
 
+def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
+    """Return the measurements of each example, after checking that the columns match."""
+    label_type = source.column_type(config.label, "--label") if config.label else pa.null()
+    needs = needs_of(config.measured)
+    new, old = (_predictor(config, prefix, needs, source) for prefix in ("", "baseline_"))
+    is_paired = config.comparison == "baseline"
+    # Else the slice is held against all examples: what the old model said is of no account.
+    reads_old = is_paired or needs.two_models
+    used = [new, old] if reads_old else [new]
+    compared = [
+        class_type(config.label, label_type, column, source.schema.field(column).type)
+        for column in (predictor.column for predictor in used)
+        if column and needs.predicted_classes
+    ]
+    for name in filter(None, map(averaged_column, needs.values)):
+        source.column_type(name, f"--metric mean:{name}")
+    if config.weight:
+        source.column_type(config.weight, "--weight")
+    outcome = Outcome(
+        config.label or None,
+        "",
+        new,
+        old if reads_old else None,
+        is_paired=is_paired,
+        score_classes=config.score_classes or _classes_of(config, source),
+        threshold=config.threshold,
+        needs=needs,
+        weight=config.weight,
+        cuts_models=config.cuts_models,
+    )
+    common = ""
+    if outcome.uses_classes:
+        own = class_type(config.label, label_type, config.label, label_type)
+        common = "double" if "double" in [own, *compared] else own
+    is_binary = needs.one_class or (config.uses_threshold and needs.predicted_classes)
+    positive = _positive_class(config, label_type, common) if is_binary else None
+    return replace(outcome, class_type=common, positive_class=positive)
+
+
+def _predictor(config: RunConfig, prefix: str, needs: Needs, source: Source) -> Predictor:
+    """Return where a model's predictions come from, after checking that the columns are there."""
+    column, score, model = (
+        getattr(config, prefix + name) for name in ("prediction", "score", "model")
+    )
+    loss = getattr(config, prefix + "loss") if needs.losses else None
+    for name, option in ((column, "prediction"), (score, "score"), (loss, "loss")):
+        if name:
+            source.column_type(name, "--" + prefix.replace("_", "-") + option)
+    # Beside predicted classes the score is only read where a metric is about scores.
+    is_read = needs.scores or needs.class_scores or needs.rankings or not (column or model)
+    return Predictor(column, score if is_read else None, model, loss)
+
+
+def _classes_of(config: RunConfig, source: Source) -> tuple[str, ...]:
+    """Return the classes that the columns of scores name after their common beginning, which ends in a _."""
+    classes: list[tuple[str, ...]] = []
+    for name in (config.score, config.baseline_score):
+        if columns := source.lists.get(name or ""):
+            begin = commonprefix(columns).rfind("_") + 1  # noqa: RUF071  (of texts)
+            classes.append(tuple(column[begin:] for column in columns))
+    if len(set(classes)) > 1:
+        new, old = (", ".join(names) for names in classes)
+        raise OptionError(
+            f"--score has the classes {new}, and --baseline-score {old}; name the same ones in the same "
+            "order, or give --score-classes"
+        )
+    return classes[0] if classes else ()
+
+
+def _positive_class(config: RunConfig, label_type: pa.DataType, common: str) -> Any:
+    text = config.positive_class
+    if text is None:
+        if common == "string":
+            of_metrics = needs_of(config.metric).one_class
+            about = ", ".join(config.metric) if of_metrics else "--parity"
+            why = (
+                "--score does not say which class it refers to"
+                if config.uses_threshold
+                else f"{about} is about one class"
+            )
+            raise OptionError(
+                f"--positive-class is missing: label {config.label!r} is text, and {why}"
+            )
+        return 1.0 if common == "double" else 1
+    if common == "string":
+        return text
+    if pa.types.is_boolean(label_type) and text.lower() in ("true", "false"):
+        return int(text.lower() == "true")
+    try:
+        return float(text) if common == "double" else int(text)
+    except ValueError as error:
+        raise OptionError(
+            f"--positive-class {text!r} is not a value of label {config.label!r}, which is {label_type}"
+        ) from error
+
+
 _MOST_GROUPS = 200  # of --parity: every pair is compared
-_OUTPUT = "named like a model's output; --keep-outputs makes features of such"
+_NAMED_OUTPUT = "named like a model's output; --keep-outputs makes features of such"
 
 
 class ChosenColumns(NamedTuple):
@@ -78,7 +183,7 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> Chos
     varying = tuple(LeftOutColumn(name, VARIES) for name in features if name in source.varying)
     features = [name for name in features if name not in source.varying]
     outputs = _outputs(features) if config.leaves_outputs_out else []
-    left_out = (*(LeftOutColumn(name, _OUTPUT) for name in outputs), *varying)
+    left_out = (*(LeftOutColumn(name, _NAMED_OUTPUT) for name in outputs), *varying)
     return ChosenColumns([name for name in features if name not in outputs], left_out)
 
 
@@ -175,7 +280,7 @@ def learn(
     left_out = tuple(domain for domain in learned if isinstance(domain, LeftOutColumn))
     if given is None:
         return Learned(domains, left_out, (), wanted.options.top_values)
-    from slicebeam.pipelines.prepare.drift import drift_lines
+    from slicebeam.pipelines.prepare.given_domains import drift_lines
 
     return Learned(
         domains,
@@ -200,3 +305,165 @@ def domain_options(config: SearchConfig, given: GivenDomains | None) -> DomainOp
         config.used_min_slice_size,
         config.exact_edges,
     )
+
+
+LooksLike = Literal["output", "label", "id"]
+
+# The words of a name: runs of capitals, words in lower case or with one capital.
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_a-zA-Z]+")
+# `modelscore` and `predclass`, but neither `problem`, `probation` nor `predecessor`.
+_OUTPUT = re.compile(
+    r"\w*(score[sd]?|scoring|probs?|probas?|probabilit(y|ies)|preds?|predict(ed|ions?)?|logits?)"
+    r"|(score|pred|prob)(old|new|class|label|pos|neg)|yhat"
+)
+# The words of `y_pred`, `score_old` and `predicted_class`, but not all of `credit_score`.
+_ONLY_OUTPUT = re.compile(
+    r"scores?|probs?|probas?|probabilit(y|ies)|preds?|predict(ed|ions?)|logits?|y|p|y?hat"
+    r"|old|new|baseline|previous|current|candidate|model|class|label|pos|neg"
+)
+_ID = frozenset({"id", "uuid", "guid", "idx", "index"})
+# Of a column that looks like an id at least this share of the values are distinct; of one that is
+# called so, this share. Integers that are all distinct, and text above the second share, are left out.
+_ALMOST_ALL = 0.99
+_MANY = 0.5
+# A column predicts the label almost perfectly where it leaves one in so many of the errors.
+ERRORS_PER_LEFT = 20
+# With fewer examples outside the most frequent class nothing is said.
+FEWEST_OTHERS = 20
+
+
+@dataclass(frozen=True)
+class ColumnHint:
+    """A feature that may be better left out, and why."""
+
+    name: str
+    looks_like: LooksLike
+    reason: str
+
+
+def feature_hints(
+    domains: Sequence[FeatureDomain], labels: LabelCounts | None, rows: int, chosen: Collection[str]
+) -> tuple[ColumnHint, ...]:
+    """Return the features that look like no property of an example, in their order."""
+    tables = labels.tables if labels is not None else (None,) * len(domains)
+    return tuple(
+        hint
+        for domain, table in zip(domains, tables, strict=True)
+        if domain.name not in chosen
+        for hint in _hints(domain, table, rows)
+    )
+
+
+def _hints(domain: FeatureDomain, table: IntArray | None, rows: int) -> Iterator[ColumnHint]:
+    """Yield at most one hint, the one with most behind it."""
+    name = domain.name
+    if table is not None:
+        ranges = [term.op not in ("==", "not_in", "is_null") for term in domain.singletons]
+        is_range = np.zeros(len(table), bool)
+        is_range[: len(ranges)] = ranges
+        predicted = predicts_label(table, is_range)
+        if predicted is not None:
+            share = _percent(predicted.most_frequent)
+            yield ColumnHint(
+                name,
+                "label",
+                f"predicts {_percent(predicted.right)} of the labels; {share} are the most frequent one",
+            )
+            return
+    if looks_like_output(name):
+        yield ColumnHint(name, "output", "its name")
+        return
+    seen = domain.seen
+    if seen is None or seen.distinct is None or domain.data_type in ("string", "bool"):
+        return
+    present = rows - seen.missing
+    needed = _ALMOST_ALL if "int" in domain.data_type else np.inf
+    if _ID & set(words_of(name)):
+        needed = _MANY
+    if present > FEW_VALUES and seen.distinct >= needed * present:
+        yield ColumnHint(name, "id", f"{seen.distinct:,} distinct values in {present:,}")
+
+
+class LabelPrediction(NamedTuple):
+    """How well the value of a column alone predicts the label."""
+
+    right: float  # share of examples whose class is predicted from their value
+    most_frequent: float  # share of the most frequent class
+
+
+def predicts_label(table: IntArray, is_range: BoolArray) -> LabelPrediction | None:
+    """Return how much of the label the table [values, classes] predicts if almost all; None elsewhere.
+
+    Each example is predicted to be of the most frequent class among the *others* with its value. Almost all:
+    of the errors of always predicting the most frequent class one in `ERRORS_PER_LEFT` is left at most (Goodman
+    and Kruskal's lambda of 0.95, J. Am. Stat. Assoc. 49, 1954), also if the range of most errors, where two
+    classes may meet within a bin, is left out and half of the other examples remain.
+
+    >>> nothing = np.zeros(2, bool)
+    >>> predicts_label(np.array([[700, 2], [3, 295]]), nothing)
+    LabelPrediction(right=0.995, most_frequent=0.703)
+    >>> predicts_label(np.array([[600, 150], [100, 150]]), nothing)
+    """
+    whole = _judged(table)
+    if whole is not None or not is_range.any():
+        return whole
+    wrong = np.where(is_range, _errors(table), -1)
+    rest = np.delete(table, int(np.argmax(wrong)), axis=0)
+    if 2 * _others(rest) < _others(table):
+        return None
+    return _judged(rest)
+
+
+def _errors(table: IntArray) -> IntArray:
+    """Return the wrong predictions among the examples of each value [values]."""
+    size = table.sum(axis=1)
+    ordered = np.sort(np.pad(table, ((0, 0), (2, 0))), axis=1)
+    first, second = ordered[:, -1], ordered[:, -2]
+    # Without itself, an example of the first class may find the second one as frequent.
+    return np.where(first - 1 > second, size - first, size)
+
+
+def _others(table: IntArray) -> int:
+    """Return the examples that are not of the most frequent class."""
+    return int(table.sum() - table.sum(axis=0).max(initial=0))
+
+
+def _judged(table: IntArray) -> LabelPrediction | None:
+    size, others, wrong = int(table.sum()), _others(table), int(_errors(table).sum())
+    if others < FEWEST_OTHERS or wrong * ERRORS_PER_LEFT > others:
+        return None
+    return LabelPrediction((size - wrong) / size, (size - others) / size)
+
+
+def words_of(name: str) -> list[str]:
+    """Return the words of a column's name in lower case.
+
+    >>> words_of("BaselineScore-2_y_pred")
+    ['baseline', 'score', 'y', 'pred']
+    """
+    return [word.lower() for word in _WORDS.findall(name)]
+
+
+def looks_like_output(name: str) -> bool:
+    """Return whether a column's name is that of a score, a probability or a prediction.
+
+    >>> [looks_like_output(name) for name in ("score_old", "P-PROBA", "yPred1", "problem", "predator")]
+    [True, True, True, False, False]
+    """
+    words = words_of(name)
+    return any(map(_OUTPUT.fullmatch, words)) or ("y", "hat") in pairwise(words)
+
+
+def is_named_output(name: str) -> bool:
+    """Return whether a name says of a model's output, and nothing else.
+
+    >>> [is_named_output(name) for name in ("score_old", "y_pred", "Predicted-Class", "credit_score", "y")]
+    [True, True, True, False, False]
+    """
+    return looks_like_output(name) and all(map(_ONLY_OUTPUT.fullmatch, words_of(name)))
+
+
+def _percent(share: float) -> str:
+    """Return a share such that no less than all is 100 %."""
+    text = f"{share:.1%}"
+    return "over 99.9%" if text == "100.0%" and share < 1 else text

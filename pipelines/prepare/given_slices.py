@@ -1,8 +1,9 @@
-"""Slices that a check is given: from a ChangeList, or predicates from a YAML file."""
+"""Slices that a check is given: from a ChangeList, predicates of a YAML file, or values of an EvalConfig."""
 
 from __future__ import annotations
 
 import datetime as dt
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,8 +13,10 @@ import pyarrow.compute as pc
 from slicebeam.metrics.errors import ColumnError, FileError, InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.run.run_stage import run_parts
 from slicebeam.transforms.discovery.derive_columns import is_cluster_field
 from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
+from slicebeam.transforms.encode.passes import distinct, distinct_rows
 from slicebeam.transforms.encode.predicates import (
     OPS,
     Singleton,
@@ -25,12 +28,17 @@ from slicebeam.transforms.encode.predicates import (
 )
 from slicebeam.transforms.formats.strict_text import parse_yaml
 from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.tfma.eval_config import eval_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.encode.sources import Source
+    from slicebeam.transforms.tfma.eval_config import SliceSpec
 
 _KEYS = ("name", "predicate")
 _CONDITION_KEYS = ("field", "op", "value")
@@ -39,13 +47,10 @@ _OPTIONS = {"changelist": "--changelist", "file": "--slices", "eval_config": "--
 
 @dataclass(frozen=True)
 class SliceRequest:
-    """A slice as it was written.
-
-    ``predicate``: its text, or its conditions; of a slice that no predicate describes, a condition
-    on the column that is derived for it.
-    """
+    """A slice as it was written."""
 
     place: str
+    # Of a slice that no predicate describes, a condition on the column that is derived for it.
     predicate: str | tuple[Singleton, ...]
     name: str | None = None  # the user's name for it; None for its predicate
     definition: AnyDefinition | None = None
@@ -293,3 +298,64 @@ def _canonical(condition: Singleton, kind: pa.DataType) -> Singleton:
         array = array.unique().take(pc.sort_indices(array.unique()))
     values = json_values(array)
     return Singleton(condition.field, condition.op, values if is_list else values[0])
+
+
+# More given slices than this are a search: each takes memory of every chunk.
+MOST_SLICES = 10_000
+_SECONDS_PER_VALUE = 4e-8
+
+
+def value_slices(uri: str, source: Source, work: WorkFolder, engine: Engine) -> WantedSlices:
+    """Return the slices of an EvalConfig that have examples, in the order of its specs."""
+    plan = eval_plan(uri)
+    found: dict[str, SliceRequest] = {}
+    for number, spec in enumerate(plan.specs):
+        columns = tuple(sorted({*spec.keys, *(name for name, _ in spec.values)}))
+        for name in columns:
+            source.column_type(name, f"--eval-config {uri}, slicing_specs")
+        stage = f"values-{number}"
+        parts = run_parts(
+            work,
+            engine,
+            stage,
+            distinct_rows(source, columns, work.folder(stage)),
+            seconds=source.rows * len(columns) * _SECONDS_PER_VALUE,
+            reads_data=True,
+        )
+        for conditions in _conditions(spec, distinct(parts), source.schema):
+            found.setdefault(
+                str(sorted(one.json_text() for one in conditions)),
+                SliceRequest(f"slicing_specs {spec}", conditions),
+            )
+        if len(found) > MOST_SLICES:
+            raise OptionError(
+                f"--eval-config {uri}: slicing_specs {spec} has {len(found):,} slices so far, "
+                f"more than {MOST_SLICES:,}; name fewer values, or use slicebeam search"
+            )
+    return WantedSlices("eval_config", uri, tuple(found.values()))
+
+
+def _conditions(
+    spec: SliceSpec, table: pa.Table, schema: pa.Schema
+) -> Iterator[tuple[Singleton, ...]]:
+    """Yield the conditions of each combination of values that a spec names."""
+    given = dict(spec.values)
+    columns = {
+        name: json_values(table.column(name).combine_chunks()) for name in table.column_names
+    }
+    for row in zip(*columns.values(), strict=True):
+        values = dict(zip(columns, row, strict=True))
+        if all(_is_value(values[name], value) for name, value in given.items()):
+            yield tuple(
+                Singleton(
+                    name, "contains" if pa.types.is_list(schema.field(name).type) else "==", value
+                )
+                for name, value in values.items()
+            )
+
+
+def _is_value(value: Any, wanted: str | float) -> bool:
+    """Return whether a value is the one of a spec, whose numbers are texts as well."""
+    if isinstance(value, str):
+        return value == str(wanted)
+    return not isinstance(wanted, str) and math.isclose(value, wanted, rel_tol=0.0, abs_tol=0.0)

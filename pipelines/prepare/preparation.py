@@ -6,16 +6,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.metrics.registry import statistic_space
-from slicebeam.pipelines.prepare.encode import encode, model_columns
-from slicebeam.pipelines.prepare.feature_hints import feature_hints
-from slicebeam.pipelines.prepare.features import check_parity_columns, choose_features, learn
-from slicebeam.pipelines.prepare.outcome import resolve_outcome
-from slicebeam.pipelines.prepare.rows_within import reserved_rows
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.prepare.encode import encode, example_encoding
+from slicebeam.pipelines.prepare.features import (
+    check_parity_columns,
+    choose_features,
+    feature_hints,
+    learn,
+    resolve_outcome,
+)
 from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.transforms.encode.extract_slice_keys import Encoding
 from slicebeam.transforms.storage.files import file_format
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
     from slicebeam.transforms.encode.extract_predictions import Outcome
+    from slicebeam.transforms.encode.extract_slice_keys import Encoding
     from slicebeam.transforms.encode.sources import Source
 
 _MOST_REASONS = 5
@@ -68,8 +70,6 @@ def read_examples(
 ) -> Examples:
     """Read what the files say of themselves, after converting those that are no Parquet."""
     source = read_source(config, files, work, engine)
-    if source.rows == 0:
-        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     outcome = resolve_outcome(config, source)
     return Examples(source, outcome, *choose_features(config, source, outcome))
 
@@ -87,6 +87,8 @@ def prepare_source(
     learned = learn(config, source, examples.features, work, engine)
     reserved = None
     if config.reserved is not None:
+        from slicebeam.pipelines.prepare.rows_within import reserved_rows
+
         source, reserved = reserved_rows(source, config.reserved, work, engine)
         examples = examples._replace(source=source)
     plan = encoding_of(config, examples, learned, work, known)
@@ -131,7 +133,6 @@ def encoding_of(
             "columns that describe the examples"
         )
     check_parity_columns(config, domains, left_out)
-    space = statistic_space(config.measured, config.comparison, weighted=config.weight is not None)
     lattice = Lattice(
         tuple(domain.size for domain in domains),
         # Levels beyond the number of features hold no slice, and take no share of alpha.
@@ -139,17 +140,7 @@ def encoding_of(
         tuple(domain.kind == "list" for domain in domains),
         tuple(domain.radix > domain.size for domain in domains),
     )
-    encoding = Encoding(
-        source,
-        domains,
-        outcome,
-        space,
-        work.folder("shards"),
-        config.group or config.example_id,
-        "--group" if config.group else "--example-id",
-        model_columns(config, source, features),
-        is_resampled=config.resamples_examples,
-    )
+    encoding = example_encoding(config, source, domains, outcome, features, work)
     return encoding, lattice, left_out
 
 

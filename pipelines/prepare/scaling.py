@@ -113,10 +113,7 @@ def _check_ranges(ranges: Mapping[tuple[str, bool], Range]) -> None:
 def _refined(
     scaling: Scaling, over: OverShards, ranges: dict[tuple[str, bool], Range], heaviest: float
 ) -> Scaling:
-    """Return the scaling with the bits that the data leaves.
-
-    The sizes are sums of integers, so that they too are the same in any order of the examples.
-    """
+    """Return the scaling with the bits that the data leaves, by sizes that are the same in any order."""
     space = scaling.space
     if not (space.terms or space.weighted):
         return scaling

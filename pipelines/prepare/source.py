@@ -7,6 +7,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import apache_beam as beam
+import numpy as np
+import pyarrow as pa
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.option_fields import flag
@@ -20,12 +22,13 @@ from slicebeam.transforms.encode.convert import (
     is_converted,
 )
 from slicebeam.transforms.encode.passes import QueryRows
-from slicebeam.transforms.encode.sources import StoredFile, open_parquet
+from slicebeam.transforms.encode.sources import StoredFile, open_parquet, read_split
 from slicebeam.transforms.storage.files import file_format
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
@@ -47,10 +50,7 @@ _SMALLEST_CHUNK = 1024
 def read_source(
     config: DataConfig, files: Sequence[str], work: WorkFolder, engine: Engine
 ) -> Source:
-    """Return the source of the data; files that are no Parquet are converted first.
-
-    With --query it is that of the queries.
-    """
+    """Return the source of the data, after converting what is no Parquet; with --query that of the queries."""
     kinds = [file_format(path, config.format) for path in files]
     _refuse_csv_options(config, kinds)
     if all(kind == "parquet" for kind in kinds):
@@ -81,13 +81,13 @@ def read_source(
             reads_data=True,
         )
         source = converted_source(conversion, files)
+    if source.rows == 0:
+        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     source = source.in_chunks(chunk_rows(config, len(source.schema)))
     if not isinstance(config, RunConfig):
         return source
     source = with_lists(config, source)
-    if not config.query or not source.rows:
-        return source
-    return _by_query(config, config.query, source, work, engine)
+    return _by_query(config, config.query, source, work, engine) if config.query else source
 
 
 def with_lists(config: RunConfig, source: Source) -> Source:
@@ -165,3 +165,24 @@ def chunk_rows(config: DataConfig, columns: int) -> int:
 
 def _fitting_rows(config: DataConfig, columns: int) -> int:
     return max(config.memory // 2 // (columns * _CELL_BYTES), 1)
+
+
+def read_rows(source: Source, rows: IntArray, columns: Sequence[str]) -> pa.Table:
+    """Return columns of the examples at some positions, in their order; only splits that hold one are read."""
+    pieces = []
+    for split in source.splits:
+        if not _between(rows, split.start_row, split.rows).size:
+            continue
+        for chunk in read_split(source, split, columns):
+            own = _between(rows, chunk.start_row, chunk.table.num_rows)
+            if own.size:
+                table = chunk.table.take(pa.array(own - chunk.start_row))
+                pieces.append(
+                    table.cast(pa.schema([source.schema.field(name) for name in columns]))
+                )
+    return pa.concat_tables(pieces).combine_chunks()
+
+
+def _between(rows: IntArray, start: int, number: int) -> IntArray:
+    begin, end = np.searchsorted(rows, [start, start + number])
+    return rows[begin:end]

@@ -13,12 +13,14 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.runner_configs.config_files import RunnerConfig, runner_config, shipped_configs
 from slicebeam.runner_configs.in_process import InProcess
-from slicebeam.runner_configs.job_log import logged_to
-from slicebeam.runner_configs.labels import own_labels
-from slicebeam.runner_configs.options import DirectOptions
-from slicebeam.runner_configs.reported_errors import for_user, is_interrupt
+from slicebeam.runner_configs.job_log import for_user, is_interrupt, logged_to, own_labels
+from slicebeam.runner_configs.options import (
+    DirectOptions,
+    RunnerConfig,
+    runner_config,
+    shipped_configs,
+)
 from slicebeam.transforms.secrets.variables import redact_file, redacted
 
 if TYPE_CHECKING:
@@ -150,11 +152,9 @@ class Engine:
         *,
         before: Callable[[], object] | None = None,
     ) -> Cost:
-        """Run the pipeline that ``build`` puts together.
+        """Run the pipeline that ``build`` puts together for a stage, such as ``iteration-2``.
 
-        ``stage``: short name of what it does, such as ``iteration-2``. ``seconds``: estimated work;
-        where it is less than what a job costs on the engine, it is done in this process. None runs
-        on the engine.
+        ``seconds``: estimated work, done in this process where it is less than what a job costs; None: on the engine.
         """
         self._check()
         backend = self._backend if self.sends(seconds) else self._driver
@@ -166,10 +166,7 @@ class Engine:
         return cost
 
     def attach(self, stage: str) -> Cost | None:
-        """Wait for the job that an earlier process of a resumed run sent for a stage.
-
-        None: this run is not resumed, or the engine has no such job, running or done.
-        """
+        """Wait for the job that an earlier process of a resumed run sent for a stage; None if there is none."""
         if not self._resumes:
             return None
         self._check()

@@ -7,13 +7,14 @@ import io
 import json
 import os
 import socket
+import threading
 import time
 import uuid
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.runner_configs import process_stat
@@ -126,26 +127,7 @@ class LostLockError(EngineError):
     """The work folder is no longer this run's."""
 
 
-class LockFile(Protocol):
-    """The lock in one kind of storage."""
-
-    def take(self) -> bool:
-        """Take the lock where nobody has it, and say whether that was so."""
-
-    def look(self) -> Held | None:
-        """Return the owner of the lock, None if there is none."""
-
-    def take_over(self, held: Held) -> bool:
-        """Take the lock from the one that was seen last, unless it changed since."""
-
-    def renew(self) -> None:
-        """Give a sign of life; LostLockError where the lock is no longer this run's."""
-
-    def give_up(self) -> None:
-        """Remove the lock where it is this run's."""
-
-
-def lock_file(folder: StoragePath) -> LockFile:
+def lock_file(folder: StoragePath) -> LocalLock | StoredLock:
     """Return the lock of a folder, which exists, for this process to take."""
     owner = Owner.this_process()
     return LocalLock(folder, owner) if isinstance(folder, Path) else StoredLock(folder, owner)
@@ -322,3 +304,113 @@ def _lost(path: StoragePath) -> LostLockError:
         f"another run ({owner}) took {path.parent} over, because this run gave no sign of life "
         "for too long; wait for it, or choose another --work-dir"
     )
+
+
+# Seconds between two signs of life of a run.
+RENEWED_EVERY = 15.0
+# Seconds without one after which another machine may take the folder over. Storage that does not
+# answer for two minutes is not yet an error, and must not cost a run its folder.
+LAPSES_AFTER = 180.0
+# How often one tries to take a lock that others give up and take in the meantime.
+_ATTEMPTS = 50
+
+
+class RunLock:
+    """Keeps a work folder for this run until it is released or the process ends."""
+
+    def __init__(
+        self,
+        folder: StoragePath,
+        file: LocalLock | StoredLock,
+        renewed_every: float = RENEWED_EVERY,
+        lapses_after: float = LAPSES_AFTER,
+    ) -> None:
+        self.folder, self._file = folder, file
+        self._renewed_every, self._lapses_after = renewed_every, lapses_after
+        self._ended = threading.Event()
+        self._lost: LostLockError | None = None
+        self._renewed = time.monotonic()
+        self._renewing = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def acquire(self) -> None:
+        """Take the lock."""
+        try:
+            self._take()
+        except BaseException:
+            self._file.give_up()
+            raise
+        self._renewed = time.monotonic()
+        self._thread = threading.Thread(target=self._keep, daemon=True)
+        self._thread.start()
+
+    def _take(self) -> None:
+        for _ in range(_ATTEMPTS):
+            if self._file.take():
+                return
+            held = self._file.look()
+            if held is not None and self._is_dead(held) and self._file.take_over(held):
+                return
+        raise EngineError(f"other runs keep taking {self.folder}; choose another --work-dir")
+
+    def _is_dead(self, held: Held) -> bool:
+        """Return whether the owner may be dead; raise where it lives, or lived recently."""
+        if held.lives is False:
+            return True
+        if held.lives or 0.0 <= held.age < self._lapses_after:
+            raise self._refused(held)
+        # A clock that was set makes a living run look old: whether it continues renewing decides.
+        time.sleep(2 * self._renewed_every)
+        now = self._file.look()
+        if now is not None and now.sign != held.sign:
+            raise self._refused(now)
+        return now is not None
+
+    def _refused(self, held: Held) -> EngineError:
+        who = f"another run ({held.owner})" if held.owner else "another run"
+        until = "wait for it"
+        if not held.lives:
+            until = (
+                f"its last sign of life was {max(0.0, held.age):.0f} s ago, and its lock lapses "
+                f"{self._lapses_after:.0f} s after that: wait"
+            )
+        return EngineError(f"{who} is using {self.folder}; {until}, or choose another --work-dir")
+
+    def _keep(self) -> None:
+        while not self._ended.wait(self._renewed_every):
+            # That storage does not answer now is said by whoever needs it; `check` tries again.
+            with suppress(EngineError, OSError):
+                self._renew()
+            if self._lost is not None:
+                return
+
+    def _renew(self) -> None:
+        with self._renewing:
+            try:
+                self._file.renew()
+            except LostLockError as error:
+                self._lost = error
+                raise
+            self._renewed = time.monotonic()
+
+    def check(self, *, at_once: bool = False) -> None:
+        """Raise LostLockError where the folder is no longer this run's; with ``at_once`` look now."""
+        if self._thread is None:
+            return
+        # A process may have been stopped for long, or storage did not answer.
+        if at_once or time.monotonic() - self._renewed > self._lapses_after / 2:
+            # Storage that fails says so where something is written to it.
+            with suppress(EngineError):
+                self._renew()
+        if self._lost is not None:
+            raise LostLockError(str(self._lost))
+
+    def release(self) -> None:
+        """Give the lock up, if it is held."""
+        if self._thread is None:
+            return
+        self._ended.set()
+        self._thread.join()
+        self._thread = None
+        if self._lost is None:
+            self._file.give_up()

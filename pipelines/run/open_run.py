@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.observer import Observer
+    from slicebeam.pipelines.run.stage import Observer
     from slicebeam.transforms.storage.publication import FileSet
 
 # An error that says so would only be met again in the same work folder.
@@ -93,13 +93,10 @@ def open_run(
     publishes: bool = True,
     shares_output: bool = False,
 ) -> Iterator[RunContext[Document]]:
-    """Begin a run in its work folder, or continue it; remove the folder at the end.
+    """Begin a run in its work folder, or continue it; remove the folder at the end, or after wrong input.
 
-    Errors of the engine or the storage say how to continue. Wrong input leaves nothing behind.
-
-    ``kind``: class of the document. ``resume``: continue with what there is. ``publishes``: whether
-    there is a document at the end. ``shares_output``: whether the engine's workers must see the
-    output.
+    ``kind``: class of the document, which is at the end of a run that ``publishes``. ``shares_output``:
+    whether the engine's workers must see the output.
     """
     with _removing_new_folders(config):
         files, output, folder = paths_of(config)
@@ -199,10 +196,7 @@ def _try_to(remove: Callable[[], str | None], observer: Observer) -> None:
 
 @contextmanager
 def _saying_how_to_continue(work: WorkFolder) -> Iterator[None]:
-    """Say in an error of engine or storage where a run continues from.
-
-    After wrong input nothing is left to continue from, unless the run was a continuation itself.
-    """
+    """Say in an error of engine or storage where a run continues from; after wrong input there is nothing left."""
     try:
         yield
     except InputError:

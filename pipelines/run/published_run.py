@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.pipelines.changelist.document import ChangeList
-from slicebeam.pipelines.changelist.provenance import Run
+from slicebeam.pipelines.changelist.document import ChangeList, Run
 from slicebeam.pipelines.run.work_folder import OtherRunError
 from slicebeam.transforms.storage.publish import sha256_of, well_known
 from slicebeam.transforms.storage.storage import storage_errors
@@ -119,10 +118,7 @@ def _check_file(file: StoragePath, digest: str) -> None:
 
 
 def remove_page(folder: StoragePath) -> str | None:
-    """Remove the page of a document that is replaced, and return a line that says so; None if there is none.
-
-    Another file of this name stays.
-    """
+    """Remove the page of a document that is replaced, no other file of its name, and return a line that says so."""
     page = folder / PAGE
     with storage_errors(page, "remove"):
         if not page.is_file():

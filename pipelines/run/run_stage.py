@@ -31,17 +31,14 @@ def run_stage(
     before: Callable[[], object] = lambda: None,
     facts: Callable[[Cost], dict[str, Any]] = lambda _: {},
 ) -> dict[str, Any]:
-    """Fill the folder of a stage, unless it is complete, and return its record.
+    """Fill the folder of a stage, unless a note says that it is complete, and return its record.
 
-    Nothing is done where a note says that the stage is finished. A job that an earlier process of this
-    run sent for it is waited for where the engine kept it, whether it runs or is done; its files count
-    where they are complete. Only then the folder is emptied, and the job is run.
+    A job that an earlier process of this run sent is waited for where the engine kept it, and counts if
+    its files are complete. Only then the folder is emptied, and the job is run.
 
-    ``plan``: digest of what a job does, where another process of this run may do otherwise; a note or
-    a job of another plan does not count. ``keeps_parts``: each file says to which plan it belongs, so
-    that the folder is not emptied, and complete files count without a note. ``reads_data``: the
-    user's files are read, which must not have changed in the meantime. ``before``: what is done
-    before the job.
+    ``plan``: digest of what a job does; a note or job of another plan does not count. ``keeps_parts``:
+    files say to which plan they belong: the folder is not emptied, and complete ones need no note.
+    ``reads_data``: the user's files are read, which must not have changed. ``before`` the job.
     """
     work.folder(stage)
     noted = work.done(stage)

@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.config.option_fields import flag
-from slicebeam.pipelines.run.lock_files import LOCK, lock_file
-from slicebeam.pipelines.run.run_lock import RunLock
+from slicebeam.pipelines.run.lock_files import LOCK, RunLock, lock_file
 from slicebeam.transforms.encode.sources import changed
 from slicebeam.transforms.storage.storage import (
     StoragePath,
@@ -62,13 +61,10 @@ class OtherRunError(OptionError):
 
 @dataclass(frozen=True)
 class RunMarker:
-    """A run as it is noted in its work folder.
+    """A run as it is noted in its work folder."""
 
-    ``config``: the options that decide the result, by their names. ``files``: size and time or
-    version of each input file; None for a missing one.
-    """
-
-    config: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)  # the options that decide the result
+    # Size and time or version of each input file; None for a missing one.
     files: dict[str, list[int | str] | None] = field(default_factory=dict)
     run_id: str = ""  # the same for all processes of a run; empty before it began
     replaces: str | None = None  # hash of the document when the run began; None if there was none
@@ -134,10 +130,7 @@ def _shown(value: Any) -> str:
 class WorkFolder:
     """A folder that belongs to one run: its configuration, its data, and what is finished.
 
-    Every file in it appears whole or not at all, and a stage that is done has a JSON file that
-    says so; resuming is skipping these.
-
-    A context, which lets others have the folder at its end.
+    Files appear whole, and a JSON note says that a stage is done. A context, which gives it up at its end.
     """
 
     def __init__(self, path: StoragePath) -> None:
@@ -160,9 +153,7 @@ class WorkFolder:
     def begin(
         self, config: DataConfig, files: Sequence[str], *, resume: bool, replaces: str | None = None
     ) -> None:
-        """Make the folder ready for a run, again or to continue, and keep others out until released.
-
-        Where there is nothing to continue with, a run that is to be resumed starts over.
+        """Make the folder ready for a run, new or to continue if it can be, and keep others out until released.
 
         ``replaces``: hash of the document that the run is to replace; None if there is none.
         """
@@ -225,10 +216,7 @@ class WorkFolder:
         self._lock = lock
 
     def check(self, *, at_once: bool = False) -> None:
-        """Raise an EngineError where the folder is no longer this run's.
-
-        ``at_once``: look now, not only from time to time: before a result is published.
-        """
+        """Raise an EngineError where the folder is no longer this run's; with ``at_once`` look now."""
         if self._lock is not None:
             self._lock.check(at_once=at_once)
 
@@ -282,10 +270,7 @@ class WorkFolder:
         return path
 
     def empty(self, stage: str) -> None:
-        """Remove the folder of a stage, and the record that it is finished.
-
-        A stopped run may have left parts there, of which another number of workers makes others.
-        """
+        """Remove the folder of a stage, with parts of a stopped run, and the note that it is finished."""
         path = self.path_of(stage)
         with storage_errors(path, "empty"):
             self._note(stage).unlink(missing_ok=True)

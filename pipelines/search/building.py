@@ -24,17 +24,15 @@ from slicebeam.pipelines.changelist.changes import (
 )
 from slicebeam.pipelines.changelist.dataset import Dataset, Domain, FeatureHint, LeftOut
 from slicebeam.pipelines.changelist.discovered import AnyDefinition, PredicateDefinition
-from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.document import Provenance, SearchChangeList
 from slicebeam.pipelines.changelist.parts import Estimate, Predicate
-from slicebeam.pipelines.changelist.provenance import Provenance
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
 from slicebeam.pipelines.changelist.testing import Check, Iteration, NearMiss, Search, Testing
-from slicebeam.pipelines.search.movements import movements
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import CONFIDENCE, estimate, finite, stretched_interval
 from slicebeam.pipelines.search.sensitivity import nearest_misses, noticeable
 from slicebeam.pipelines.search.since_overall import adjusted_overall
-from slicebeam.pipelines.search.summary import summary
+from slicebeam.pipelines.search.summary import movements, summary
 from slicebeam.pipelines.search.testing_section import testing
 from slicebeam.transforms.encode.sources import ReservedRows
 
@@ -48,9 +46,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.finding_terms import FindingList
     from slicebeam.pipelines.search.iteration_records import SearchResult
-    from slicebeam.pipelines.search.report_order import Reported
     from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.pipelines.search.slices_table import SliceNames
+    from slicebeam.pipelines.search.slices_table import Reported, SliceNames
     from slicebeam.transforms.encode.extract_predictions import Predictor
 
 # The document lists this many slices at most; all of them are in slices.parquet.
@@ -302,10 +299,7 @@ def _overall(config: RunConfig, prepared: EncodedDataset) -> tuple[Change, ...]:
 
 
 def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
-    """Return the metric on all examples, and its change where there are two models.
-
-    Without intervals where examples go together: only slices are resampled by their groups.
-    """
+    """Return the metric on all examples and its change between two models, without intervals where rows are grouped."""
     own, slices = metric(name), prepared.slices()
     stretch = np.array([math.nan if grouped else 1.0])
     (after,) = _values(own, slices, stretch)
@@ -419,10 +413,7 @@ def _definition(prepared: EncodedDataset, key: int, predicate: str | None) -> An
 def _refinements(
     results: Results, order: NDArray[np.int64], names: SliceNames
 ) -> list[Refinement | None]:
-    """Return of each slice how it refines those above it.
-
-    By the first metric in which it says more, or else the first one in which it is significant.
-    """
+    """Return how each slice refines those above it: by the first metric in which it says more, or is significant."""
     labels = np.stack([measured.label[order] for measured in results.metrics])
     by = np.argmax(2 * says_more(labels) + (labels != NO_LABEL), axis=0)
     places = np.arange(order.size)

@@ -85,9 +85,6 @@ def nested_classes(
 
     Where a conjunction holds of as many examples as a part of it, that part implies the rest. So
     the two are the same, and so are conjunctions that come to the same with all that they imply.
-
-    ``keys``, ``sizes``: int64 [slices] of known slices. ``positions``: int64 positions of the
-    slices to compare.
     """
     by_key = np.argsort(keys)
     ordered = keys[by_key]
@@ -121,10 +118,7 @@ def nested_classes(
 def _closures(
     conjunctions: Keys, implied: list[tuple[Keys, NDArray[np.int64]]], lattice: Lattice
 ) -> NDArray[np.uint64]:
-    """Return a hash [conjunctions] of each conjunction with all that its parts imply.
-
-    ``implied``: conjunctions, and the digit of a singleton that each implies.
-    """
+    """Return a hash of each conjunction with the singletons, by their digits, that its parts imply."""
     causes = np.concatenate([np.zeros(0, np.int64), *(cause for cause, _ in implied)])
     effects = np.concatenate([np.zeros(0, np.int64), *(effect for _, effect in implied)])
     order = np.argsort(causes, kind="stable")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
 
 # What must be the same for deltas, and for what is significant, to mean the same.
 _SAME = ("label", "compare", "alternative", "positive_class", "threshold", "weight")
+# The columns of the table, in the order of `MetricValues`.
+_COLUMNS = (
+    *("slice_id", "n", "value", "value_low", "value_high", "delta", "ci_low", "ci_high"),
+    *("q_value", "significant"),
+)
 
 
 @dataclass(frozen=True)
@@ -85,8 +90,7 @@ def earlier_run(config: RunConfig) -> BaselineRun | None:
                 f"--since {config.since}: {key} was {_shown(before)} there and is "
                 f"{_shown(now[key])} here, so the runs can't be compared"
             )
-    columns = ("slice_id", "n", "value", "value_low", "value_high", "delta", "ci_low", "ci_high")
-    tables = read_table(config.since, document, both, (*columns, "q_value", "significant"))
+    tables = read_table(config.since, document, both, _COLUMNS)
     if tables is None:
         measured = {name: _of_document(document, name) for name in both}
     else:
@@ -110,18 +114,9 @@ def _of_table(table: pa.Table) -> MetricValues:
         # A null is an undefined number.
         return table.column(name).to_numpy(zero_copy_only=False)
 
-    return MetricValues(
-        numbers("slice_id").astype(str),
-        numbers("n"),
-        numbers("value"),
-        numbers("value_low"),
-        numbers("value_high"),
-        numbers("delta"),
-        numbers("ci_low"),
-        numbers("ci_high"),
-        numbers("q_value"),
-        numbers("significant").astype(bool),
-    )
+    ids, n, *values = map(numbers, _COLUMNS)
+    known = MetricValues(ids.astype(str), n, *values)
+    return replace(known, significant=known.significant.astype(bool))
 
 
 def _of_document(document: SearchChangeList, metric: str) -> MetricValues:

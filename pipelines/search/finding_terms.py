@@ -1,4 +1,7 @@
-"""Findings expressed in their metric: the choice itself works on means of targets."""
+"""Findings expressed in their metric, and how much of the variance between examples slices explain.
+
+The choice itself works on means of targets.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +20,26 @@ from slicebeam.metrics.intervals.intervals import normal_quantile
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.changelist import findings as document
+from slicebeam.pipelines.changelist.parts import SliceCoverage
+from slicebeam.pipelines.prepare.encoded_dataset import pass_over_shards
 from slicebeam.pipelines.search.results import CONFIDENCE, finite
+from slicebeam.transforms.count.finding_passes import CountOverlaps, without_buckets
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import IntArray
+    from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.findings.choice import ChosenSlice
     from slicebeam.metrics.findings.confirmed import ConfirmedSlice
     from slicebeam.metrics.findings.target_sums import TargetSums
     from slicebeam.metrics.metric import Metric, Target
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.results import MetricResult
 
 # Numbers of examples, their targets, and the targets' squares.
@@ -100,10 +113,7 @@ class FindingTerms:
     def _corrected(
         self, one: ChosenSlice, difference: float, ends: tuple[float, float], expected: float
     ) -> document.CorrectedDifference:
-        """Return the difference without what the selection adds, within the metric's range.
-
-        The expectation has an error too, so that an end that was observed may be beyond that range.
-        """
+        """Return the difference without what the selection adds, within the metric's range or what was observed."""
         z, c = -float(ndtri(one.p_value)), one.selected_above
         # In the unit of the metric.
         unit = abs(difference / (one.value - one.expected))
@@ -120,10 +130,7 @@ class FindingTerms:
     def _difference(
         self, one: ChosenSlice | ConfirmedSlice, value: float, expected: float
     ) -> float:
-        """Return how far the metric is from what is expected.
-
-        A mean is added to a shift, beside which the digits of a difference would be lost.
-        """
+        """Return how far the metric is from what is expected; of means without the shift, which takes digits."""
         if self._target.layout.kind == "rate":
             return value - expected
         return one.value - one.expected
@@ -163,10 +170,7 @@ class FindingTerms:
     def confirmed(
         self, one: ConfirmedSlice | None, slices: Slices, n: int
     ) -> document.ConfirmedDifference:
-        """Return a finding as measured on reserved examples, of which it has n; None for too few.
-
-        ``slices``: the finding alone.
-        """
+        """Return a finding, alone in ``slices``, as measured on n reserved examples; empty where they are too few."""
         if one is None:
             return document.ConfirmedDifference(examples=n)
         own, space = self._own, self.space
@@ -233,3 +237,65 @@ def explained_variance(
     n, total, squares = (float(layout.moment(of_all, *powers)) for powers in _MOMENTS)
     totals = layout.moment(sums, 1, 1)
     return of_slices(both, totals, int(n), total, squares - total**2 / n)
+
+
+# Slices, the first ones of the document: the cost of a pass grows with their square.
+MOST_COVERING = 200
+# CPU time of an example and a slice, measured with as many slices.
+_SECONDS_PER_MEMBERSHIP = 4e-9
+
+
+def list_coverage(
+    config: RunConfig,
+    prepared: EncodedDataset,
+    keys: Keys,
+    work: WorkFolder,
+    engine: Engine,
+    sums: IntArray | None = None,
+) -> tuple[SliceCoverage, ...]:
+    """Return how much the slices explain, for each metric that averages over examples; nothing with weights."""
+    scaling = without_buckets(prepared.scaling)
+    space = scaling.space
+    targets = {
+        own.name: target
+        for own in map(metric, config.metric)
+        if own.undefined_reason(prepared.slices()) is None
+        and (target := own.target(space)) is not None
+    }
+    if space.weighted or not targets or not keys.size:
+        return ()
+    counted, place = np.unique(
+        [one.counted for one in targets.values()], axis=0, return_inverse=True
+    )
+    order = np.argsort(keys)
+    function = CountOverlaps(
+        keys[order], prepared.lattice, scaling, counted, sums_known=sums is not None
+    )
+    found = pass_over_shards(
+        [storage_path(path) for path in prepared.shards],
+        "coverage",
+        function,
+        work,
+        engine,
+        prepared.rows * keys.size * _SECONDS_PER_MEMBERSHIP,
+        keeps=True,
+    )
+    if sums is None:
+        # In the order of the keys, as all that is counted.
+        sums = np.sum([one["sums"] for one in found], axis=0).reshape(keys.size, space.raw_columns)
+    else:
+        sums = sums[order]
+    both = np.sum([one["both"] for one in found], axis=0).reshape(-1, keys.size, keys.size)
+    everything = prepared.totals[None, : space.raw_columns]
+    coverages = []
+    for (name, target), at in zip(targets.items(), place.ravel().tolist(), strict=True):
+        of_slices, (of_all,) = (
+            metric(name).target_sums(Slices(one, space)) for one in (sums, everything)
+        )
+        one = explained_variance(target.layout, both[at], of_slices, of_all)
+        coverages.append(
+            SliceCoverage(
+                metric=name, slices=keys.size, r2=finite(one.r2), r2_expected=one.expected
+            )
+        )
+    return tuple(coverages)

@@ -11,14 +11,13 @@ import numpy as np
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.choice import Candidates, Changes, Choice
 from slicebeam.metrics.findings.conditional import DeviationLaw
-from slicebeam.metrics.findings.confirmed import ReservedSums
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
 from slicebeam.pipelines.changelist import findings as document
-from slicebeam.pipelines.prepare.shard_passes import LEAST_PASS_SECONDS, pass_over_shards
+from slicebeam.pipelines.prepare.encoded_dataset import LEAST_PASS_SECONDS, pass_over_shards
 from slicebeam.pipelines.search.finding_terms import FindingList, FindingTerms
 from slicebeam.pipelines.search.results import finite
 from slicebeam.transforms.count.finding_passes import (
@@ -141,13 +140,9 @@ class _Choice:
         work: WorkFolder,
         engine: Engine,
     ) -> None:
-        self.config, self.prepared, self.results, self.measured = (
-            config,
-            prepared,
-            results,
-            measured,
-        )
-        self.target, self.direction, self.stage = target, direction, stage
+        self.config, self.prepared, self.results = config, prepared, results
+        self.measured, self.target = measured, target
+        self.direction, self.stage = direction, stage
         self.work, self.engine = work, engine
         self.own = metric(measured.name)
         self.scaling = without_buckets(prepared.scaling)
@@ -387,6 +382,8 @@ class _Choice:
 
     def confirmed(self, listed: FindingList) -> FindingList:
         """Return the findings of a search of other examples with what they are on these."""
+        from slicebeam.metrics.findings.confirmed import ReservedSums
+
         keys, is_grouped = self.results.keys[listed.positions], bool(self.config.group)
         function = SumByGroup(self.prepared.lattice, self.scaling, keys, keys[:0], is_grouped)
         found = added_groups(self._pass("sums", function))

@@ -11,11 +11,16 @@ from slicebeam.metrics.counting.counting_plan import plan_all, plan_listed
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.testing.level_bound import Visited, tests_per_level
 from slicebeam.pipelines.config.search import SearchConfig
-from slicebeam.pipelines.search.batch_cost import batch_cost
 from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress, SearchResult
 from slicebeam.pipelines.search.second_tests import SecondTests, q_values
 from slicebeam.pipelines.search.slice_counter import SliceCounter, parts_of, slice_sizes
-from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchState, Strategy
+from slicebeam.pipelines.search.strategies import (
+    Iterative,
+    Priority,
+    SearchState,
+    Strategy,
+    batch_cost,
+)
 from slicebeam.transforms.count.tables import part_column, read_facts
 
 if TYPE_CHECKING:

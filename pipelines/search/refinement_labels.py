@@ -173,8 +173,7 @@ def labels(
 def label_is_open(own: Metric, slices: Slices, parents: Slices) -> NDArray[np.bool_]:
     """Return of which children [pairs] the error of the parent's AUC leaves open if they refine it.
 
-    The test and the margin are monotone in the parent's AUC, whose ends are looked at. Where the
-    error is as large as the margin, the moments of its placements are not trusted either.
+    Test and margin are monotone in that AUC, so its ends decide; errors as large as the margin leave it open.
     """
     delta = own.delta(slices)
     upward = delta > 0

@@ -14,13 +14,18 @@ from slicebeam.pipelines.run.open_run import RunContext, open_run
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.building import build, listed_positions
+from slicebeam.pipelines.search.finding_terms import MOST_COVERING, list_coverage
 from slicebeam.pipelines.search.findings import finding_lists
 from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.iterations import Iterations
-from slicebeam.pipelines.search.list_coverage import MOST_COVERING, list_coverage
-from slicebeam.pipelines.search.report_order import Reported, given_order, report_order
 from slicebeam.pipelines.search.results import Results, collect, collect_given
-from slicebeam.pipelines.search.slices_table import slice_names, write_slices
+from slicebeam.pipelines.search.slices_table import (
+    Reported,
+    given_order,
+    report_order,
+    slice_names,
+    write_slices,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -53,11 +58,7 @@ class ExtraOutputs(Generic[Config]):
 
 @dataclass(frozen=True)
 class Steps(Generic[Config]):
-    """The steps that differ between commands, between reading the data and publishing the result.
-
-    ``order``: returns the slices that a search reports, of each metric the significant ones first.
-    ``judge``: returns whether the run passes ``--fail-on``; None for no gate.
-    """
+    """The steps that differ between commands; ``judge`` returns whether the run passes ``--fail-on``."""
 
     prepare: Callable[
         [Config, Sequence[str], WorkFolder, Engine, Callable[[Stage], None]], EncodedDataset
@@ -113,7 +114,7 @@ def run_steps(
     """Run a command's steps within the common ones, and publish the result."""
     explained_slice, fail_on = how.get("explained_slice"), how.get("fail_on")
     if explained_slice is not None:
-        from slicebeam.pipelines.search.slice_lookup import check_slice_text
+        from slicebeam.pipelines.search.explain import check_slice_text
 
         check_slice_text(explained_slice, config)
     # What is wrong with a metric is said before anything is read.
@@ -163,7 +164,7 @@ def _find_and_publish(
     names = slice_names(prepared)
     key = None
     if explained_slice is not None:
-        from slicebeam.pipelines.search.slice_lookup import find_slice_key
+        from slicebeam.pipelines.search.explain import find_slice_key
 
         key = find_slice_key(explained_slice, prepared, names)
     iterations = Iterations(config, prepared, work, engine, observer.progress, observer.recorded)

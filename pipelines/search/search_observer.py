@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from slicebeam.pipelines.run.observer import Observer
+from slicebeam.pipelines.run.stage import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,7 +16,7 @@ from slicebeam.pipelines.changelist.parts import Predicate
 from slicebeam.pipelines.changelist.reading import TABLE
 from slicebeam.pipelines.changelist.since import MetricSince, OverallSince, Since, SinceSlice
 from slicebeam.pipelines.changelist.slices import Slice
-from slicebeam.pipelines.prepare.drift import is_carried_on, why_absent
+from slicebeam.pipelines.prepare.given_domains import is_carried_on, why_absent
 from slicebeam.pipelines.search.earlier_run import MetricValues
 from slicebeam.pipelines.search.results import CONFIDENCE
 from slicebeam.pipelines.search.since_overall import overall_since, tested_difference
@@ -32,28 +32,13 @@ if TYPE_CHECKING:
     from slicebeam.metrics.testing.difference import RunDifference
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.search.earlier_run import BaselineRun
-    from slicebeam.pipelines.search.results import MetricResult, Results
+    from slicebeam.pipelines.search.results import Results
     from slicebeam.pipelines.search.slices_table import SliceNames
 
 MOST_LISTED = 1000
 _MOST_NAMED = 5
 
 _WITHIN: dict[Correction, Correction] = {"fdr-level": "bh"}
-
-
-def _of_results(results: Results, measured: MetricResult, ids: NDArray[np.str_]) -> MetricValues:
-    return MetricValues(
-        ids,
-        results.sizes,
-        measured.value,
-        measured.value_low,
-        measured.value_high,
-        measured.delta,
-        measured.low,
-        measured.high,
-        measured.q,
-        measured.significant,
-    )
 
 
 class _Tested(NamedTuple):
@@ -93,14 +78,14 @@ def compare_runs(
 ) -> Since:
     """Return what changed since an earlier run, by each metric that both runs measured.
 
-    A slice is compared where both runs tested it: the difference of its two deltas and that of its
-    two values, each corrected for all slices that are compared.
+    On slices that both tested, the differences of deltas and those of values are two families of tests.
     """
     ids = names.ids(results.keys).to_numpy(zero_copy_only=False).astype(str)
-    by_name = {measured.name: measured for measured in results.metrics}
+    by_name = {measured.name: vars(measured) for measured in results.metrics}
     listings, counts = [], []
     for name, then in earlier.measured.items():
-        now = _of_results(results, by_name[name], ids)
+        values = {field: by_name[name][field] for field in vars(then) if field in by_name[name]}
+        now = MetricValues(ids=ids, n=results.sizes, **values)
         compared = _compared(config, now, then)
         listings.append(_Listing(config, earlier, document, name, now, compared))
         counts.append(_counts(name, compared, listings[-1]))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.testing.difference import difference
 from slicebeam.metrics.testing.multiplicity import holm_adjusted
 from slicebeam.pipelines.changelist.changes import Change
 from slicebeam.pipelines.changelist.document import SearchChangeList
@@ -32,9 +31,7 @@ def overall_since(
 ) -> tuple[OverallSince, ...]:
     """Return the metrics over all examples then and now, with the tests of their differences.
 
-    The differences of the values, and of two models also those of the deltas, are tested as those
-    of independent samples (`slicebeam.metrics.testing.difference`). All of them are one family, corrected by
-    Holm's method unless nothing is corrected.
+    These are tests of independent samples: of values, of two models also of deltas, all one family (Holm).
     """
     pairs = [(_overall(then, name), _overall(now, name)) for name in metrics]
     names = [after.metric for _, after in pairs]
@@ -83,6 +80,8 @@ def _differences(
     estimates: Sequence[tuple[Estimate | None, Estimate | None]],
 ) -> list[Difference | None]:
     """Return the tested differences of estimates (then, now); None for those without intervals."""
+    from slicebeam.metrics.testing.difference import difference
+
     before, after = (tuple(np.array([_numbers(pair[at]) for pair in estimates]).T) for at in (0, 1))
     found = difference(after, before, CONFIDENCE)
     adjusted = adjusted_overall(config, found.p)
@@ -93,10 +92,7 @@ def _differences(
 
 
 def adjusted_overall(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the p-values [tests] of changes over all examples, which are one family, corrected.
-
-    By Holm's method, unless nothing is corrected. NaN, which is not tested, stays.
-    """
+    """Return the p-values [tests] of changes over all examples, one family, by Holm's method; NaN stays."""
     tested = ~np.isnan(p)
     adjusted = p.copy()
     if config.used_correction != "none":

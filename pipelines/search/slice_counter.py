@@ -138,12 +138,10 @@ class SliceCounter:
         counts_only: bool = False,
         resampling: Resampling | None = None,
     ) -> tuple[list[StoragePath], Cost]:
-        """Count and test the units, except the blocks already finished.
+        """Count and test the units, except finished blocks; return the parts and what they cost.
 
-        ``stage``: name of the folder of its parts in the work folder. ``on_begin``: receives a
-        function that says how many candidates are counted. ``counts_only``: neither test the slices
-        nor resample them. ``resampling``: how examples are resampled, where it is not for every
-        candidate. Returns the parts, and what they cost when they were counted.
+        ``on_begin`` receives a function that says how many candidates are counted. ``resampling`` is how
+        examples are resampled where not every candidate is; with ``counts_only`` nothing is tested.
         """
         planned = self.planned(stage, units, counts_only=counts_only, resampling=resampling)
         config, items = planned.config, planned.items

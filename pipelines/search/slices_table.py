@@ -1,7 +1,8 @@
-"""``slices.parquet``: one row for every kept slice and metric, made column by column."""
+"""The slices of a result: their names, the table of all of them, and which the document lists."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,7 +14,7 @@ from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS
-from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL
+from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -100,10 +101,7 @@ class SliceNames:
 
 
 class GivenNames(SliceNames):
-    """The identity, the text and the predicate of given slices, as a search would call them.
-
-    A slice that no predicate describes has the identity and the text of its document.
-    """
+    """The names of given slices, as a search has them, or of their document where no predicate describes them."""
 
     def __init__(self, lattice: Lattice, given: GivenSlices) -> None:
         super().__init__(lattice, ())
@@ -228,3 +226,81 @@ def _where(values: NDArray[np.float64], owner: NDArray[np.float64]) -> pa.Array:
 def _texts(texts: tuple[str, ...], codes: NDArray[np.int8]) -> pa.Array:
     """Return the meanings of the codes, null for 0."""
     return pa.array([None, *texts[1:]], pa.string()).take(pa.array(codes))
+
+
+@dataclass(frozen=True)
+class Reported:
+    """The slices that a run reports, as positions in its `Results`, the worst of each metric first.
+
+    ``positions`` has each slice once: those of the first metric, then those only of the second, and so on.
+    """
+
+    positions: NDArray[np.int64]
+    by_metric: tuple[NDArray[np.int64], ...]
+
+    def listed(self, most: int, needed: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions of at most ``most`` slices that a document lists, the needed ones among them.
+
+        In the order of ``positions``, others last; of too many every metric has as many as any other.
+        """
+        others = np.setdiff1d(needed, self.positions)
+        every = np.concatenate([self.positions, others])
+        if every.size <= most:
+            return every
+        last = max(int(one.max(initial=0)) for one in (every, *self.by_metric))
+        best = np.full(last + 1, every.size)
+        for order in self.by_metric:
+            best[order] = np.minimum(best[order], np.arange(order.size))
+        best[needed] = -1
+        return every[np.sort(np.argsort(best[every], kind="stable")[:most])]
+
+
+def joined(orders: Sequence[NDArray[np.int64]]) -> Reported:
+    """Return the reported slices from the order of each metric."""
+    every = np.concatenate(orders)
+    _, first = np.unique(every, return_index=True)
+    return Reported(every[np.sort(first)], tuple(orders))
+
+
+def report_order(results: Results) -> Reported:
+    """Return the slices to report: *new* or *refining* in a metric, each set of examples once, the worst first.
+
+    Worst by the end of the delta's interval that is nearer to 0: slices that are surely bad come
+    before slices that may be very bad.
+    """
+    return joined([_worst_first(results, measured) for measured in results.metrics])
+
+
+def said_by(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+    """Return the positions of the slices that say more in a metric, each set of examples once."""
+    return np.flatnonzero(says_more(measured.label) & (results.same_as == results.keys))
+
+
+def _worst_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+    chosen = said_by(results, measured)
+    delta = measured.delta[chosen]
+    upward = np.where(delta > 0, measured.low[chosen], -measured.high[chosen])
+    # With --alternative both the worse slices come first.
+    order = np.lexsort(
+        (results.keys[chosen], results.levels[chosen], -upward, ~measured.worse[chosen])
+    )
+    return chosen[order]
+
+
+def given_order(results: Results) -> Reported:
+    """Return all given slices: of each metric the significant ones first, by the end of the interval nearer to 0."""
+    orders = [_given_first(results, measured) for measured in results.metrics]
+    significant = [
+        order[measured.significant[order]]
+        for order, measured in zip(orders, results.metrics, strict=True)
+    ]
+    return Reported(joined([*significant, orders[0]]).positions, tuple(orders))
+
+
+def _given_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+    worse = measured.worse
+    harm = np.where(worse, 1, -1) * np.where(measured.delta > 0, measured.low, -measured.high)
+    harm = np.where(np.isnan(harm), -np.inf, harm)
+    # Nothing says of a slice without a delta that it is worse, whichever way is better.
+    is_unknown = np.isnan(measured.delta)
+    return np.lexsort((results.keys, -harm, ~worse, is_unknown, ~measured.significant))

@@ -1,24 +1,31 @@
 """The search strategies: which slices to visit next, given the results so far.
 
 Iterative is Algorithm 1 and priority Algorithm 2 of Liu, Rosen and Paul Suganthan (2022), with
-sets of slices as sorted arrays of keys. Batch visits every slice and needs no strategy.
+sets of slices as sorted arrays of keys. Batch visits every slice: the default where that is cheap
+by `batch_cost`, a function of the shape of the data and of options that decide the result, never of
+the machine or of the engine, so that the same command chooses the same strategy everywhere.
+``python benchmarks/cost_model.py --shapes`` prints the estimates beside measurements.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from math import comb, log, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import ndtri
+from scipy.special import ndtr, ndtri
 
-from slicebeam.metrics.counting.lattice import contains
+from slicebeam.metrics.counting.lattice import Lattice, contains
+from slicebeam.metrics.registry import metric
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
+    from slicebeam.metrics.counting.lattice import Keys
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.pipelines.config.slices import RunConfig
 
 # Children that are generated at a time.
 _CHILDREN_AT_A_TIME = 1 << 18
@@ -28,12 +35,10 @@ _LEAST_P = 1e-300
 
 @dataclass
 class SearchState:
-    """The results for the visited slices.
+    """The results for the visited slices [slices], in the order of their keys.
 
-    ``sizes``: int64 [slices] examples; 0 for an empty slice. ``p``: float64 [slices] p-value of the
-    metric that steers; NaN for a slice that is too small. ``first_p``: float64 [slices] the same by
-    the first test, where replicates decide only of some. ``delta``: float64 [slices] difference of
-    that metric from its reference. ``significant``: bool [slices].
+    ``p``: of the metric that steers; NaN for a slice that is too small. ``first_p``: the same by the
+    first test, where replicates decide only of some. ``delta``: of that metric from its reference.
     """
 
     min_size: int
@@ -249,10 +254,7 @@ class Priority(Strategy):
         return keys[np.lexsort((keys, -self._evidence(keys, known)))]
 
     def _evidence(self, keys: Keys, known: SearchState) -> NDArray[np.float64]:
-        """Return the z of each slice's difference from the most similar of its known parents.
-
-        A slice's standard error is its difference over its own z, whatever the metric and the test.
-        """
+        """Return how many standard errors (difference over z) each slice is from its most similar known parent."""
         at = np.searchsorted(known.keys, keys)
         z, delta = -ndtri(np.maximum(known.first_p[at], _LEAST_P)), known.delta[at]
         left = np.ones(keys.size)
@@ -299,3 +301,68 @@ class Priority(Strategy):
             mine = np.flatnonzero(levels == level)
             kept[mine] = self._without_barren(keys[mine], barren, range(1, level))
         return keys[kept], owner[kept]
+
+
+# The longest batch, in CPU seconds of one core, and the most bytes that its results may take.
+MOST_SECONDS = 60.0
+MOST_BYTES = 1 << 30
+# Seconds, measured on one core. Adding an example to a feature tuple's share of a joint table, and making
+# and reading one sum of a cell.
+_TUPLE_ROW, _CELL_SUM = 1.3e-9, 1.9e-8
+# Testing a slice for a metric of counts or means, and for one of ranks, whose sums are long.
+_TEST_SLICE, _TEST_RANKED_SLICE = 5e-7, 9e-5
+# How much the logarithm of a predicate's share varies.
+_SPREAD = 0.4
+# A result's numbers are copied while they are joined and sorted.
+_COPIES = 3
+# Of a part: besides its sums, a slice's key, and p-value, reasons and error for each metric.
+_KEY_BYTES, _METRIC_BYTES = 8, 18
+
+
+@dataclass(frozen=True)
+class BatchCost:
+    """What a batch costs."""
+
+    seconds: float  # of one core, to count and test
+    tested: int  # slices that are large enough
+    bytes: int  # of the results that are held together
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is short and small enough to be the default."""
+        return self.seconds <= MOST_SECONDS and self.bytes <= MOST_BYTES
+
+
+def conjunctions_per_level(lattice: Lattice) -> list[int]:
+    """Return how many conjunctions each level has."""
+    counts: list[int] = []
+    for level in range(1, lattice.max_cross_size + 1):
+        counts.append(Lattice(lattice.sizes, level).space() - sum(counts))
+    return counts
+
+
+def test_seconds(config: RunConfig) -> float:
+    """Return what testing a slice for all metrics takes."""
+    ranked = sum(metric(name).needs.ranked for name in config.metric)
+    return ranked * _TEST_RANKED_SLICE + (len(config.metric) - ranked) * _TEST_SLICE
+
+
+def batch_cost(config: RunConfig, lattice: Lattice, space: StatisticSpace, rows: int) -> BatchCost:
+    """Return what counting and testing every conjunction costs."""
+    layers = 1 + (config.used_replicates if config.is_paper and config.resamples_examples else 0)
+    seconds, tested = 0.0, 0.0
+    for level, cells in enumerate(conjunctions_per_level(lattice), start=1):
+        tuples = comb(len(lattice.sizes), level)
+        seconds += tuples * rows * space.passes * layers * _TUPLE_ROW
+        seconds += cells * space.raw_columns * layers * _CELL_SUM
+        # Sizes of slices vary about their mean like products of as many shares.
+        times = rows * tuples / (cells * config.used_min_slice_size) if cells else 0
+        tested += cells * float(ndtr(log(times) / (_SPREAD * sqrt(level)))) if times else 0
+    # These corrections need every p-value; the others only those up to alpha.
+    kept = 1.0 if config.used_correction in ("bh", "by") else config.used_alpha
+    size = _KEY_BYTES + 8 * space.columns + _METRIC_BYTES * len(config.metric)
+    return BatchCost(
+        seconds + tested * test_seconds(config),
+        round(tested),
+        round(tested * kept * size * _COPIES),
+    )

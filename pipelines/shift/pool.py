@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.counting.counting import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.randomness import hash64, splitmix64
-from slicebeam.pipelines.prepare.rows import read_rows
+from slicebeam.pipelines.prepare.source import read_rows
 from slicebeam.pipelines.shift.candidates import PoolCandidates
 from slicebeam.pipelines.shift.difficulties import (
     MOST_DISTINCT,

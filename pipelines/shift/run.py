@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.paid_api.api_file import ApiFile
     from slicebeam.pipelines.paid_api.calls import Item
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.observer import Observer
+    from slicebeam.pipelines.run.stage import Observer
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.shift.answers import AnswerSource
     from slicebeam.pipelines.shift.pool import LabelledPool
@@ -180,8 +180,6 @@ def read_sliced_pool(
             )
     observer.stage(Stage("reading the pool"))
     source = read_source(config, files, work, engine)
-    if source.rows == 0:
-        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     label_type = source.column_type(config.label, "--label")
     common = class_type(config.label, label_type, config.label, label_type)
     for option, name in (

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.config.shift import ShiftConfig
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.observer import Observer
+    from slicebeam.pipelines.run.stage import Observer
     from slicebeam.pipelines.shift.pool import LabelledPool
 
 # What an update may change: shares of the predictions, and a whole new API.

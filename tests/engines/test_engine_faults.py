@@ -18,7 +18,7 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.discovery import fitting
-from slicebeam.pipelines.prepare import shard_passes
+from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.search import slice_counter
 from slicebeam.runner_configs import portable
@@ -283,7 +283,7 @@ def test_work_is_spread_over_the_nodes_and_counted(tmp_path, engines, engine):
 
 
 def test_the_same_discovery(tmp_path, engines, monkeypatch):
-    monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
+    monkeypatch.setattr(encoded_dataset, "LEAST_PASS_SECONDS", 0.0)
     monkeypatch.setattr(fitting, "_GROUP_ROWS", 400)
     monkeypatch.setattr(fitting, "MOST_ITERATIONS", 2)
     data = planted_file(tmp_path / "data.parquet", rows=1200, row_groups=3)

@@ -26,10 +26,9 @@ from slicebeam.runner_configs.artifacts import jar_version, job_server_jar
 from slicebeam.runner_configs.backend import run_aside
 from slicebeam.runner_configs.beam_options import check_beam_options, flags
 from slicebeam.runner_configs.guarded_process import GuardedProcess
-from slicebeam.runner_configs.job_log import logged_to
+from slicebeam.runner_configs.job_log import for_user, logged_to
 from slicebeam.runner_configs.options import PrismOptions
 from slicebeam.runner_configs.portable import free_port
-from slicebeam.runner_configs.reported_errors import for_user
 from tests.conftest import slow
 from tests.refusals import refuses
 

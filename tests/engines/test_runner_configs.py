@@ -8,8 +8,7 @@ import yaml
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.run.engine import runner_config, shipped_configs
-from slicebeam.runner_configs.config_files import configs_folder
-from slicebeam.runner_configs.options import MODELS, FlinkOptions
+from slicebeam.runner_configs.options import MODELS, FlinkOptions, configs_folder
 from tests.engines.programs import SPARK
 from tests.object_stores import ROOT
 

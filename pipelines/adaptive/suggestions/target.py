@@ -11,7 +11,7 @@ import pyarrow as pa
 from slicebeam.pipelines.adaptive.paid_outputs import SharedBudget, buy_outputs
 from slicebeam.pipelines.adaptive.scoring import NEEDED, Models, Scored, needed_inputs, score_block
 from slicebeam.pipelines.adaptive.tree_classes import TreeClasses
-from slicebeam.pipelines.changelist.adaptive import never_given_text
+from slicebeam.pipelines.changelist.shifted import never_given_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

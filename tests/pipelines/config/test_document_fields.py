@@ -11,8 +11,12 @@ import pytest
 from pydantic import BaseModel, ValidationError
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.changelist.document import ChangeList, SearchChangeList, ShiftChangeList
-from slicebeam.pipelines.changelist.provenance import PublishedFile
+from slicebeam.pipelines.changelist.document import (
+    ChangeList,
+    PublishedFile,
+    SearchChangeList,
+    ShiftChangeList,
+)
 from slicebeam.pipelines.commands.table import command_spec
 from slicebeam.pipelines.config.common import Command
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed

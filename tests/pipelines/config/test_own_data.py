@@ -13,7 +13,7 @@ from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.own_data import NAMES, check_columns, with_guesses
 from slicebeam.pipelines.config.search import SearchConfig
-from slicebeam.pipelines.prepare.feature_hints import is_named_output
+from slicebeam.pipelines.prepare.features import is_named_output
 from tests.refusals import refuses
 from tests.running import refused
 

@@ -23,10 +23,9 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.plan import data_sample
 from slicebeam.pipelines.plan.data_sample import read_sample
-from slicebeam.pipelines.prepare import shard_passes
-from slicebeam.pipelines.prepare.drift import drift_lines
-from slicebeam.pipelines.prepare.feature_hints import looks_like_output
-from slicebeam.pipelines.prepare.given_domains import GivenDomains, checked_domain
+from slicebeam.pipelines.prepare import encoded_dataset
+from slicebeam.pipelines.prepare.features import looks_like_output
+from slicebeam.pipelines.prepare.given_domains import GivenDomains, checked_domain, drift_lines
 from slicebeam.pipelines.run.engine import Engine
 from slicebeam.runner_configs.dataflow import Dataflow
 from slicebeam.transforms.encode.domains import ColumnSummary, FeatureDomain, FrozenDomain
@@ -357,9 +356,9 @@ OPTIONS |= {"features": ("age", "sex", "workclass"), "max_cross_size": 2, "chunk
 def test_workers_find_what_one_process_finds(tmp_path, adult_path, monkeypatch, options):
     given = {"data": (str(adult_path),), **OPTIONS, **options}
     alone = search(tmp_path / "alone", **given)
-    monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
-    write_parts = Mock(wraps=shard_passes.WriteParts)
-    monkeypatch.setattr(shard_passes, "WriteParts", write_parts)
+    monkeypatch.setattr(encoded_dataset, "LEAST_PASS_SECONDS", 0.0)
+    write_parts = Mock(wraps=encoded_dataset.WriteParts)
+    monkeypatch.setattr(encoded_dataset, "WriteParts", write_parts)
     together = search(tmp_path / "together", runner_config="direct_multi", **given)
     assert write_parts.call_count >= 2
     assert together.slices_bytes == alone.slices_bytes

@@ -18,7 +18,7 @@ from slicebeam.pipelines.config.discover import discover_config
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.config.shift import shift_config
 from slicebeam.pipelines.discovery.discover import run_discovery
-from slicebeam.pipelines.prepare import shard_passes
+from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.pipelines.run import engine, run_stage
 from slicebeam.pipelines.run.work_folder import WorkFolder, described
 from slicebeam.pipelines.search import findings, slice_counter
@@ -408,7 +408,7 @@ def keeping(monkeypatch):
     KeepingEngine.ran.clear()
     monkeypatch.setattr(engine, "_backend", lambda _: KeepingEngine())
     # However small, everything is a job.
-    monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
+    monkeypatch.setattr(encoded_dataset, "LEAST_PASS_SECONDS", 0.0)
     monkeypatch.setattr(findings, "MOST_HELD", 0)
 
 

@@ -23,8 +23,7 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.discovery.known import PublishedDiscovery
 from slicebeam.pipelines.run import lock_files, work_folder
-from slicebeam.pipelines.run.lock_files import LocalLock, LostLockError, Owner, lock_file
-from slicebeam.pipelines.run.run_lock import RunLock
+from slicebeam.pipelines.run.lock_files import LocalLock, LostLockError, Owner, RunLock, lock_file
 from slicebeam.pipelines.run.work_folder import RunMarker, WorkFolder
 from slicebeam.runner_configs.guarded_process import python_module
 from slicebeam.transforms.storage import storage
@@ -43,7 +42,7 @@ CONTENDER = """
 import sys
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.run.lock_files import lock_file
-from slicebeam.pipelines.run.run_lock import RunLock
+from slicebeam.pipelines.run.lock_files import RunLock
 from slicebeam.transforms.storage.storage import storage_path
 
 print("ready", flush=True)

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from slicebeam.pipelines.api import check as check_from_python
-from slicebeam.pipelines.changelist.validation import Validation
+from slicebeam.pipelines.changelist.gate import Validation
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.search.gate import gate_of, judged
 from tests.conftest import slow
@@ -289,7 +289,7 @@ def test_the_lists_of_two_metrics_against_the_table(tmp_path, adult_path):
 
 
 def test_of_many_slices_each_metric_has_its_share():
-    from slicebeam.pipelines.search.report_order import joined
+    from slicebeam.pipelines.search.slices_table import joined
 
     reported = joined([np.arange(0, 3000), np.arange(5000, 5800), np.arange(100, 200)])
     assert reported.positions.size == 3800

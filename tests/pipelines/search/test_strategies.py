@@ -19,12 +19,12 @@ from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines import api
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.search import search_config
-from slicebeam.pipelines.prepare.feature_hints import LabelPrediction, predicts_label
+from slicebeam.pipelines.prepare.features import LabelPrediction, predicts_label
 from slicebeam.pipelines.run.work_folder import WorkFolder
-from slicebeam.pipelines.search import batch_cost, findings, strategies
+from slicebeam.pipelines.search import findings, strategies
 from slicebeam.pipelines.search.duplicates import nested_classes
-from slicebeam.pipelines.search.report_order import given_order
 from slicebeam.pipelines.search.results import MetricResult
+from slicebeam.pipelines.search.slices_table import given_order
 from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchState
 from slicebeam.transforms.storage.work_files import open_arrow, write_arrow
 from tests.oracles import lattice as oracle
@@ -246,7 +246,7 @@ ROLES = {"data": ("x.parquet",), "output": "out", "label": "y", "prediction": "p
 
 def cost(rows, features, **options):
     config, lattice = search_config(ROLES | options), Lattice((9,) * features, 3)
-    return batch_cost.batch_cost(config, lattice, statistic_space(config.metric, "overall"), rows)
+    return strategies.batch_cost(config, lattice, statistic_space(config.metric, "overall"), rows)
 
 
 @pytest.mark.parametrize(("rows", "features", "options", "strategy"), [
@@ -290,7 +290,7 @@ def test_a_run_and_its_dry_run_choose_alike(tmp_path, monkeypatch, capsys):
     frame.to_parquet(tmp_path / "data.parquet")
     roles = [f"--data={tmp_path}/data.parquet", "--label=y", "--prediction=p"]
     for most, strategy in ((60.0, "batch"), (0.0, "priority")):
-        monkeypatch.setattr(batch_cost, "MOST_SECONDS", most)
+        monkeypatch.setattr(strategies, "MOST_SECONDS", most)
         command = ["search", *roles, f"--output={tmp_path / strategy}"]
         assert run([*command, "--dry-run", "--json"]) == 0
         planned = json.loads(capsys.readouterr().out)

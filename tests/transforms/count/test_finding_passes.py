@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.findings import inside
-from slicebeam.pipelines.prepare import shard_passes
+from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.pipelines.search import findings
 from tests.running import search
 
@@ -52,7 +52,7 @@ def test_the_same_held_with_codes_in_tables_row_by_row_and_by_workers(
         monkeypatch.setattr(inside, "_LEAST_IN_PLANE", least)
         monkeypatch.setattr(inside, "_MOST_HELD", held)
         if name == "workers":
-            monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
+            monkeypatch.setattr(encoded_dataset, "LEAST_PASS_SECONDS", 0.0)
         found = search(tmp_path / name.replace(" ", "-"), **options, **more)
         assert of(found) == of(expected), name
         assert found.slices_bytes == expected.slices_bytes, name

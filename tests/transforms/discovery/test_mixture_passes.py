@@ -6,7 +6,7 @@ import pytest
 from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.mixture import CategoricalHead, initial
 from slicebeam.pipelines.discovery import fitting
-from slicebeam.pipelines.prepare import shard_passes
+from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.transforms.discovery import mixture_passes
 from tests.conftest import slow
 from tests.discover_runs import discover, embeddings, examples, written
@@ -23,7 +23,7 @@ CLOSE = {"rtol": 1e-10, "atol": 1e-10}
 def small_groups(monkeypatch):
     """Let little data be in several groups of files, of which each is work for an engine."""
     monkeypatch.setattr(fitting, "_GROUP_ROWS", 150)
-    monkeypatch.setattr(shard_passes, "LEAST_PASS_SECONDS", 0.0)
+    monkeypatch.setattr(encoded_dataset, "LEAST_PASS_SECONDS", 0.0)
 
 
 def counting(jobs):

@@ -21,7 +21,7 @@ from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.pipelines.changelist.dataset import Domain, Seen
 from slicebeam.pipelines.changelist.parts import Condition
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.prepare.drift import why_absent
+from slicebeam.pipelines.prepare.given_domains import why_absent
 from slicebeam.transforms.encode.domains import (
     ColumnSummary,
     FeatureDomain,

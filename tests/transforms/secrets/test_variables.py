@@ -14,11 +14,10 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.commands.run_file import read_run
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.run.engine import Engine
-from slicebeam.runner_configs.config_files import runner_config
 from slicebeam.runner_configs.dataflow import Dataflow
 from slicebeam.runner_configs.in_process import InProcess
-from slicebeam.runner_configs.options import DirectOptions
-from slicebeam.runner_configs.reported_errors import for_user
+from slicebeam.runner_configs.job_log import for_user
+from slicebeam.runner_configs.options import DirectOptions, runner_config
 from slicebeam.transforms.secrets import variables
 from tests.refusals import refusal
 from tests.running import refused
