@@ -15,10 +15,11 @@ from slicebeam.pipelines.config.option_fields import (
     PATH,
     Option,
     Options,
+    choices,
     flag,
 )
 from slicebeam.transforms.secrets.variables import without_literals
-from slicebeam.transforms.storage.file_formats import CHUNK_ROWS, FORMATS
+from slicebeam.transforms.storage.file_formats import CHUNK_ROWS, Format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -107,13 +108,9 @@ RunnerOption = Annotated[
 
 
 class DataConfig(Options):
-    """Options of every command that reads data.
-
-    ``choices``, ``without_flag``: as in `Options`.
-    """
+    """Options of every command that reads data."""
 
     command: ClassVar[Command]
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {"format": FORMATS}
 
     data: Annotated[tuple[str, ...], Option("Data", metavar=PATH, has_placeholders=True)]
     """Files or globs: Parquet, CSV (.gz), JSON Lines, TFRecord. Repeatable."""
@@ -121,7 +118,7 @@ class DataConfig(Options):
         str, Option("Output", metavar=FOLDER, has_placeholders=True, stands_instead=True)
     ]
     """Folder for changelist.json and slices.parquet."""
-    format: Annotated[str | None, Option("Data", default="from the file's name")] = None
+    format: Annotated[Format | None, Option("Data", default="from the file's name")] = None
     """Format: parquet, csv, jsonl or tfrecord."""
     column_names: Annotated[tuple[str, ...], Option("Data", metavar=COLUMNS, by_commas=True)] = ()
     """Columns of a CSV file without a header, separated by commas."""
@@ -162,8 +159,8 @@ class DataConfig(Options):
     @field_validator("*", mode="before")
     @classmethod
     def _known(cls, value: Any, info: Any) -> Any:
-        known = cls.choices.get(info.field_name)
-        if known is not None and value is not None and value not in known:
+        known = choices(cls.model_fields[info.field_name].annotation)
+        if known and value is not None and value not in known:
             hint = nearest_hint(str(value), known)
             raise InputError(
                 f"{flag(info.field_name)} {value!r}{hint} choose from {', '.join(known)}"

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from pydantic import ValidationInfo, field_validator, model_validator
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.metrics.kinds import COMPARISONS, Comparison
+from slicebeam.metrics.kinds import Comparison
 from slicebeam.pipelines.config.models import ModelsConfig
 from slicebeam.pipelines.config.option_fields import Option, flag
 from slicebeam.transforms.tfma.metric_specs import is_tfma, parse_metric
@@ -15,8 +15,6 @@ from slicebeam.transforms.tfma.metric_specs import is_tfma, parse_metric
 
 class MetricsConfig(ModelsConfig):
     """Options of the metrics of one model, or of two."""
-
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {**ModelsConfig.choices, "compare": COMPARISONS}
 
     metric: Annotated[
         tuple[str, ...],
@@ -48,7 +46,7 @@ class MetricsConfig(ModelsConfig):
     # Those of `metric` that are of TensorFlow Model Analysis.
     tfma_metric: tuple[str, ...] = ()
     compare: Annotated[
-        str | None,
+        Comparison | None,
         Option("Statistics", default="baseline if an old model is given", comes_first=True),
     ] = None
     """What a slice is compared with: overall (all examples) or baseline (the old model)."""
@@ -258,12 +256,12 @@ class MetricsConfig(ModelsConfig):
     @property
     def comparison(self) -> Comparison:
         """What a slice is compared with."""
-        if self.compare is None:
-            from slicebeam.metrics.registry import metric
+        if self.compare is not None:
+            return self.compare
+        from slicebeam.metrics.registry import metric
 
-            is_of_both = all(metric(name).needs.two_models for name in self.metric)
-            return "baseline" if self.has_baseline and not is_of_both else "overall"
-        return "baseline" if self.compare == "baseline" else "overall"
+        is_of_both = all(metric(name).needs.two_models for name in self.metric)
+        return "baseline" if self.has_baseline and not is_of_both else "overall"
 
     @property
     def has_old_predictions(self) -> bool:

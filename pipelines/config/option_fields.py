@@ -88,13 +88,11 @@ class Option:
 class Options(BaseModel):
     """Options of a command; the names of the fields are those of the flags, ``_`` for ``-``.
 
-    ``choices``: the options that take one of some words, with these. ``without_flag``: fields
-    without a flag on the command.
+    ``without_flag``: fields without a flag on the command.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {}
     without_flag: ClassVar[frozenset[str]] = frozenset()
 
 
@@ -167,7 +165,6 @@ def with_keywords(text: str, quote: str = "") -> str:
 
 def declared(model: type[BaseModel]) -> dict[str, OptionField]:
     """Return the options of a model by their names, in the order of its fields."""
-    choices: dict[str, tuple[str, ...]] = getattr(model, "choices", {})
     found = {}
     for name, field in model.model_fields.items():
         option = next((one for one in field.metadata if isinstance(one, Option)), None)
@@ -175,9 +172,6 @@ def declared(model: type[BaseModel]) -> dict[str, OptionField]:
             continue
         constraints = [one for one in field.metadata if not isinstance(one, Option)]
         kind, is_nullable, inner = _plain(field.annotation)
-        words = choices.get(name, ())
-        if get_origin(kind) is Literal:
-            words = get_args(kind)
         found[name] = OptionField(
             name=name,
             model=model,
@@ -185,7 +179,7 @@ def declared(model: type[BaseModel]) -> dict[str, OptionField]:
             default=None if field.is_required() else field.default,
             is_required=field.is_required(),
             is_nullable=is_nullable,
-            choices=words,
+            choices=choices(kind),
             bounds=" and ".join(_bounds([*constraints, *inner])),
             option=option,
         )
@@ -209,6 +203,12 @@ def by_panel(fields: list[OptionField]) -> dict[str, list[OptionField]]:
         mine = [one for one in rank if one.option.panel == panel and not one.is_required]
         panels[panel] = [one for one in mine if not one.option.is_argument]
     return {panel: chosen for panel, chosen in panels.items() if chosen}
+
+
+def choices(annotation: Any) -> tuple[str, ...]:
+    """Return the words that a type takes; empty for any."""
+    kind, _, _ = _plain(annotation)
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 @cache

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.metrics.kinds import METHODS, Method
+from slicebeam.metrics.kinds import Method
 from slicebeam.pipelines.config.common import Command, DataConfig, validated
 from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, FOLDER, Option, flag
 
@@ -96,7 +96,6 @@ class ShiftConfig(DataConfig):
     """Options of ``slicebeam shift``."""
 
     command: ClassVar[Command] = "shift"
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {**DataConfig.choices, "method": METHODS}
 
     # Empty for what publishes nothing.
     output: Annotated[

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.metrics.kinds import (
-    ALTERNATIVES,
-    CORRECTIONS,
-    REPLICATES,
-    TESTS,
-    Alternative,
-    Correction,
-    Test,
-)
+from slicebeam.metrics.kinds import REPLICATES, Alternative, Correction, Test
 from slicebeam.pipelines.config.measured_models import MetricsConfig
 from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Option, flag
 
@@ -46,13 +38,6 @@ EvalConfig = Annotated[
 class RunConfig(MetricsConfig):
     """Options of every command that tests slices."""
 
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **MetricsConfig.choices,
-        "alternative": ALTERNATIVES,
-        "test": TESTS,
-        "correction": CORRECTIONS,
-    }
-
     features: Annotated[
         tuple[str, ...], Option("Features", metavar=COLUMNS, default="all others", by_commas=True)
     ] = ()
@@ -79,7 +64,7 @@ class RunConfig(MetricsConfig):
         Option("Statistics", default="200, 20 for paper"),
     ] = None
     """Number of bootstrap replicates."""
-    correction: Annotated[str | None, Option("Statistics", default="fdr-level")] = None
+    correction: Annotated[Correction | None, Option("Statistics", default="fdr-level")] = None
     """Correction for testing many slices: fdr-level, fwer-level, bh, by or none."""
     alpha: Annotated[
         Annotated[float, Field(gt=0, lt=1)] | None, Option("Statistics", default="0.05")
@@ -231,8 +216,7 @@ class RunConfig(MetricsConfig):
     @property
     def used_correction(self) -> Correction:
         """Correction for multiplicity."""
-        chosen = self.correction or ("none" if self.is_paper else "fdr-level")
-        return next(name for name in CORRECTIONS if name == chosen)
+        return self.correction or ("none" if self.is_paper else "fdr-level")
 
     @property
     def used_min_slice_size(self) -> int:
