@@ -20,24 +20,28 @@ class TopicOutcome(Part):
     topic: str = Field(description="as it is written in the tree, percent-encoded or not")
     tests: int
     failures: int
-    failures_before: int | None = Field(None, description="of the old model")
-    newly_failing: int | None = Field(None, description="tests that only the new model fails")
-    newly_passing: int | None = Field(None, description="tests that only the old model fails")
+    failures_before: int | None = Field(default=None, description="of the old model")
+    newly_failing: int | None = Field(
+        default=None, description="tests that only the new model fails"
+    )
+    newly_passing: int | None = Field(
+        default=None, description="tests that only the old model fails"
+    )
     rule: Literal["passing", "failing", "fixed", "broken"] = Field(
         description="by the rule of AdaTest: a topic fails from a fifth of failing tests on; it is fixed "
         "or broken where this differs between the models"
     )
     significant: Literal["fixed", "broken"] | None = Field(
-        None,
+        default=None,
         description="whether significantly fewer, or more, of the same tests fail: McNemar's test, "
         "corrected over all topics; p-values are those of the slice",
     )
     trained: bool = Field(
-        False,
+        default=False,
         description="whether tests of it were exported as training data, so that it proves little",
     )
     undecided: int = Field(
-        0,
+        default=0,
         description="further tests that could not be scored, though they expect something of the model",
     )
 
@@ -53,7 +57,9 @@ class PaidAnswers(Part):
     unaccounted: int = Field(description="calls without an outcome, which may have been charged")
     price: float | None = None
     currency: str | None = None
-    spent: float | None = Field(None, description="price of the calls; None without a price")
+    spent: float | None = Field(
+        default=None, description="price of the calls; None without a price"
+    )
 
 
 class AdaptiveTests(Part):
@@ -65,22 +71,24 @@ class AdaptiveTests(Part):
         description="the new one last"
     )
     tests: int = Field(description="that were scored by every model")
-    unscored: dict[str, int] = Field({}, description="how many were not scored, by the reason")
+    unscored: dict[str, int] = Field(
+        default={}, description="how many were not scored, by the reason"
+    )
     fails_from: float = Field(description="share of failing tests from which on a topic fails")
     topics_in_tree: int
     topics: tuple[TopicOutcome, ...] = Field(
         description="of the slices of the document, in their order"
     )
     untested: dict[str, int] = Field(
-        {},
+        default={},
         description="topics of which no test could be scored, with the number of tests that were to be",
     )
     classes: dict[str, str] = Field(
-        {},
+        default={},
         description="classes of the models, by the names in the tree that are others (--classes)",
     )
     never_given: dict[str, int] = Field(
-        {},
+        default={},
         description="number of tests by the class that they name, as the tree writes it, where a model never "
         "gave it and may not have it: these tests say nothing",
     )

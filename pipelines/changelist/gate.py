@@ -21,14 +21,14 @@ class Gate(Part):
     """Whether a run passes: what the exit code and the first word of the summary say too."""
 
     fail_on: Literal["worse", "failing"] | None = Field(
-        None, description="the option --fail-on; absent where only thresholds are checked"
+        default=None, description="the option --fail-on; absent where only thresholds are checked"
     )
     passed: bool
     exit_code: Literal[0, 1, 2] = Field(
         description="0 passed, 1 something is worse, 2 something could not be tested"
     )
-    reasons: tuple[str, ...] = Field((), description="why it fails; none if it passes")
-    tolerated: str | None = Field(None, description="the option --tolerance, by metric")
+    reasons: tuple[str, ...] = Field(default=(), description="why it fails; none if it passes")
+    tolerated: str | None = Field(default=None, description="the option --tolerance, by metric")
 
     def line(self) -> str:
         """Return PASS or FAIL with the reasons, in a line."""

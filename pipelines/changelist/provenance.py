@@ -25,7 +25,7 @@ class Run(Part):
 
     config: Sha256 = Field(description="of all options that decide the result, as given")
     data: Sha256 = Field(description="of size and time, or version, of each file that was read")
-    content: Sha256 | None = Field(None, description="of the document without this entry")
+    content: Sha256 | None = Field(default=None, description="of the document without this entry")
 
 
 class Provenance(Part):
@@ -39,4 +39,4 @@ class Provenance(Part):
     config: dict[str, Any] = Field(
         description="every option that had an effect, by name, including defaults; it repeats the run"
     )
-    run: Run | None = Field(None, description="absent in documents of older versions")
+    run: Run | None = Field(default=None, description="absent in documents of older versions")

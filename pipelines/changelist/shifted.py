@@ -15,7 +15,7 @@ class ChangedCell(Part):
     """A cell of the confusion matrix that changed significantly."""
 
     label: Any
-    prediction: Any = Field(None, description="null: an answer that is not a class")
+    prediction: Any = Field(default=None, description="null: an answer that is not a class")
     shift: Estimate = Field(description="new minus old probability of this label and prediction")
     p_value: float
     p_adjusted: float
@@ -25,19 +25,23 @@ class ShiftStratum(Part):
     """Items of one label and one bin of the difficulty, and how many were queried."""
 
     label: Any
-    low: float | None = Field(None, description="least difficulty; null: no bound")
-    high: float | None = Field(None, description="difficulty below which all are; null: no bound")
-    missing: bool = Field(False, description="whether these are the items without a difficulty")
+    low: float | None = Field(default=None, description="least difficulty; null: no bound")
+    high: float | None = Field(
+        default=None, description="difficulty below which all are; null: no bound"
+    )
+    missing: bool = Field(
+        default=False, description="whether these are the items without a difficulty"
+    )
     size: int
     calls: int
     variance: float | None = Field(
-        None,
+        default=None,
         description="estimated variance of what the estimate sums, over all cells and times their "
         "squared weights: MASA's uncertainty score σ², after use of the old predictions; absent of "
         "fewer than two answers",
     )
     optimal_calls: float | None = Field(
-        None,
+        default=None,
         description="of all calls, by share times square root of the variance: the least error, if "
         "items could repeat; it may exceed the size",
     )
@@ -54,7 +58,7 @@ class ShiftFocus(Part):
     p_value: float
     significant: bool
     higher_is_better: bool | None = Field(
-        None, description="absent if right predictions and wrong ones have weights"
+        default=None, description="absent if right predictions and wrong ones have weights"
     )
     direction: Literal["improved", "degraded", "none"]
 
@@ -76,11 +80,11 @@ class ShiftCost(Part):
     replayed: int = Field(description="of these, answers that the ledger had from earlier runs")
     no_result: int = Field(description="of these, answers that are not a class")
     unaccounted: int = Field(
-        0, description="further calls without an answer, which may have been charged"
+        default=0, description="further calls without an answer, which may have been charged"
     )
-    price: float | None = Field(None, description="of a call")
+    price: float | None = Field(default=None, description="of a call")
     currency: str | None = None
-    spent: float | None = Field(None, description="price of all answers, replayed ones too")
+    spent: float | None = Field(default=None, description="price of all answers, replayed ones too")
 
 
 class SliceShift(Part):
@@ -112,7 +116,7 @@ class Shift(Part):
     shift_lo: Matrix
     shift_hi: Matrix
     confidence: float = Field(description="of the intervals, and of the target error")
-    focus: ShiftFocus | None = Field(None, description="of --focus")
+    focus: ShiftFocus | None = Field(default=None, description="of --focus")
     corrected_for: str = Field(description="how the significance of cells was corrected")
     changed: tuple[ChangedCell, ...] = Field(description="cells that changed, the largest first")
     frobenius_bound: float = Field(
@@ -123,10 +127,10 @@ class Shift(Part):
         description="why no more items were queried: the budget was spent, the target error was reached, "
         "or every item was queried"
     )
-    budget: int | None = Field(None, description="calls")
+    budget: int | None = Field(default=None, description="calls")
     target_error: float | None = None
     reliance: float | None = Field(
-        None, description="weight of the old predictions as a control variate, 0 to 1"
+        default=None, description="weight of the old predictions as a control variate, 0 to 1"
     )
     old_from: Literal["predictions", "document"] = Field(
         description="whether the old matrix comes from known predictions, or from an earlier "

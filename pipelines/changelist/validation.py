@@ -12,15 +12,15 @@ class FailedThreshold(Part):
 
     metric: str = Field(description="TFMA's name of the number")
     slice: str
-    slice_id: str | None = Field(None, description="absent for all examples")
+    slice_id: str | None = Field(default=None, description="absent for all examples")
     compared_with: str | None = Field(
-        None, description="for two slices: the one whose value is subtracted"
+        default=None, description="for two slices: the one whose value is subtracted"
     )
     value: float | None = Field(
-        None,
+        default=None,
         description="of the model under test, or its change from the old model; absent for undefined",
     )
-    reason: str | None = Field(None, description="why there is no value")
+    reason: str | None = Field(default=None, description="why there is no value")
     bounds: str = Field(description="the bounds in words")
 
     def __str__(self) -> str:
@@ -39,7 +39,8 @@ class Validation(Part):
     checked: int = Field(description="slices that TFMA compared with thresholds")
     failures: tuple[FailedThreshold, ...] = ()
     missing_slices: tuple[str, ...] = Field(
-        (), description="slices that have a threshold but do not occur, which is also a failure"
+        default=(),
+        description="slices that have a threshold but do not occur, which is also a failure",
     )
 
     def reasons(self) -> tuple[str, ...]:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
-from pydantic import ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.kinds import Comparison
 from slicebeam.pipelines.config.models import ModelsConfig
-from slicebeam.pipelines.config.option_fields import Option, flag
+from slicebeam.pipelines.config.option_fields import Option, Texts, flag
 from slicebeam.transforms.tfma.metric_specs import is_tfma, parse_metric
 
 
@@ -17,7 +18,7 @@ class MetricsConfig(ModelsConfig):
     """Options of the metrics of one model, or of two."""
 
     metric: Annotated[
-        tuple[str, ...],
+        Texts,
         Option(
             "Statistics",
             metavar="<metrics>",
@@ -39,12 +40,12 @@ class MetricsConfig(ModelsConfig):
     after the search for the slices it found. Repeatable, or separated by commas; the first one
     steers the search."""
     tfma_module: Annotated[
-        tuple[str, ...], Option("Statistics", metavar="<module>", stands_instead=True)
+        Texts, Option("Statistics", metavar="<module>", stands_instead=True)
     ] = ()
     """Module of your own TFMA metrics, which --metric or --eval-config names. Importing it runs its
     code. Repeatable."""
     # Those of `metric` that are of TensorFlow Model Analysis.
-    tfma_metric: tuple[str, ...] = ()
+    tfma_metric: tuple[str, ...] = Field(default=(), init=False)
     compare: Annotated[
         Comparison | None,
         Option("Statistics", default="baseline if an old model is given", comes_first=True),
@@ -217,7 +218,7 @@ class MetricsConfig(ModelsConfig):
             )
 
     @property
-    def measured(self) -> tuple[str, ...]:
+    def measured(self) -> Sequence[str]:
         """The metrics whose statistics are counted, of which ``metric`` are tested."""
         return self.metric
 

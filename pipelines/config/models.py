@@ -7,7 +7,14 @@ from typing import Annotated
 from pydantic import Field
 
 from slicebeam.pipelines.config.common import DataConfig
-from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, Option
+from slicebeam.pipelines.config.option_fields import (
+    COLUMN,
+    COLUMNS,
+    NumberText,
+    Option,
+    Texts,
+    default,
+)
 
 
 class ModelsConfig(DataConfig):
@@ -29,7 +36,7 @@ class ModelsConfig(DataConfig):
     ONNX, or module:function of Python. Loading one runs the code in it: name only what you
     trust."""
     model_inputs: Annotated[
-        tuple[str, ...], Option("Models", metavar=COLUMNS, default="the features", by_commas=True)
+        Texts, Option("Models", metavar=COLUMNS, default="the features", by_commas=True)
     ] = ()
     """Columns that a model takes that does not name them itself, in its order, for both models."""
     baseline_prediction: Annotated[str | None, Option("Models", metavar=COLUMN)] = None
@@ -45,12 +52,11 @@ class ModelsConfig(DataConfig):
     baseline_loss: Annotated[str | None, Option("Models", metavar=COLUMN)] = None
     """Column of the old model's losses."""
     positive_class: Annotated[
-        str | None, Option("Models", metavar="<class>", default="1 or true", takes_numbers=True)
-    ] = None
+        NumberText, Option("Models", metavar="<class>", default="1 or true", takes_numbers=True)
+    ] = default(None)
     """Class whose probability is the score."""
     score_classes: Annotated[
-        tuple[str, ...],
-        Option("Models", metavar="<classes>", default="labels are 0, 1, …", by_commas=True),
+        Texts, Option("Models", metavar="<classes>", default="labels are 0, 1, …", by_commas=True)
     ] = ()
     """Classes of a --score that is a list with a number for each of them, or a column for each, in
     its order. Columns name them by default: what follows their common beginning, up to a _."""

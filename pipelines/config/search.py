@@ -8,10 +8,20 @@ from pydantic import Field, model_validator
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.common import Command, validated
-from slicebeam.pipelines.config.option_fields import COLUMNS, FILE, Option, flag
+from slicebeam.pipelines.config.option_fields import (
+    COLUMNS,
+    FILE,
+    Option,
+    OptionalPath,
+    Texts,
+    default,
+    flag,
+)
 from slicebeam.pipelines.config.slices import EvalConfig, RunConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from slicebeam.transforms.encode.sources import ReservedRows
 
 Strategy = Literal["batch", "iterative", "priority"]
@@ -35,18 +45,20 @@ class SearchConfig(RunConfig):
 
     command: ClassVar[Command] = "search"
 
-    eval_config: EvalConfig = None
+    eval_config: EvalConfig = default(None)
     bins: Annotated[int, Field(ge=2, le=1000), Option("Features")] = 10
     """Quantile bins of a numeric column."""
     exact_edges: Annotated[bool, Option("Features")] = False
     """Use values of the data as the edges of bins, not round numbers."""
     top_values: Annotated[int, Field(ge=1, le=1_000_000), Option("Features")] = 100
     """Values of a categorical column that get a predicate of their own."""
-    domains: Annotated[str | None, Option("Features", metavar=FILE, has_placeholders=True)] = None
+    domains: Annotated[OptionalPath, Option("Features", metavar=FILE, has_placeholders=True)] = (
+        default(None)
+    )
     """ChangeList of an earlier run whose bins and values to use. New values are added."""
     keep_outputs: Annotated[bool, Option("Features")] = False
     """Slice by columns named like a model's output (score_old, y_pred)."""
-    parity: Annotated[tuple[str, ...], Option("Statistics", metavar=COLUMNS, by_commas=True)] = ()
+    parity: Annotated[Texts, Option("Statistics", metavar=COLUMNS, by_commas=True)] = ()
     """Columns of groups, such as sex, to compare in prediction rate, true and false positive rate
     and accuracy: the largest gap of each. Repeatable, or separated by commas."""
     max_cross_size: CrossSize = 3
@@ -101,7 +113,7 @@ class SearchConfig(RunConfig):
                 )
 
     @property
-    def measured(self) -> tuple[str, ...]:
+    def measured(self) -> Sequence[str]:
         """See `MetricsConfig.measured`; recall counts labels and predictions of the positive class."""
         return (*self.metric, "recall") if self.parity else self.metric
 
