@@ -30,6 +30,12 @@ from slicebeam.transforms.encoders import registry
 ROOT = Path(__file__).parents[2]
 NAMES = [name for name in COMMANDS if name not in SUBCOMMANDS]
 NAMES += [f"{name} {one}" for name, within in SUBCOMMANDS.items() for one in within]
+# The functions of Python by their commands.
+FUNCTIONS = {
+    name: ".".join([*name.split()[:-1], signatures.function_name(name)])
+    for name in NAMES
+    if command_spec(name).runs
+}
 MODELS = {model for name in NAMES for model in command_spec(name).options}
 
 
@@ -160,15 +166,14 @@ def test_functions_have_the_signatures_of_their_commands():
 
 def test_each_function_has_the_keywords_and_the_result_of_its_command():
     source = Path(api.__file__).read_text("utf-8")
-    functions = re.findall(r'^ *(\w+) = (_\w+)\("([a-z -]+)", (\w+)\)$', source, re.MULTILINE)
-    assert {name for *_, name, _ in functions} == {one for one in NAMES if command_spec(one).runs}
-    for function, result, name, keywords in functions:
+    made = re.findall(r'(_\w+)\("([a-z -]+)", (\w+)\)$', source, re.MULTILINE)
+    assert {name for _, name, _ in made} == FUNCTIONS.keys()
+    for result, name, keywords in made:
         spec = command_spec(name)
-        group = getattr(api, name.split()[0]) if " " in name else api
-        assert getattr(group, function).__name__ == function
         assert all(issubclass(getattr(api, keywords), one) for one in spec.options), name
         returned = spec.function.__annotations__["return"]
         assert spec.configure or api.__annotations__[result] == f"_Document[{returned}]", name
+        assert eval(FUNCTIONS[name], vars(api)).__doc__ == signatures.docstring(name)
 
 
 # What declares the keywords; the rest of the package takes mypy a minute.
@@ -216,12 +221,7 @@ MISUSES = {
 
 @pytest.mark.slow
 def test_mypy_knows_the_keywords(tmp_path):
-    named = [name for name in api.__all__ if inspect.isfunction(getattr(api, name))]
-    within = [f"{name}.{one}" for name in SUBCOMMANDS for one in vars(getattr(api, name))]
-    functions = {
-        f"reveal_type(api.{name})": eval(name, vars(api))
-        for name in [*named, *(name for name in within if "__" not in name)]
-    }
+    functions = {f"reveal_type(api.{one})": eval(one, vars(api)) for one in FUNCTIONS.values()}
     lines = ["from slicebeam.pipelines import api", *functions, *USES, *MISUSES]
     words = mypys_words(tmp_path, lines)
     assert words.keys() == {*functions, *MISUSES}
