@@ -22,7 +22,7 @@ setup(
     },
     package_data={
         **{name: ["py.typed"] for name in packages},
-        "slicebeam.pipelines": ["py.typed", "*.pyi", "demo_data/*"],
+        "slicebeam.pipelines": ["py.typed", "demo_data/*"],
         "slicebeam.pipelines.adaptive.proposers": ["py.typed", "lexicons.*", "*.yaml"],
         "slicebeam.pipelines.page": ["py.typed", "bundle/*"],
         "slicebeam.runner_configs": ["py.typed", "*.yaml"],

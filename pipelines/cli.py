@@ -77,7 +77,7 @@ def run(arguments: list[str]) -> int:
         from slicebeam.pipelines.config.run_options import RunOptions
 
         # Errors of usage are events too.
-        invocation.log(RunOptions(log_format="json"))
+        invocation.log(RunOptions.model_validate({"log_format": "json"}))
     try:
         code = _executed(arguments, invocation)
     except KeyboardInterrupt:

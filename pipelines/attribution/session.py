@@ -28,7 +28,7 @@ from slicebeam.pipelines.run.lock_files import RunLock, lock_file
 from slicebeam.transforms.storage.storage import beneath, make_folder, storage_errors, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from slicebeam.pipelines.attribution.estimating import Assessed, Evidence
     from slicebeam.pipelines.attribution.labelers import Labeler
@@ -52,7 +52,7 @@ class Plan:
     """
 
     text: str
-    queries: tuple[str, ...] = ()
+    queries: Sequence[str] = ()
     looks: int | None = None
     seed: int | None = None
     least_precision: float | None = None

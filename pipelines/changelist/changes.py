@@ -44,7 +44,7 @@ class MetricEntry(Part):
     higher_is_better: bool
     primary: bool
     counted: str | None = Field(
-        None,
+        default=None,
         description="the examples in the denominator of the metric, which n of a finding counts, "
         "such as those predicted positive; absent for all examples",
     )
@@ -64,41 +64,47 @@ class Change(Part):
     n: int
     after: Estimate = Field(description="the metric of the model under test")
     before: Estimate | None = Field(
-        None, description="baseline: the metric of the old model on the same examples"
+        default=None, description="baseline: the metric of the old model on the same examples"
     )
-    reference: float | None = Field(None, description="overall: the metric on all examples")
-    complement: float | None = Field(None, description="overall: the metric on the other examples")
+    reference: float | None = Field(default=None, description="overall: the metric on all examples")
+    complement: float | None = Field(
+        default=None, description="overall: the metric on the other examples"
+    )
     delta: Estimate | None = Field(
-        None,
+        default=None,
         description="after minus before, or after minus reference; absent for all examples and one "
         "model",
     )
     inconsistency: float | None = Field(
-        None, description="baseline: standard deviation of the change of an example"
+        default=None, description="baseline: standard deviation of the change of an example"
     )
     improved: Moved | None = Field(
-        None, description="baseline: examples that only the old model gets wrong; absent for losses"
+        default=None,
+        description="baseline: examples that only the old model gets wrong; absent for losses",
     )
     degraded: Moved | None = Field(
-        None, description="baseline: examples that only the new model gets wrong; absent for losses"
+        default=None,
+        description="baseline: examples that only the new model gets wrong; absent for losses",
     )
     p_value: float | None = None
     p_adjusted: float | None = Field(
-        None,
+        default=None,
         description="the q-value of slices.parquet; over all examples corrected over the metrics",
     )
-    test: str | None = Field(None, description="the test of the p-value")
-    inputs: dict[str, float] | None = Field(None, description="the inputs of the test")
-    reason: str | None = Field(None, description="why there is no test; the p-value is then 1")
+    test: str | None = Field(default=None, description="the test of the p-value")
+    inputs: dict[str, float] | None = Field(default=None, description="the inputs of the test")
+    reason: str | None = Field(
+        default=None, description="why there is no test; the p-value is then 1"
+    )
     significant: bool = False
     direction: Literal["improved", "degraded", "none"] = Field(
         description="of the delta in the metric's own direction"
     )
     label: Literal["new", "refines", "inherited"] | None = Field(
-        None, description="whether the slice adds to those above it in this metric"
+        default=None, description="whether the slice adds to those above it in this metric"
     )
     place: Annotated[int, Field(ge=1)] | None = Field(
-        None,
+        default=None,
         description="place among the slices reported for this metric, the worst first; absent if "
         "the slice is reported only for another metric",
     )
@@ -109,7 +115,7 @@ class Confirmation(Part):
 
     share: float = Field(description="the option --confirm")
     column: str | None = Field(
-        None,
+        default=None,
         description="its hash decides; absent where that of the position among all examples does",
     )
     n: int

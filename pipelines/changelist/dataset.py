@@ -14,23 +14,23 @@ class Seen(Part):
 
     missing: Annotated[int, Field(ge=0)] = Field(description="examples without a value")
     other: Annotated[int, Field(ge=0)] = Field(
-        0,
+        default=0,
         description="examples whose value has no predicate of its own; for a list column, "
         "elements; for numbers, those outside the earlier run's bins",
     )
     largest_other: Annotated[int, Field(ge=0)] = Field(
-        0, description="examples with the most frequent of these values"
+        default=0, description="examples with the most frequent of these values"
     )
-    low: Any = Field(None, description="smallest value of a numeric column")
-    high: Any = Field(None, description="largest value of a numeric column")
+    low: Any = Field(default=None, description="smallest value of a numeric column")
+    high: Any = Field(default=None, description="largest value of a numeric column")
     below: int | None = Field(
-        None, description="examples with a value smaller than any of the earlier run"
+        default=None, description="examples with a value smaller than any of the earlier run"
     )
     above: int | None = Field(
-        None, description="examples with a value larger than any of the earlier run"
+        default=None, description="examples with a value larger than any of the earlier run"
     )
     distinct: int | None = Field(
-        None, description="number of distinct values; absent for lists and given bins"
+        default=None, description="number of distinct values; absent for lists and given bins"
     )
 
 
@@ -53,9 +53,9 @@ class Domain(Part):
     singletons: tuple[Condition, ...]
     error: float = Field(description="relative error of a sketch that counted it; 0 means exact")
     closed: bool = Field(description="whether every value of this data satisfies one of them")
-    seen: Seen | None = Field(None, description="absent in documents of older versions")
+    seen: Seen | None = Field(default=None, description="absent in documents of older versions")
     new_values: tuple[NewValue, ...] = Field(
-        (), description="values with a predicate now, but not in the run of config.domains"
+        default=(), description="values with a predicate now, but not in the run of config.domains"
     )
 
 
@@ -98,18 +98,18 @@ class Dataset(Part):
     )
     n: Annotated[int, Field(ge=0)]
     id_field: str | None = None
-    label_field: str | None = Field(None, description="absent where losses are given")
+    label_field: str | None = Field(default=None, description="absent where losses are given")
     weight_field: str | None = None
     group_field: str | None = None
     classes: tuple[Any, ...]
     domains: tuple[Domain, ...]
     left_out: tuple[LeftOut, ...]
     hints: tuple[FeatureHint, ...] = Field(
-        (), description="features that --exclude-features should perhaps leave out"
+        default=(), description="features that --exclude-features should perhaps leave out"
     )
     within: Within | None = None
     drift: tuple[str, ...] = Field(
-        (),
+        default=(),
         description="values that this data has and that of config.domains did not, if material: "
         "one sentence per column",
     )

@@ -50,7 +50,7 @@ class ClassifierDefinition(Part):
     kind: Literal["linear_classifier"] = "linear_classifier"
     intercept: float
     coefficients: tuple[float, ...] = Field(description="of the raw embeddings' dimensions")
-    threshold: float = Field(0.5, description="least probability")
+    threshold: float = Field(default=0.5, description="least probability")
     encoder: str = Field(description="fingerprint of the encoder of the embeddings")
 
 
@@ -98,7 +98,7 @@ class Phrase(Part):
         description="inner product of its embedding with the slice's mean minus the overall mean"
     )
     correlation: float | None = Field(
-        None, description="of membership with the examples' similarity to it"
+        default=None, description="of membership with the examples' similarity to it"
     )
     source: Literal["corpus", "given", "llm"]
 
@@ -107,15 +107,16 @@ class ShownExample(Part):
     """An example of a slice."""
 
     role: Literal["representative", "improved", "degraded", "boundary"]
-    id: Id | None = Field(None, description="absent if no column identifies examples")
+    id: Id | None = Field(default=None, description="absent if no column identifies examples")
     row: int = Field(description="position among all examples, from 0")
     membership: float = Field(
         description="smallest responsibility of its components, from embeddings alone"
     )
     change: float | None = Field(
-        None, description="loss before minus loss after; for one model, mean loss minus its loss"
+        default=None,
+        description="loss before minus loss after; for one model, mean loss minus its loss",
     )
-    display: dict[str, Any] = Field({}, description="fields that show it, such as the text")
+    display: dict[str, Any] = Field(default={}, description="fields that show it, such as the text")
 
 
 class Overlap(Part):
@@ -129,18 +130,19 @@ class Found(Part):
     """What discovery knows about a slice."""
 
     z: float | None = Field(
-        None, description="|mean D|/sqrt((variance of D + .05)/n), by which slices are ranked"
+        default=None,
+        description="|mean D|/sqrt((variance of D + .05)/n), by which slices are ranked",
     )
-    improved: int | None = Field(None, description="examples whose loss fell")
-    degraded: int | None = Field(None, description="examples whose loss rose")
+    improved: int | None = Field(default=None, description="examples whose loss fell")
+    degraded: int | None = Field(default=None, description="examples whose loss rose")
     tied: int | None = None
     opposite_to_global: bool = Field(
-        False, description="whether it changed in the other direction than all examples"
+        default=False, description="whether it changed in the other direction than all examples"
     )
     phrases: tuple[Phrase, ...] = ()
     examples: tuple[ShownExample, ...] = ()
     overlaps: tuple[Overlap, ...] = Field(
-        (),
+        default=(),
         description="with other slices; the comparison covers the findings and the first slices, 100 or --slices in all",
     )
 
@@ -150,15 +152,17 @@ class Resolution(Part):
 
     field: str = Field(description="the column of its components, such as cluster@25")
     components: int
-    nonempty: int | None = Field(None, description="components with at least one tested example")
+    nonempty: int | None = Field(
+        default=None, description="components with at least one tested example"
+    )
     iterations: int
     converged: bool
     mean_log_likelihood: float
     r2: float | None = Field(
-        None, description="share of the variance of D that membership explains"
+        default=None, description="share of the variance of D that membership explains"
     )
     r2_expected: float | None = Field(
-        None, description="the same if losses do not depend on membership"
+        default=None, description="the same if losses do not depend on membership"
     )
 
 
@@ -174,7 +178,7 @@ class Discovery(Part):
     kept_variance: float = Field(description="share of the variance that they keep")
     loss_weight: float
     discovery_share: float | None = Field(
-        None,
+        default=None,
         description="share of the examples that the mixtures are fitted to and that are not tested",
     )
     discovery_examples: int = Field(description="examples that the mixtures are fitted to")
@@ -192,7 +196,7 @@ class Round(Part):
     labelled: int
     positive: int
     unsure: int
-    exponent: float | None = Field(None, description="of the proposal, for recall")
+    exponent: float | None = Field(default=None, description="of the proposal, for recall")
     uniform_share: float | None = None
     seed: int
     labeler: str
@@ -234,7 +238,7 @@ class Edit(Part):
     after: Any = None
     note: str | None = None
     coverage: tuple[SliceCoverage, ...] | None = Field(
-        None, description="of an edit that changed the slices: the document's before it"
+        default=None, description="of an edit that changed the slices: the document's before it"
     )
 
 

@@ -42,7 +42,7 @@ class Run(Part):
 
     config: Sha256 = Field(description="of all options that decide the result, as given")
     data: Sha256 = Field(description="of size and time, or version, of each file that was read")
-    content: Sha256 | None = Field(None, description="of the document without this entry")
+    content: Sha256 | None = Field(default=None, description="of the document without this entry")
 
 
 class Provenance(Part):
@@ -56,7 +56,7 @@ class Provenance(Part):
     config: dict[str, Any] = Field(
         description="every option that had an effect, by name, including defaults; it repeats the run"
     )
-    run: Run | None = Field(None, description="absent in documents of older versions")
+    run: Run | None = Field(default=None, description="absent in documents of older versions")
 
 
 SCHEMA_VERSION = "1.0"
@@ -71,14 +71,14 @@ class ChangeList(Part):
     changelist_id: str
     revision: Annotated[int, Field(ge=0)] = 0
     parent: Parent | None = Field(
-        None, description="in a revision: the document that it was made from"
+        default=None, description="in a revision: the document that it was made from"
     )
     title: str
     summary: str = Field(
         description="the result in plain words, which begin with PASS or FAIL where there is a gate"
     )
     gate: Gate | None = Field(
-        None, description="present with --fail-on, and with the thresholds of an EvalConfig"
+        default=None, description="present with --fail-on, and with the thresholds of an EvalConfig"
     )
     created_at: datetime
     dataset: Dataset
@@ -86,50 +86,52 @@ class ChangeList(Part):
     comparison: Comparison
     metrics: Annotated[tuple[MetricEntry, ...], Field(min_length=1)]
     global_: Annotated[tuple[Change, ...], Field(alias="global", min_length=1)]
-    testing: Testing | None = Field(None, description="present in a search or check")
-    search: Search | None = Field(None, description="present in a search or check")
+    testing: Testing | None = Field(default=None, description="present in a search or check")
+    search: Search | None = Field(default=None, description="present in a search or check")
     check: Check | None = None
     validation: Validation | None = Field(
-        None, description="present in a check with the thresholds of an EvalConfig"
+        default=None, description="present in a check with the thresholds of an EvalConfig"
     )
-    shift: Shift | None = Field(None, description="present after the command shift")
+    shift: Shift | None = Field(default=None, description="present after the command shift")
     since: Since | None = None
     adaptive: AdaptiveTests | None = Field(
-        None, description="of the command adapt run, whose slices are topics: present"
+        default=None, description="of the command adapt run, whose slices are topics: present"
     )
-    discovery: Discovery | None = Field(None, description="of the command discover: present")
-    confirmation: Confirmation | None = Field(None, description="present with --confirm")
+    discovery: Discovery | None = Field(
+        default=None, description="of the command discover: present"
+    )
+    confirmation: Confirmation | None = Field(default=None, description="present with --confirm")
     findings: tuple[Finding, ...] = Field(
-        (),
+        default=(),
         description="in a search, discovery or check: the few slices that are worse than "
         "expected from those before them, by metric and rank",
     )
     finding_models: tuple[FindingModel, ...] = Field(
-        (),
+        default=(),
         description="for each metric and direction: how its findings were chosen, or why there are none",
     )
     slices: tuple[Slice, ...]
     coverage: tuple[SliceCoverage, ...] = Field(
-        (),
+        default=(),
         description="for each metric that averages over examples: how much the slices explain together; "
         "none with weights, and after an edit that changed the slices without counting them",
     )
     parity: tuple[ParityGap, ...] = Field(
-        (), description="with --parity: for each column, measure and model the largest gap"
+        default=(), description="with --parity: for each column, measure and model the largest gap"
     )
     tfma_metrics: tuple[TfmaMetric, ...] = Field(
-        (),
+        default=(),
         description="metrics of TensorFlow Model Analysis over all examples and on the listed slices",
     )
-    edits: tuple[Edit, ...] = Field((), description="in a revision: the changes, in order")
+    edits: tuple[Edit, ...] = Field(default=(), description="in a revision: the changes, in order")
     files: dict[str, PublishedFile] | None = Field(
-        None,
+        default=None,
         description="the files of this run, by content: slices, and after the command discover "
         "membership and mixture; absent in documents of earlier versions, and if "
         "there are none",
     )
     replaced_files: tuple[PublishedFile, ...] | None = Field(
-        None,
+        default=None,
         description="files of the document that this one replaced; they are removed after publication",
     )
     provenance: Provenance

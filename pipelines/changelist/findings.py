@@ -22,17 +22,21 @@ class ConfirmedDifference(Part):
 
     examples: int = Field(description="reserved ones of the slice in the metric's denominator")
     value: float | None = Field(
-        None, description="as that of the finding; absent where there are fewer than 10 examples"
+        default=None,
+        description="as that of the finding; absent where there are fewer than 10 examples",
     )
     difference: float | None = Field(
-        None,
+        default=None,
         description="value minus what the findings of lower rank let expect, by a model that is "
         "fitted to the reserved examples",
     )
-    low: float | None = Field(None, description="end of the 95 % interval of the difference")
+    low: float | None = Field(
+        default=None, description="end of the 95 % interval of the difference"
+    )
     high: float | None = None
     p_value: float | None = Field(
-        None, description="as that of the finding, of one test: not corrected for any others"
+        default=None,
+        description="as that of the finding, of one test: not corrected for any others",
     )
 
 
@@ -65,16 +69,18 @@ class Finding(Part):
     p_value: float = Field(
         description="of a slice as extreme, if the findings of lower rank explained everything"
     )
-    confirmed: ConfirmedDifference | None = Field(None, description="present with --confirm")
+    confirmed: ConfirmedDifference | None = Field(
+        default=None, description="present with --confirm"
+    )
     held_share: float | None = Field(
-        None,
+        default=None,
         description="share of all that counts against the metric, such as errors, or of the "
         "summed values of a loss or column, that is in the findings up to this rank; "
         "absent for changes between two models, and if a value is below 0: parts of "
         "a sum with mixed signs are not shares",
     )
     rate_outside: float | None = Field(
-        None,
+        default=None,
         description="the metric, or its change, over the examples outside the findings up to this rank",
     )
 
@@ -97,43 +103,44 @@ class FindingModel(Part):
     metric: str
     direction: Literal["worse", "better"]
     kind: Literal["logistic", "linear"] | None = Field(
-        None,
+        default=None,
         description="logistic: an example's log odds are the sum of the coefficients; linear: its value is",
     )
     coefficients: tuple[float, ...] = Field(
-        (),
+        default=(),
         description="of all examples, then of each finding by rank: the expectation of an "
         "example (of what counts against the metric, such as an error) adds those of "
         "the findings that contain it",
     )
     unbounded: tuple[float, ...] = Field(
-        (),
+        default=(),
         description="where not empty, coefficients go to infinity along this direction: some "
         "patterns of findings contain no errors, or only errors",
     )
     removed: tuple[int, ...] = Field(
-        (),
+        default=(),
         description="ranks of findings that an edit removed with their slice; the expected "
         "values of findings of higher rank still include them",
     )
     intersections: tuple[Intersection, ...] = Field(
-        (),
+        default=(),
         description="which findings hold the same examples: the largest sets of examples, the largest first",
     )
     r2: float | None = Field(
-        None,
+        default=None,
         description="share of the variance of what the metric averages (whether an example counts against "
         "it, its loss, its change) that membership of the findings explains, in a linear regression; "
         "absent with weights; findings that an edit removed are counted",
     )
     r2_expected: float | None = Field(
-        None,
+        default=None,
         description="mean of r2 if membership of as many slices said nothing; slices that were chosen on "
         "the same examples, as findings are, explain more than that",
     )
-    candidates: int = Field(0, description="slices that findings were chosen from")
+    candidates: int = Field(default=0, description="slices that findings were chosen from")
     left_out: int = Field(
-        0, description="significant slices that were not considered, because there are too many"
+        default=0,
+        description="significant slices that were not considered, because there are too many",
     )
     stop: Literal[
         "nothing left", "small differences", "no candidates", "most findings", "not possible"
@@ -142,7 +149,7 @@ class FindingModel(Part):
         "small differences: others are, but by too little to list; no candidates: no "
         "slice is significant; most findings: there are 50; not possible: see reason"
     )
-    reason: str | None = Field(None, description="why there can be no findings")
+    reason: str | None = Field(default=None, description="why there can be no findings")
 
     @property
     def whole(self) -> str:

@@ -14,15 +14,15 @@ class FailedThreshold(Part):
 
     metric: str = Field(description="TFMA's name of the number")
     slice: str
-    slice_id: str | None = Field(None, description="absent for all examples")
+    slice_id: str | None = Field(default=None, description="absent for all examples")
     compared_with: str | None = Field(
-        None, description="for two slices: the one whose value is subtracted"
+        default=None, description="for two slices: the one whose value is subtracted"
     )
     value: float | None = Field(
-        None,
+        default=None,
         description="of the model under test, or its change from the old model; absent for undefined",
     )
-    reason: str | None = Field(None, description="why there is no value")
+    reason: str | None = Field(default=None, description="why there is no value")
     bounds: str = Field(description="the bounds in words")
 
     def __str__(self) -> str:
@@ -41,7 +41,8 @@ class Validation(Part):
     checked: int = Field(description="slices that TFMA compared with thresholds")
     failures: tuple[FailedThreshold, ...] = ()
     missing_slices: tuple[str, ...] = Field(
-        (), description="slices that have a threshold but do not occur, which is also a failure"
+        default=(),
+        description="slices that have a threshold but do not occur, which is also a failure",
     )
 
     def reasons(self) -> tuple[str, ...]:
@@ -63,14 +64,14 @@ class Gate(Part):
     """Whether a run passes: what the exit code and the first word of the summary say too."""
 
     fail_on: Literal["worse", "failing"] | None = Field(
-        None, description="the option --fail-on; absent where only thresholds are checked"
+        default=None, description="the option --fail-on; absent where only thresholds are checked"
     )
     passed: bool
     exit_code: Literal[0, 1, 2] = Field(
         description="0 passed, 1 something is worse, 2 something could not be tested"
     )
-    reasons: tuple[str, ...] = Field((), description="why it fails; none if it passes")
-    tolerated: str | None = Field(None, description="the option --tolerance, by metric")
+    reasons: tuple[str, ...] = Field(default=(), description="why it fails; none if it passes")
+    tolerated: str | None = Field(default=None, description="the option --tolerance, by metric")
 
     def line(self) -> str:
         """Return PASS or FAIL with the reasons, in a line."""

@@ -31,7 +31,7 @@ class Condition(Part):
     field: str
     op: Literal["==", "in", "not_in", "<", ">=", "between", "is_null", "contains"]
     value: Any = Field(
-        None,
+        default=None,
         description="of the column's own JSON type; a list for in, not_in and between (half-open); "
         "absent for is_null; dates and times as ISO strings, decimals as strings, infinities as "
         "'Infinity' and '-Infinity'",
@@ -59,7 +59,7 @@ class SliceCoverage(Part):
     metric: str
     slices: int = Field(description="how many of the listed slices, the first ones; at most 200")
     r2: float | None = Field(
-        None,
+        default=None,
         description="share of the variance of what the metric averages (whether an example counts against "
         "it, its loss, its change) that membership of these slices explains, in a linear regression; "
         "absent where that is the same in all examples",
@@ -89,16 +89,19 @@ class ParityGap(Part):
     model: Literal["before", "after"]
     groups: int = Field(description="number of groups that were compared")
     left_out: tuple[str, ...] = Field(
-        (), description="groups with fewer than that many examples that the share is of"
+        default=(), description="groups with fewer than that many examples that the share is of"
     )
     least: int = Field(description="fewest examples of a group that is compared")
-    lowest: ParityGroup | None = Field(None, description="absent with fewer than two groups")
+    lowest: ParityGroup | None = Field(
+        default=None, description="absent with fewer than two groups"
+    )
     highest: ParityGroup | None = None
     gap: Estimate | None = Field(
-        None, description="highest minus lowest; its interval allows for having chosen the pair"
+        default=None,
+        description="highest minus lowest; its interval allows for having chosen the pair",
     )
     p_value: float | None = Field(
-        None,
+        default=None,
         description="how often, if no group differed, some pair would be as far apart in standard errors "
         "as the farthest one is",
     )

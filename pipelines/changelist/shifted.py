@@ -16,7 +16,7 @@ class ChangedCell(Part):
     """A cell of the confusion matrix that changed significantly."""
 
     label: Any
-    prediction: Any = Field(None, description="null: an answer that is not a class")
+    prediction: Any = Field(default=None, description="null: an answer that is not a class")
     shift: Estimate = Field(description="new minus old probability of this label and prediction")
     p_value: float
     p_adjusted: float
@@ -26,19 +26,23 @@ class ShiftStratum(Part):
     """Items of one label and one bin of the difficulty, and how many were queried."""
 
     label: Any
-    low: float | None = Field(None, description="least difficulty; null: no bound")
-    high: float | None = Field(None, description="difficulty below which all are; null: no bound")
-    missing: bool = Field(False, description="whether these are the items without a difficulty")
+    low: float | None = Field(default=None, description="least difficulty; null: no bound")
+    high: float | None = Field(
+        default=None, description="difficulty below which all are; null: no bound"
+    )
+    missing: bool = Field(
+        default=False, description="whether these are the items without a difficulty"
+    )
     size: int
     calls: int
     variance: float | None = Field(
-        None,
+        default=None,
         description="estimated variance of what the estimate sums, over all cells and times their "
         "squared weights: MASA's uncertainty score σ², after use of the old predictions; absent of "
         "fewer than two answers",
     )
     optimal_calls: float | None = Field(
-        None,
+        default=None,
         description="of all calls, by share times square root of the variance: the least error, if "
         "items could repeat; it may exceed the size",
     )
@@ -55,7 +59,7 @@ class ShiftFocus(Part):
     p_value: float
     significant: bool
     higher_is_better: bool | None = Field(
-        None, description="absent if right predictions and wrong ones have weights"
+        default=None, description="absent if right predictions and wrong ones have weights"
     )
     direction: Literal["improved", "degraded", "none"]
 
@@ -77,11 +81,11 @@ class ShiftCost(Part):
     replayed: int = Field(description="of these, answers that the ledger had from earlier runs")
     no_result: int = Field(description="of these, answers that are not a class")
     unaccounted: int = Field(
-        0, description="further calls without an answer, which may have been charged"
+        default=0, description="further calls without an answer, which may have been charged"
     )
-    price: float | None = Field(None, description="of a call")
+    price: float | None = Field(default=None, description="of a call")
     currency: str | None = None
-    spent: float | None = Field(None, description="price of all answers, replayed ones too")
+    spent: float | None = Field(default=None, description="price of all answers, replayed ones too")
 
 
 class SliceShift(Part):
@@ -113,7 +117,7 @@ class Shift(Part):
     shift_lo: Matrix
     shift_hi: Matrix
     confidence: float = Field(description="of the intervals, and of the target error")
-    focus: ShiftFocus | None = Field(None, description="of --focus")
+    focus: ShiftFocus | None = Field(default=None, description="of --focus")
     corrected_for: str = Field(description="how the significance of cells was corrected")
     changed: tuple[ChangedCell, ...] = Field(description="cells that changed, the largest first")
     frobenius_bound: float = Field(
@@ -124,10 +128,10 @@ class Shift(Part):
         description="why no more items were queried: the budget was spent, the target error was reached, "
         "or every item was queried"
     )
-    budget: int | None = Field(None, description="calls")
+    budget: int | None = Field(default=None, description="calls")
     target_error: float | None = None
     reliance: float | None = Field(
-        None, description="weight of the old predictions as a control variate, 0 to 1"
+        default=None, description="weight of the old predictions as a control variate, 0 to 1"
     )
     old_from: Literal["predictions", "document"] = Field(
         description="whether the old matrix comes from known predictions, or from an earlier "
@@ -150,24 +154,28 @@ class TopicOutcome(Part):
     topic: str = Field(description="as it is written in the tree, percent-encoded or not")
     tests: int
     failures: int
-    failures_before: int | None = Field(None, description="of the old model")
-    newly_failing: int | None = Field(None, description="tests that only the new model fails")
-    newly_passing: int | None = Field(None, description="tests that only the old model fails")
+    failures_before: int | None = Field(default=None, description="of the old model")
+    newly_failing: int | None = Field(
+        default=None, description="tests that only the new model fails"
+    )
+    newly_passing: int | None = Field(
+        default=None, description="tests that only the old model fails"
+    )
     rule: Literal["passing", "failing", "fixed", "broken"] = Field(
         description="by the rule of AdaTest: a topic fails from a fifth of failing tests on; it is fixed "
         "or broken where this differs between the models"
     )
     significant: Literal["fixed", "broken"] | None = Field(
-        None,
+        default=None,
         description="whether significantly fewer, or more, of the same tests fail: McNemar's test, "
         "corrected over all topics; p-values are those of the slice",
     )
     trained: bool = Field(
-        False,
+        default=False,
         description="whether tests of it were exported as training data, so that it proves little",
     )
     undecided: int = Field(
-        0,
+        default=0,
         description="further tests that could not be scored, though they expect something of the model",
     )
 
@@ -183,7 +191,9 @@ class PaidAnswers(Part):
     unaccounted: int = Field(description="calls without an outcome, which may have been charged")
     price: float | None = None
     currency: str | None = None
-    spent: float | None = Field(None, description="price of the calls; None without a price")
+    spent: float | None = Field(
+        default=None, description="price of the calls; None without a price"
+    )
 
 
 class AdaptiveTests(Part):
@@ -195,22 +205,24 @@ class AdaptiveTests(Part):
         description="the new one last"
     )
     tests: int = Field(description="that were scored by every model")
-    unscored: dict[str, int] = Field({}, description="how many were not scored, by the reason")
+    unscored: dict[str, int] = Field(
+        default={}, description="how many were not scored, by the reason"
+    )
     fails_from: float = Field(description="share of failing tests from which on a topic fails")
     topics_in_tree: int
     topics: tuple[TopicOutcome, ...] = Field(
         description="of the slices of the document, in their order"
     )
     untested: dict[str, int] = Field(
-        {},
+        default={},
         description="topics of which no test could be scored, with the number of tests that were to be",
     )
     classes: dict[str, str] = Field(
-        {},
+        default={},
         description="classes of the models, by the names in the tree that are others (--classes)",
     )
     never_given: dict[str, int] = Field(
-        {},
+        default={},
         description="number of tests by the class that they name, as the tree writes it, where a model never "
         "gave it and may not have it: these tests say nothing",
     )

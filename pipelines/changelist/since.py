@@ -9,6 +9,8 @@ from pydantic import Field
 
 from slicebeam.pipelines.changelist.parts import Estimate, Part, Predicate
 
+Status = Literal["new", "gone", "stays", "neither"]
+
 
 class Difference(Part):
     """The difference of a number between two runs, tested as for independent samples."""
@@ -31,16 +33,16 @@ class OverallSince(Part):
     now: Estimate = Field(description="the metric of the model under test")
     then: Estimate
     value_change: Difference | None = Field(
-        None, description="of the value; absent if it could not be tested"
+        default=None, description="of the value; absent if it could not be tested"
     )
     delta_now: Estimate | None = Field(
-        None, description="baseline: the model under test minus the old one"
+        default=None, description="baseline: the model under test minus the old one"
     )
     delta_then: Estimate | None = None
     delta_change: Difference | None = Field(
-        None, description="of the delta; absent if it could not be tested"
+        default=None, description="of the delta; absent if it could not be tested"
     )
-    reason: str | None = Field(None, description="why something could not be tested")
+    reason: str | None = Field(default=None, description="why something could not be tested")
 
 
 class Moment(Part):
@@ -49,7 +51,7 @@ class Moment(Part):
     n: int
     value: float | None = None
     value_interval: Estimate | None = Field(
-        None, description="the value with its interval; absent if unknown"
+        default=None, description="the value with its interval; absent if unknown"
     )
     delta: Estimate
     p_adjusted: float | None = None
@@ -61,28 +63,32 @@ class SinceSlice(Part):
 
     slice_id: str
     name: str
-    metric: str | None = Field(None, description="absent in documents of earlier versions")
+    metric: str | None = Field(default=None, description="absent in documents of earlier versions")
     predicate: Predicate | None = Field(
-        None, description="absent for a slice that is defined in another way"
+        default=None, description="absent for a slice that is defined in another way"
     )
-    status: Literal["new", "gone", "stays", "neither"] = Field(
+    status: Status = Field(
         description="of its significance: new is significant now only, gone was significant then "
         "only, stays is both"
     )
     now: Moment | None = None
     then: Moment | None = None
-    missing: str | None = Field(None, description="why now or then is absent")
+    missing: str | None = Field(default=None, description="why now or then is absent")
     difference: Estimate | None = Field(
-        None, description="delta now minus delta then, with an interval for independent examples"
+        default=None,
+        description="delta now minus delta then, with an interval for independent examples",
     )
-    p_value: float | None = Field(None, description="two-sided, that the deltas are the same")
+    p_value: float | None = Field(
+        default=None, description="two-sided, that the deltas are the same"
+    )
     p_adjusted: float | None = None
-    significant: bool = Field(False, description="whether the delta changed")
+    significant: bool = Field(default=False, description="whether the delta changed")
     direction: Literal["improved", "degraded", "none"] = Field(
-        "none", description="of the change in the metric's own direction"
+        default="none", description="of the change in the metric's own direction"
     )
     value_change: Difference | None = Field(
-        None, description="of the metric's value itself; absent where it could not be tested"
+        default=None,
+        description="of the metric's value itself; absent where it could not be tested",
     )
 
 
@@ -117,10 +123,10 @@ class Since(Part):
     metric: str = Field(description="the first metric that both runs measured")
     summary: str = Field(description="the changes in plain words")
     overall: tuple[OverallSince, ...] = Field(
-        (), description="each metric that both runs measured, over all examples"
+        default=(), description="each metric that both runs measured, over all examples"
     )
     metrics: tuple[MetricSince, ...] = Field(
-        (), description="counts of slices by each metric that both runs measured"
+        default=(), description="counts of slices by each metric that both runs measured"
     )
     compared: int = Field(
         description="slices in both runs whose deltas were compared, once for each metric; so "

@@ -20,13 +20,13 @@ class Origin(Part):
     method: Literal[
         "metadata_search", "mixture", "text_filter", "lm_filter", "classifier", "manual", "imported"
     ] = Field(
-        "metadata_search",
+        default="metadata_search",
         description="found by a search, found by a mixture over embeddings, defined by a text, a "
         "language model, a classifier or by hand, or taken from another document for "
         "a check",
     )
     derived_from: str | None = Field(
-        None, description="changelist_id of the document that it was taken from"
+        default=None, description="changelist_id of the document that it was taken from"
     )
 
 
@@ -41,9 +41,11 @@ class Refinement(Part):
     """Whether a slice adds to the slices above it."""
 
     label: Literal["new", "refines", "inherited"]
-    parent: str | None = Field(None, description="slice_id of the parent that explains it best")
+    parent: str | None = Field(
+        default=None, description="slice_id of the parent that explains it best"
+    )
     p_refine: float | None = Field(
-        None, description="probability that a random part of that parent is as extreme"
+        default=None, description="probability that a random part of that parent is as extreme"
     )
 
 
@@ -52,29 +54,32 @@ class Slice(Part):
 
     slice_id: str
     name: str
-    description: str | None = Field(None, description="written by a person")
-    notes: tuple[str, ...] = Field((), description="written by people")
+    description: str | None = Field(default=None, description="written by a person")
+    notes: tuple[str, ...] = Field(default=(), description="written by people")
     rank: int | None = Field(
-        None, description="in documents of earlier versions, which had a cover in place of findings"
+        default=None,
+        description="in documents of earlier versions, which had a cover in place of findings",
     )
-    explained: float | None = Field(None, description="in documents of earlier versions")
+    explained: float | None = Field(default=None, description="in documents of earlier versions")
     origin: Origin = Origin()
     definition: AnyDefinition
     cross_size: int
     size: Size
     impact: float | None = Field(
-        None, description="n times delta of the primary metric; absent if undefined"
+        default=None, description="n times delta of the primary metric; absent if undefined"
     )
     refinement: Refinement | None = Field(
-        None,
+        default=None,
         description="after a search only: a check does not compare slices with those above them; "
         "for the first metric in which it adds to them",
     )
     same_examples_as: tuple[str, ...] = Field(
-        (), description="longer predicates with the same examples"
+        default=(), description="longer predicates with the same examples"
     )
-    found: Found | None = Field(None, description="description of a discovered slice")
-    attribution: Attribution | None = Field(None, description="to what extent its words are true")
+    found: Found | None = Field(default=None, description="description of a discovered slice")
+    attribution: Attribution | None = Field(
+        default=None, description="to what extent its words are true"
+    )
     changes: Annotated[tuple[Change, ...], Field(min_length=1)]
 
     def words(self) -> str:

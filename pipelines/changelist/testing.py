@@ -25,7 +25,7 @@ class Tolerated(Part):
     tolerance: float = Field(description="in the unit of the metric")
     degraded: int = Field(description="slices on which it is, corrected as all tests of slices are")
     p_value: float | None = Field(
-        None, description="of the change over all examples; absent where that is not tested"
+        default=None, description="of the change over all examples; absent where that is not tested"
     )
     p_adjusted: float | None = None
     significant: bool = Field(description="whether it is over all examples")
@@ -35,7 +35,8 @@ class Noticeable(Part):
     """A fall of a metric that the run notices: that its test then calls with a certain probability."""
 
     n: int | None = Field(
-        None, description="examples of the slice that the metric counts; absent for all examples"
+        default=None,
+        description="examples of the slice that the metric counts; absent for all examples",
     )
     fall: float = Field(
         description="smallest one in the unit of the metric; of two models from the old to the new one"
@@ -58,22 +59,23 @@ class MetricTests(Part):
     test: str = Field(description="the tests that were used, the most frequent one first")
     tested: int = Field(description="slices that could be tested")
     untested: dict[str, int] = Field(
-        {}, description="number of slices that are large enough but could not be tested, by reason"
+        default={},
+        description="number of slices that are large enough but could not be tested, by reason",
     )
     blind: str | None = Field(
-        None, description="why no slice at all could be tested; absent where some could"
+        default=None, description="why no slice at all could be tested; absent where some could"
     )
     significant: int
     degraded: int = Field(description="significant slices on which the metric is worse")
     reported: int = Field(description="slices that are reported for this metric")
-    tolerated: Tolerated | None = Field(None, description="present with --tolerance")
+    tolerated: Tolerated | None = Field(default=None, description="present with --tolerance")
     nearest: tuple[NearMiss, ...] = Field(
-        (),
+        default=(),
         description="after a search in which no slice is significantly worse: the worse slices with the "
         "smallest p-values, none a part of another",
     )
     noticeable: tuple[Noticeable, ...] = Field(
-        (),
+        default=(),
         description="where no slice is significantly worse: the falls that the run would have noticed; none "
         "with weights or groups, for a bootstrap and AUC",
     )
@@ -101,15 +103,15 @@ class Testing(Part):
     significant: int = Field(description="slices that are significant in any metric")
     degraded: int = Field(description="slices on which any metric is significantly worse")
     metrics: tuple[MetricTests, ...] = Field(
-        (), description="of each metric, the primary one first"
+        default=(), description="of each metric, the primary one first"
     )
     expected_false: float | None = Field(
-        None,
+        default=None,
         description="expected number of false results, over all metrics; only without a correction",
     )
-    warnings: tuple[str, ...] = Field((), description="warnings for the reader")
+    warnings: tuple[str, ...] = Field(default=(), description="warnings for the reader")
     unseen: tuple[str, ...] = Field(
-        (),
+        default=(),
         description="where the model may be worse but no test could decide: with --fail-on worse "
         "the exit code is 2 unless it is 1",
     )

@@ -12,12 +12,14 @@ class TfmaValue(Part):
 
     slice_id: str
     after: Estimate = Field(description="the metric of the model under test")
-    before: Estimate | None = Field(None, description="for two models, that of the baseline")
+    before: Estimate | None = Field(
+        default=None, description="for two models, that of the baseline"
+    )
     delta: Estimate = Field(
         description="after minus before, or for one model minus the metric over all examples"
     )
     p_value: float | None = Field(
-        None,
+        default=None,
         description="two-sided, of a delta of 0, by TFMA's t distribution of the delta; not corrected, "
         "because the slices were chosen by other metrics",
     )
@@ -29,9 +31,15 @@ class TfmaMetric(Part):
     name: str = Field(
         description="TFMA's, with the class, rank or average that it is of, such as ndcg@topK:3"
     )
-    output: str | None = Field(None, description="of a model of several outputs, which one it is")
+    output: str | None = Field(
+        default=None, description="of a model of several outputs, which one it is"
+    )
     replicates: int = Field(description="of TFMA's Poisson bootstrap; 0 where it has no intervals")
     overall: Estimate
-    overall_before: Estimate | None = Field(None, description="for two models, the baseline's")
-    overall_delta: Estimate | None = Field(None, description="for two models, overall minus before")
+    overall_before: Estimate | None = Field(
+        default=None, description="for two models, the baseline's"
+    )
+    overall_delta: Estimate | None = Field(
+        default=None, description="for two models, overall minus before"
+    )
     slices: tuple[TfmaValue, ...]

@@ -6,9 +6,11 @@ import sys
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated
 
+from pydantic import Field
+
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.config.document import CHANGELIST
-from slicebeam.pipelines.config.option_fields import FOLDER, Option
+from slicebeam.pipelines.config.option_fields import FOLDER, REQUIRED, FilePath, Option
 from slicebeam.pipelines.config.run_options import Display
 from slicebeam.pipelines.search.gate import gate_of
 from slicebeam.pipelines.show.terminal_text import json_line
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
 class ExportTfmaConfig(Display):
     """Options of ``slicebeam export tfma``."""
 
-    changelist: Annotated[str, replace(CHANGELIST, is_argument=True)]
-    to: Annotated[str, Option("Output", metavar=FOLDER)]
+    changelist: Annotated[str, replace(CHANGELIST, is_argument=True)] = Field(
+        default=REQUIRED, init=False
+    )
+    to: Annotated[FilePath, Option("Output", metavar=FOLDER)]
     """Folder to write."""
 
 

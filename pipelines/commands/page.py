@@ -16,4 +16,5 @@ def write_page(changelist: str, terminal: Terminal) -> None:
 
     A run that published, and ended before its page was written, writes it with ``--resume``.
     """
-    terminal.note(f"page: {write_report(ReportConfig(changelist=changelist), terminal.note)}")
+    config = ReportConfig.model_validate({"changelist": changelist})
+    terminal.note(f"page: {write_report(config, terminal.note)}")

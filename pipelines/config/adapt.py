@@ -8,7 +8,16 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.config.option_fields import FILE, FOLDER, Option
+from slicebeam.pipelines.config.option_fields import (
+    FILE,
+    FOLDER,
+    REQUIRED,
+    FilePath,
+    KeyValues,
+    Option,
+    OptionalPath,
+    default,
+)
 from slicebeam.pipelines.config.run_options import AllowHttp, Display
 from slicebeam.pipelines.config.shift import known_budget
 
@@ -52,7 +61,7 @@ def known_classes(classes: tuple[str, ...]) -> tuple[str, ...]:
 
 CLASS = "<name=class>"
 Classes = Annotated[
-    tuple[str, ...],
+    KeyValues,
     AfterValidator(known_classes),
     Option(
         "Models",
@@ -68,29 +77,31 @@ Classes = Annotated[
 class AdaptRunConfig(Display):
     """Options of ``slicebeam adapt run``."""
 
-    tree: Annotated[str, TREE]
+    tree: Annotated[str, TREE] = Field(default=REQUIRED, init=False)
     model: Annotated[str, Option("Models", f"Model to test: {_MODEL}", metavar="<model>")]
-    output: Annotated[str, Option("Output", metavar=FOLDER)]
+    output: Annotated[FilePath, Option("Output", metavar=FOLDER)]
     """Folder for changelist.json, slices.parquet and tests.parquet, which has the score of each
     test."""
     baseline_model: Annotated[str | None, Option("Models", metavar="<model>")] = None
     """The old model, in any of these forms, to report which topics are fixed and broken."""
     output_classifier: Annotated[str | None, Option("Models", metavar="<model>")] = None
     """Classifier of outputs, for tests that should not be classified as something."""
-    classes: Classes = ()
+    classes: Classes = default(())
     budget: Annotated[
         str | None, Option("Budget", metavar="<amount>", default="an answer for each input")
     ] = None
     """Budget of paid answers: calls, or money such as 5USD by the price in the .yaml files. Earlier
     runs with the same ledger count. Tests that it does not buy are not scored."""
-    ledger: Annotated[str | None, Option("Budget", metavar=FOLDER, default="OUTPUT/ledger")] = None
+    ledger: Annotated[OptionalPath, Option("Budget", metavar=FOLDER, default="OUTPUT/ledger")] = (
+        default(None)
+    )
     """Folder that keeps the answers that were paid for."""
     alpha: Annotated[float, Field(gt=0, lt=1), Option("Statistics")] = 0.05
     """False discovery rate of topics that are fixed or broken."""
-    since: Annotated[str | None, Option("Output", metavar=FILE)] = None
+    since: Annotated[OptionalPath, Option("Output", metavar=FILE)] = default(None)
     """ChangeList of an earlier run on the tree, to report what is new, gone, worse or better
     since."""
-    fail_on: Annotated[str | None, Option("Output", in_python=False)] = None
+    fail_on: Annotated[str | None, Option("Output")] = Field(default=None, init=False)
     """worse: exit with 1 if a topic, or with an old model all tests, are significantly worse than
     with it (without one, a topic than all tests). failing: exit with 1 if a fifth of a topic's
     tests fail. Both: exit with 2 if a topic can't be judged, because too few of its tests could be
@@ -114,9 +125,11 @@ class AdaptRunConfig(Display):
 class ImportChecklistConfig(Display):
     """Options of ``slicebeam adapt import-checklist``."""
 
-    suite: Annotated[str, Option("Data", metavar=FILE, is_argument=True)]
+    suite: Annotated[str, Option("Data", metavar=FILE, is_argument=True)] = Field(
+        default=REQUIRED, init=False
+    )
     """Suite of CheckList: a table (.parquet, .csv) with test, capability, type, input, label."""
-    to: Annotated[str, Option("Output", metavar=FILE)]
+    to: Annotated[FilePath, Option("Output", metavar=FILE)]
     """Test tree to write."""
-    expectations: Annotated[str | None, Option("Data", metavar=FILE)] = None
+    expectations: Annotated[OptionalPath, Option("Data", metavar=FILE)] = default(None)
     """YAML file with the names of the labels and, by the name of a test, what it expects."""

@@ -9,38 +9,49 @@ from pydantic import AfterValidator, Field, field_validator
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.adapt import CLASS, known_classes
 from slicebeam.pipelines.config.document import ExamplesConfig
-from slicebeam.pipelines.config.option_fields import COLUMN, FILE, FOLDER, Option
+from slicebeam.pipelines.config.option_fields import (
+    COLUMN,
+    FILE,
+    FOLDER,
+    REQUIRED,
+    FilePath,
+    KeyValues,
+    Option,
+    Texts,
+    default,
+)
 
 
 class AdaptFromConfig(ExamplesConfig):
     """Options of ``slicebeam adapt from``."""
 
-    changelist: Annotated[str, Option("Data", metavar=FOLDER, is_argument=True)]
+    changelist: Annotated[str, Option("Data", metavar=FOLDER, is_argument=True)] = Field(
+        default=REQUIRED, init=False
+    )
     """Output folder of a search, discovery or check (for the last revision of its ChangeList), or a
     ChangeList."""
-    to: Annotated[str, Option("Output", metavar=FILE)]
+    to: Annotated[FilePath, Option("Output", metavar=FILE)]
     """Test tree to write."""
     append: Annotated[bool, Option("Output")] = False
     """Add to the tree in --to, if there is one, the tests that it has not."""
     text: Annotated[
-        tuple[str, ...],
+        Texts,
         Option(
             "Data", metavar=COLUMN, default="that of a discovery, or the only column of free text"
         ),
     ] = ()
     """Column of the texts that are the inputs of the model; two for pairs. Repeatable."""
     slice: Annotated[
-        tuple[str, ...],
-        Option("Data", metavar="<slice>", default="the findings; of a discovery all slices"),
+        Texts, Option("Data", metavar="<slice>", default="the findings; of a discovery all slices")
     ] = ()
     """Slice (id, the beginning of one, or name) to make a topic of. Repeatable."""
     topic: Annotated[str, Option("Output", metavar="<topic>")] = "/found"
     """Topic below which those of the slices are."""
     classes: Annotated[
-        tuple[str, ...],
+        KeyValues,
         AfterValidator(known_classes),
         Option("Output", metavar=CLASS, by_commas=True, default="the labels of the run"),
-    ] = ()
+    ] = default(())
     """Label of the run that a name in the tree means, as in pos=positive: tests expect pos.
     Repeatable, or separated by commas."""
     examples: Annotated[int, Field(ge=1, le=10_000), Option("Output", metavar="<count>")] = 10

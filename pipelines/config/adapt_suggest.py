@@ -8,7 +8,16 @@ from pydantic import Field, field_validator
 
 from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.pipelines.config.adapt import TREE, Classes
-from slicebeam.pipelines.config.option_fields import COLUMN, FILE, FOLDER, Option
+from slicebeam.pipelines.config.option_fields import (
+    COLUMN,
+    FILE,
+    FOLDER,
+    REQUIRED,
+    Option,
+    OptionalPath,
+    Texts,
+    default,
+)
 from slicebeam.pipelines.config.run_options import AllowHttp, Display
 from slicebeam.pipelines.config.shift import known_budget
 
@@ -19,33 +28,33 @@ PROPOSERS = ("templates", "mined", "neighbours", "tree", "endpoint")
 class ProposalSources(Display):
     """Options of every command that proposes tests: what proposals are made of, and their classes."""
 
-    pool: Annotated[str | None, Option("Data", metavar=FILE)] = None
+    pool: Annotated[OptionalPath, Option("Data", metavar=FILE)] = default(None)
     """Texts without labels: a text a line, or CSV, JSON Lines or Parquet with --text."""
     text: Annotated[str | None, Option("Data", metavar=COLUMN, default="text")] = None
     """Column of the texts in --pool."""
-    other_tree: Annotated[str | None, Option("Data", metavar=FILE)] = None
+    other_tree: Annotated[OptionalPath, Option("Data", metavar=FILE)] = default(None)
     """Another test tree, whose tests are proposed."""
     templates: Annotated[
-        str | None,
+        OptionalPath,
         Option(
             "Data", metavar=FILE, default="those of sentiment, where the model has such outputs"
         ),
-    ] = None
+    ] = default(None)
     """YAML file of templates, with what is expected of them."""
-    classes: Classes = ()
+    classes: Classes = default(())
 
 
 class AdaptSuggestConfig(ProposalSources):
     """Options of ``slicebeam adapt suggest``."""
 
-    tree: Annotated[str, TREE]
+    tree: Annotated[str, TREE] = Field(default=REQUIRED, init=False)
     model: Annotated[str, Option("Models", metavar="<model>")]
     """Model to find failing tests of: module:function, a pipeline of scikit-learn, or the .yaml
     file of an HTTP endpoint, as for slicebeam adapt run."""
     topic: Annotated[str, Option("Data", default="the whole tree")] = ""
     """Topic that gets the suggestions, such as /Negation."""
     proposer: Annotated[
-        tuple[str, ...],
+        Texts,
         Option(
             "Search", metavar="<proposer>", by_commas=True, default="all that have what they need"
         ),
@@ -66,15 +75,15 @@ class AdaptSuggestConfig(ProposalSources):
     ] = None
     """Budget of paid calls, of --endpoint and of a paid --model together: calls, or money such as
     5USD by the price in the .yaml files. Earlier runs with the same ledger count."""
-    ledger: Annotated[str | None, Option("Budget", metavar=FOLDER, default="beside --output")] = (
-        None
+    ledger: Annotated[OptionalPath, Option("Budget", metavar=FOLDER, default="beside --output")] = (
+        default(None)
     )
     """Folder that keeps the answers that were paid for."""
     seed: Annotated[int, Field(ge=0, lt=2**63), Option("Statistics")] = 0
     """Random seed."""
     output: Annotated[
-        str | None, Option("Output", metavar=FILE, default="TREE.suggestions.csv")
-    ] = None
+        OptionalPath, Option("Output", metavar=FILE, default="TREE.suggestions.csv")
+    ] = default(None)
     """Test tree to write the suggestions to, those that fail first."""
     allow_http: AllowHttp = False
 

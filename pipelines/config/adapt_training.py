@@ -4,12 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.adapt import CLASS, TREE, known_classes
 from slicebeam.pipelines.config.document import CHANGELIST
-from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Option
+from slicebeam.pipelines.config.option_fields import (
+    COLUMN,
+    COLUMNS,
+    FILE,
+    REQUIRED,
+    FilePath,
+    KeyValues,
+    Option,
+    Texts,
+    default,
+)
 from slicebeam.pipelines.config.run_options import Display
 
 # What --to may end in, and its columns beside text and label.
@@ -20,29 +30,27 @@ FURTHER = ("topic", "weight")
 class ExportTrainingConfig(Display):
     """Options of ``slicebeam adapt export-training``."""
 
-    tree: Annotated[str, TREE]
-    changelist: Annotated[str, CHANGELIST]
-    data: Annotated[str, Option("Data", metavar=FILE)]
+    tree: Annotated[str, TREE] = Field(default=REQUIRED, init=False)
+    changelist: Annotated[FilePath, CHANGELIST]
+    data: Annotated[FilePath, Option("Data", metavar=FILE)]
     """Training data, whose labels the tests get: a file of Parquet or CSV (.gz)."""
     label: Annotated[str, Option("Data", metavar=COLUMN)]
     """Column of the labels in --data."""
-    to: Annotated[str, Option("Output", metavar=FILE)]
+    to: Annotated[FilePath, Option("Output", metavar=FILE)]
     """File to write (.parquet, .csv), with text, label, topic and weight."""
-    text: Annotated[
-        tuple[str, ...], Option("Data", metavar=COLUMNS, by_commas=True, default="text")
-    ] = ("text",)
+    text: Annotated[Texts, Option("Data", metavar=COLUMNS, by_commas=True, default="text")] = (
+        "text",
+    )
     """Column of the texts in --data; of pairs both columns. Repeatable, or separated by commas."""
-    topic: Annotated[
-        tuple[str, ...], Option("Data", metavar="<topic>", default="the whole tree")
-    ] = ()
+    topic: Annotated[Texts, Option("Data", metavar="<topic>", default="the whole tree")] = ()
     """Topic whose failing tests to export, such as /Negation. Repeatable."""
     classes: Annotated[
-        tuple[str, ...],
+        KeyValues,
         AfterValidator(known_classes),
         Option(
             "Data", metavar=CLASS, by_commas=True, default="--classes of the run in --changelist"
         ),
-    ] = ()
+    ] = default(())
     """Label of --data that a name in the tree means, as in pos=positive. Repeatable, or separated
     by commas."""
 

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from pydantic import Field
+
 from slicebeam.pipelines.config.document import ExamplesConfig
-from slicebeam.pipelines.config.option_fields import COLUMN, FILE, FOLDER, Option
+from slicebeam.pipelines.config.option_fields import (
+    COLUMN,
+    FILE,
+    FOLDER,
+    Option,
+    OptionalPath,
+    Texts,
+    default,
+)
 
 EXPONENT, UNIFORM_SHARE = 4.0, 0.2
 
@@ -18,8 +28,8 @@ class AttributionConfig(ExamplesConfig):
     text: Annotated[str, Option("Data", metavar="<text>")]
     """Words to test: a description that should be true of the slice's examples."""
     labels_dir: Annotated[
-        str | None, Option("Labels", metavar=FOLDER, default="attribution, beside --changelist")
-    ] = None
+        OptionalPath, Option("Labels", metavar=FOLDER, default="attribution, beside --changelist")
+    ] = default(None)
     """Folder of the labels."""
     least_precision: Annotated[float | None, Option("Statistics", default="0.8")] = None
     """Precision to accept. Kept from the first round."""
@@ -30,16 +40,18 @@ class AttributionConfig(ExamplesConfig):
     Kept from the first round."""
     seed: Annotated[int | None, Option("Statistics", default="0")] = None
     """Random seed. Kept from the first round."""
-    as_json: Annotated[bool, Option("Output", flags=("--json",), in_python=False)] = False
+    as_json: Annotated[bool, Option("Output", flags=("--json",))] = Field(default=False, init=False)
     """Print JSON instead of a table."""
-    quiet: Annotated[bool, Option("Output", flags=("--quiet", "-q"), in_python=False)] = False
+    quiet: Annotated[bool, Option("Output", flags=("--quiet", "-q"))] = Field(
+        default=False, init=False
+    )
     """Print nothing."""
 
 
 class DrawingConfig(AttributionConfig):
     """Options of every command that draws examples to label."""
 
-    query: Annotated[tuple[str, ...], Option("Labels", metavar="<text>", default="--text")] = ()
+    query: Annotated[Texts, Option("Labels", metavar="<text>", default="--text")] = ()
     """Text similar to the examples that --text describes, to find those that the slice misses.
     Repeatable."""
     exponent: Annotated[float, Option("Statistics")] = EXPONENT
@@ -73,12 +85,12 @@ class RoundsConfig(DrawingConfig):
     words do not describe this one."""
     labels: Annotated[str | None, Option("Labels", metavar=COLUMN)] = None
     """Column of the labels."""
-    positive: Annotated[tuple[str, ...], Option("Labels", metavar="<value>")] = ()
+    positive: Annotated[Texts, Option("Labels", metavar="<value>")] = ()
     """Value of --labels that means yes. Repeatable."""
-    llm: Annotated[str | None, Option("Labels", metavar=FILE)] = None
+    llm: Annotated[OptionalPath, Option("Labels", metavar=FILE)] = default(None)
     """YAML file that describes a language model's API, as for slicebeam shift --api. Its prompt
     contains {attribution_text} and the columns that show an item."""
     ledger: Annotated[
-        str | None, Option("Labels", metavar=FOLDER, default="in the folder of the labels")
-    ] = None
+        OptionalPath, Option("Labels", metavar=FOLDER, default="in the folder of the labels")
+    ] = default(None)
     """Folder that stores the paid answers."""

@@ -9,7 +9,16 @@ from pydantic import model_validator
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command, validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
-from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Option, flag
+from slicebeam.pipelines.config.option_fields import (
+    COLUMN,
+    COLUMNS,
+    FILE,
+    Option,
+    OptionalPath,
+    Texts,
+    default,
+    flag,
+)
 from slicebeam.pipelines.config.slices import EvalConfig, RunConfig
 
 if TYPE_CHECKING:
@@ -58,14 +67,14 @@ class CheckConfig(RunConfig):
     command: ClassVar[Command] = "check"
 
     changelist: Annotated[
-        str | None, Option("Known slices", metavar=FILE, has_placeholders=True)
-    ] = None
+        OptionalPath, Option("Known slices", metavar=FILE, has_placeholders=True)
+    ] = default(None)
     """ChangeList of an earlier run, whose slices to check."""
-    slices: Annotated[str | None, Option("Known slices", metavar=FILE, has_placeholders=True)] = (
-        None
+    slices: Annotated[OptionalPath, Option("Known slices", metavar=FILE, has_placeholders=True)] = (
+        default(None)
     )
     """YAML file of predicates to check, such as '- age < 25 & sex = Female'."""
-    eval_config: EvalConfig = None
+    eval_config: EvalConfig = default(None)
     encoder: Annotated[
         str | None, Option("Known slices", metavar="<encoder>", stands_instead=True)
     ] = None
@@ -74,13 +83,11 @@ class CheckConfig(RunConfig):
     label: Annotated[str, Option("Models", metavar=COLUMN, default="as in --changelist")] = ""
     """Column of the true class or value."""
     features: Annotated[
-        tuple[str, ...], Option("Models", metavar=COLUMNS, default="all others", by_commas=True)
+        Texts, Option("Models", metavar=COLUMNS, default="all others", by_commas=True)
     ] = ()
     """Columns that --model reads, if the model does not know their names. Repeatable, or separated
     by commas."""
-    exclude_features: Annotated[
-        tuple[str, ...], Option("Models", metavar=COLUMNS, by_commas=True)
-    ] = ()
+    exclude_features: Annotated[Texts, Option("Models", metavar=COLUMNS, by_commas=True)] = ()
     """Columns that --model does not read, if the model does not know the names of its columns.
     Repeatable, or separated by commas."""
 

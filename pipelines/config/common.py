@@ -13,12 +13,19 @@ from slicebeam.pipelines.config.option_fields import (
     COLUMNS,
     FOLDER,
     PATH,
+    REQUIRED,
+    KeyValues,
     Option,
+    OptionalPath,
     Options,
+    OutputPath,
+    Texts,
+    choices,
+    default,
     flag,
 )
 from slicebeam.transforms.secrets.variables import without_literals
-from slicebeam.transforms.storage.file_formats import CHUNK_ROWS, FORMATS
+from slicebeam.transforms.storage.file_formats import CHUNK_ROWS, Format
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,7 +100,7 @@ RunnerConfig = Annotated[
     ),
 ]
 RunnerOption = Annotated[
-    tuple[str, ...],
+    KeyValues,
     Option(
         "Engine",
         "Option of the engine. Repeatable.",
@@ -107,23 +114,21 @@ RunnerOption = Annotated[
 
 
 class DataConfig(Options):
-    """Options of every command that reads data.
-
-    ``choices``, ``without_flag``: as in `Options`.
-    """
+    """Options of every command that reads data."""
 
     command: ClassVar[Command]
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {"format": FORMATS}
 
-    data: Annotated[tuple[str, ...], Option("Data", metavar=PATH, has_placeholders=True)]
+    data: Annotated[tuple[str, ...], Option("Data", metavar=PATH, has_placeholders=True)] = Field(
+        default=REQUIRED, init=False
+    )
     """Files or globs: Parquet, CSV (.gz), JSON Lines, TFRecord. Repeatable."""
     output: Annotated[
-        str, Option("Output", metavar=FOLDER, has_placeholders=True, stands_instead=True)
-    ]
+        OutputPath, Option("Output", metavar=FOLDER, has_placeholders=True, stands_instead=True)
+    ] = REQUIRED
     """Folder for changelist.json and slices.parquet."""
-    format: Annotated[str | None, Option("Data", default="from the file's name")] = None
+    format: Annotated[Format | None, Option("Data", default="from the file's name")] = None
     """Format: parquet, csv, jsonl or tfrecord."""
-    column_names: Annotated[tuple[str, ...], Option("Data", metavar=COLUMNS, by_commas=True)] = ()
+    column_names: Annotated[Texts, Option("Data", metavar=COLUMNS, by_commas=True)] = ()
     """Columns of a CSV file without a header, separated by commas."""
     skip_rows: Annotated[int, Field(ge=0), Option("Data")] = 0
     """Lines to skip before the header of a CSV file."""
@@ -136,15 +141,16 @@ class DataConfig(Options):
     seed: Annotated[int, Field(ge=0, lt=2**63), Option("Statistics")] = 0
     """Random seed."""
     work_dir: Annotated[
-        str | None, Option("Engine", metavar=FOLDER, default="OUTPUT/_work", has_placeholders=True)
-    ] = None
+        OptionalPath,
+        Option("Engine", metavar=FOLDER, default="OUTPUT/_work", has_placeholders=True),
+    ] = default(None)
     """Folder for unfinished work."""
     memory_budget: Annotated[str, Option("Engine", metavar="<size>")] = "512MB"
     """Memory that each worker may use for tables."""
     chunk_rows: Annotated[int, Field(ge=1), Option("Engine")] = CHUNK_ROWS
     """Maximum number of examples to read at a time."""
     runner_config: RunnerConfig = "direct"
-    runner_option: RunnerOption = ()
+    runner_option: RunnerOption = default(())
 
     @field_validator("*")
     @classmethod
@@ -162,8 +168,8 @@ class DataConfig(Options):
     @field_validator("*", mode="before")
     @classmethod
     def _known(cls, value: Any, info: Any) -> Any:
-        known = cls.choices.get(info.field_name)
-        if known is not None and value is not None and value not in known:
+        known = choices(cls.model_fields[info.field_name].annotation)
+        if known and value is not None and value not in known:
             hint = nearest_hint(str(value), known)
             raise InputError(
                 f"{flag(info.field_name)} {value!r}{hint} choose from {', '.join(known)}"

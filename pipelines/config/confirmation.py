@@ -14,7 +14,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.transforms.tfma.metric_specs import is_tfma
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 _RUNS_CODE = "loading it runs the code in it"
 _IMPORTS = "importing it runs its code"
@@ -45,7 +45,7 @@ class Confirmed:
     model: str | None = None
     baseline_model: str | None = None
     encoder: str | None = None
-    metric: tuple[str, ...] = ()
+    metric: Sequence[str] = ()
 
 
 NOTHING = Confirmed()

@@ -8,7 +8,14 @@ from pydantic import model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.config.document import CountingConfig
-from slicebeam.pipelines.config.option_fields import COLUMN, FILE, Option, flag
+from slicebeam.pipelines.config.option_fields import (
+    COLUMN,
+    FILE,
+    Option,
+    OptionalPath,
+    default,
+    flag,
+)
 
 # What defines a slice, one of these; with the method of its origin.
 METHODS: dict[str, str] = {
@@ -45,15 +52,15 @@ class DefineConfig(CountingConfig):
         None
     )
     """Examples that satisfy a predicate, such as 'age < 25 & sex = Female'."""
-    ids: Annotated[str | None, Option("Definition", metavar=FILE)] = None
+    ids: Annotated[OptionalPath, Option("Definition", metavar=FILE)] = default(None)
     """Examples with the ids in this file: one a line, CSV or JSON Lines."""
-    classifier: Annotated[str | None, Option("Definition", metavar=FILE)] = None
+    classifier: Annotated[OptionalPath, Option("Definition", metavar=FILE)] = default(None)
     """Examples that a classifier selects: a logistic regression on embeddings, trained on this CSV
     of id and label (yes, no)."""
     llm_filter: Annotated[str | None, Option("Definition", metavar="<prompt>")] = None
     """Examples for which a language model answers yes to this prompt. {text} stands for the text of
     the example. It works best after a few answered examples."""
-    llm: Annotated[str | None, Option("Definition", metavar=FILE)] = None
+    llm: Annotated[OptionalPath, Option("Definition", metavar=FILE)] = default(None)
     """YAML file that describes the language model's API, as for shift --api. {prompt} stands for
     the prompt."""
     budget: Annotated[int | None, Option("Definition")] = None

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command, validated
-from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Option, flag
+from slicebeam.pipelines.config.option_fields import (
+    COLUMN,
+    COLUMNS,
+    FILE,
+    REQUIRED,
+    Numbers,
+    Option,
+    OptionalPath,
+    Texts,
+    default,
+    flag,
+)
 from slicebeam.pipelines.config.search import CrossSize, SearchConfig
 from slicebeam.pipelines.config.slices import Direction
 
@@ -28,6 +39,17 @@ class DiscoverConfig(SearchConfig):
         | {"keep_outputs", "confirm", "parity"}
     )
 
+    if TYPE_CHECKING:
+        # No keywords either.
+        exclude_features: Texts = Field(default=REQUIRED, init=False)
+        domains: OptionalPath = Field(default=REQUIRED, init=False)
+        since: OptionalPath = Field(default=REQUIRED, init=False)
+        since_if_exists: OptionalPath = Field(default=REQUIRED, init=False)
+        tfma_module: Texts = Field(default=REQUIRED, init=False)
+        keep_outputs: bool = Field(default=REQUIRED, init=False)
+        confirm: float | None = Field(default=REQUIRED, init=False)
+        parity: Texts = Field(default=REQUIRED, init=False)
+
     embedding: Annotated[str | None, Option("Embeddings", metavar=COLUMN)] = None
     """Column of embeddings: a vector for each example."""
     text: Annotated[str | None, Option("Embeddings", metavar=COLUMN)] = None
@@ -39,8 +61,8 @@ class DiscoverConfig(SearchConfig):
     """Encoder of texts: lsa (fitted to them), minilm, openai:URL (an endpoint), or module:function
     (which returns a Beam model handler). With --embedding, the encoder that made the vectors."""
     components: Annotated[
-        tuple[int, ...], Option("Embeddings", metavar="<numbers>", default="50", by_commas=True)
-    ] = (50,)
+        Numbers, Option("Embeddings", metavar="<numbers>", default="50", by_commas=True)
+    ] = default((50,))
     """Number of components of the mixture. Several numbers, such as 25,100, fit several
     mixtures."""
     dimensions: Annotated[int, Field(ge=1, le=4096), Option("Embeddings")] = 128
@@ -55,17 +77,17 @@ class DiscoverConfig(SearchConfig):
     slices: Annotated[int, Field(ge=0, le=1000), Option("Embeddings")] = 10
     """Number of slices to describe by phrases and examples."""
     phrases: Annotated[
-        str | None,
+        OptionalPath,
         Option("Embeddings", metavar=FILE, default="taken from the texts", stands_instead=True),
-    ] = None
+    ] = default(None)
     """File of phrases that may describe slices, one per line; or YAML file of an API whose model
     suggests phrases."""
-    within_findings: Annotated[str | None, Option("Data", metavar=FILE, has_placeholders=True)] = (
-        None
-    )
+    within_findings: Annotated[
+        OptionalPath, Option("Data", metavar=FILE, has_placeholders=True)
+    ] = default(None)
     """ChangeList of a search. Only the examples in at least one of its findings are read."""
     features: Annotated[
-        tuple[str, ...], Option("Features", metavar=COLUMNS, default="none", by_commas=True)
+        Texts, Option("Features", metavar=COLUMNS, default="none", by_commas=True)
     ] = ()
     """Columns to slice by, besides components. Repeatable, or separated by commas."""
     example_id: Annotated[

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from slicebeam.pipelines.config.document import CountingConfig, DocumentConfig
-from slicebeam.pipelines.config.option_fields import Option
+from slicebeam.pipelines.config.option_fields import Option, Texts
 
 _SLICE = "Slice, given by its slice_id, the start of its slice_id, or its name."
 
@@ -44,7 +44,7 @@ class RemoveConfig(SliceConfig):
 class MergeConfig(CountingConfig):
     """Options of ``slicebeam edit merge``."""
 
-    slices: Annotated[tuple[str, ...], Option("Slices", metavar="<slice>", flags=("--slice",))]
+    slices: Annotated[Texts, Option("Slices", metavar="<slice>", flags=("--slice",))]
     """Slice to merge, given by its slice_id or name. Repeatable."""
     name: Annotated[str, Option("Slices")]
     """Name of the new slice."""
@@ -58,8 +58,7 @@ class SplitConfig(CountingConfig):
     """Predicate that splits the slice. The examples that satisfy it become one part, the others the
     second."""
     name: Annotated[
-        tuple[str, ...],
-        Option("Slices", metavar="<name>", default="made from the slice and the predicate"),
+        Texts, Option("Slices", metavar="<name>", default="made from the slice and the predicate")
     ] = ()
     """Name of a part. Give it twice, or not at all."""
 

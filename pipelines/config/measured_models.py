@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.metrics.kinds import COMPARISONS, Comparison
+from slicebeam.metrics.kinds import Comparison
 from slicebeam.pipelines.config.common import DataConfig
-from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, Option, flag
+from slicebeam.pipelines.config.option_fields import (
+    COLUMN,
+    COLUMNS,
+    NumberText,
+    Option,
+    Texts,
+    default,
+    flag,
+)
 from slicebeam.transforms.tfma.metric_specs import is_tfma, parse_metric
 
 
@@ -32,7 +41,7 @@ class ModelsConfig(DataConfig):
     ONNX, or module:function of Python. Loading one runs the code in it: name only what you
     trust."""
     model_inputs: Annotated[
-        tuple[str, ...], Option("Models", metavar=COLUMNS, default="the features", by_commas=True)
+        Texts, Option("Models", metavar=COLUMNS, default="the features", by_commas=True)
     ] = ()
     """Columns that a model takes that does not name them itself, in its order, for both models."""
     baseline_prediction: Annotated[str | None, Option("Models", metavar=COLUMN)] = None
@@ -48,12 +57,11 @@ class ModelsConfig(DataConfig):
     baseline_loss: Annotated[str | None, Option("Models", metavar=COLUMN)] = None
     """Column of the old model's losses."""
     positive_class: Annotated[
-        str | None, Option("Models", metavar="<class>", default="1 or true", takes_numbers=True)
-    ] = None
+        NumberText, Option("Models", metavar="<class>", default="1 or true", takes_numbers=True)
+    ] = default(None)
     """Class whose probability is the score."""
     score_classes: Annotated[
-        tuple[str, ...],
-        Option("Models", metavar="<classes>", default="labels are 0, 1, …", by_commas=True),
+        Texts, Option("Models", metavar="<classes>", default="labels are 0, 1, …", by_commas=True)
     ] = ()
     """Classes of a --score that is a list with a number for each of them, or a column for each, in
     its order. Columns name them by default: what follows their common beginning, up to a _."""
@@ -64,10 +72,8 @@ class ModelsConfig(DataConfig):
 class MetricsConfig(ModelsConfig):
     """Options of the metrics of one model, or of two."""
 
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {**ModelsConfig.choices, "compare": COMPARISONS}
-
     metric: Annotated[
-        tuple[str, ...],
+        Texts,
         Option(
             "Statistics",
             metavar="<metrics>",
@@ -89,14 +95,14 @@ class MetricsConfig(ModelsConfig):
     after the search for the slices it found. Repeatable, or separated by commas; the first one
     steers the search."""
     tfma_module: Annotated[
-        tuple[str, ...], Option("Statistics", metavar="<module>", stands_instead=True)
+        Texts, Option("Statistics", metavar="<module>", stands_instead=True)
     ] = ()
     """Module of your own TFMA metrics, which --metric or --eval-config names. Importing it runs its
     code. Repeatable."""
     # Those of `metric` that are of TensorFlow Model Analysis.
-    tfma_metric: tuple[str, ...] = ()
+    tfma_metric: tuple[str, ...] = Field(default=(), init=False)
     compare: Annotated[
-        str | None,
+        Comparison | None,
         Option("Statistics", default="baseline if an old model is given", comes_first=True),
     ] = None
     """What a slice is compared with: overall (all examples) or baseline (the old model)."""
@@ -267,7 +273,7 @@ class MetricsConfig(ModelsConfig):
             )
 
     @property
-    def measured(self) -> tuple[str, ...]:
+    def measured(self) -> Sequence[str]:
         """The metrics whose statistics are counted, of which ``metric`` are tested."""
         return self.metric
 
@@ -306,12 +312,12 @@ class MetricsConfig(ModelsConfig):
     @property
     def comparison(self) -> Comparison:
         """What a slice is compared with."""
-        if self.compare is None:
-            from slicebeam.metrics.registry import metric
+        if self.compare is not None:
+            return self.compare
+        from slicebeam.metrics.registry import metric
 
-            is_of_both = all(metric(name).needs.two_models for name in self.metric)
-            return "baseline" if self.has_baseline and not is_of_both else "overall"
-        return "baseline" if self.compare == "baseline" else "overall"
+        is_of_both = all(metric(name).needs.two_models for name in self.metric)
+        return "baseline" if self.has_baseline and not is_of_both else "overall"
 
     @property
     def has_old_predictions(self) -> bool:

@@ -15,12 +15,51 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Union, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+)
 
 from pydantic import BaseModel, ConfigDict
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import os
+    from collections.abc import Iterator, Mapping, Sequence
+
+    StrPath = str | os.PathLike[str]
+    Value = TypeVar("Value")
+    Argument = TypeVar("Argument")
+
+    class Converted(Generic[Value, Argument]):
+        """A field whose keyword in Python takes more than what its value becomes.
+
+        Type checkers know it of the protocol of descriptors.
+        """
+
+        def __get__(self, options: object, model: object) -> Value: ...
+        def __set__(self, options: object, argument: Argument) -> None: ...
+
+    Texts = Sequence[str]
+    FilePath = Converted[str, StrPath]
+    OutputPath = Converted[str, StrPath | None]
+    OptionalPath = Converted[str | None, StrPath | None]
+    Paths = Converted[tuple[str, ...], StrPath | Sequence[StrPath]]
+    KeyValues = Converted[tuple[str, ...], Sequence[str] | Mapping[str, object]]
+    Numbers = Converted[tuple[int, ...], int | str | Sequence[int]]
+    NumberText = Converted[str | None, str | float | None]
+else:
+    Texts = Paths = KeyValues = tuple[str, ...]
+    FilePath = OutputPath = str
+    OptionalPath = NumberText = str | None
+    Numbers = tuple[int, ...]
 
 COLUMN, COLUMNS = "<column>", "<columns>"
 FILE, FOLDER, PATH = "<file>", "<folder>", "<path>"
@@ -42,6 +81,8 @@ Panel = Literal[
     "Output",
     "Engine",
 ]
+# The default of an option that has none, though Python need not name it.
+REQUIRED: Any = ...
 # The groups of a page of help, in this order.
 PANELS: tuple[Panel, ...] = get_args(Panel)
 _FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
@@ -67,7 +108,6 @@ class Option:
     keeps_variables : the names of its environment variables stay in the configuration
     takes_numbers : a number stands for its text in a run file and in Python
     stands_instead : may be given to ``slicebeam run`` in place of the file's
-    in_python : whether it is a keyword of the functions of Python
     """
 
     panel: Panel
@@ -82,19 +122,17 @@ class Option:
     keeps_variables: bool = False
     takes_numbers: bool = False
     stands_instead: bool = False
-    in_python: bool = True
 
 
 class Options(BaseModel):
     """Options of a command; the names of the fields are those of the flags, ``_`` for ``-``.
 
-    ``choices``: the options that take one of some words, with these. ``without_flag``: fields
-    without a flag on the command.
+    Fields with ``init=False`` are no keywords of Python. ``without_flag``: fields without a flag on
+    the command.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {}
     without_flag: ClassVar[frozenset[str]] = frozenset()
 
 
@@ -108,6 +146,7 @@ class OptionField:
     kind : its type, without bounds and without None
     default : its value where it is left out; None if there is none
     is_required, is_nullable : whether it must be given, and whether None is a value
+    is_keyword : whether it is a keyword of the function of Python
     choices : the words that it takes; empty for any
     bounds : such as ``at least 2``; empty for none
     option : what it says of itself
@@ -119,6 +158,7 @@ class OptionField:
     default: Any
     is_required: bool
     is_nullable: bool
+    is_keyword: bool
     choices: tuple[str, ...]
     bounds: str
     option: Option
@@ -147,6 +187,11 @@ class OptionField:
         return self.option.flags or (flag(self.name),)
 
 
+def default(value: Any) -> Any:
+    """Return the default of a field that is `Converted`, which has no type of its own."""
+    return value
+
+
 def flag(name: str) -> str:
     """Return the flag of an option.
 
@@ -167,7 +212,6 @@ def with_keywords(text: str, quote: str = "") -> str:
 
 def declared(model: type[BaseModel]) -> dict[str, OptionField]:
     """Return the options of a model by their names, in the order of its fields."""
-    choices: dict[str, tuple[str, ...]] = getattr(model, "choices", {})
     found = {}
     for name, field in model.model_fields.items():
         option = next((one for one in field.metadata if isinstance(one, Option)), None)
@@ -175,9 +219,6 @@ def declared(model: type[BaseModel]) -> dict[str, OptionField]:
             continue
         constraints = [one for one in field.metadata if not isinstance(one, Option)]
         kind, is_nullable, inner = _plain(field.annotation)
-        words = choices.get(name, ())
-        if get_origin(kind) is Literal:
-            words = get_args(kind)
         found[name] = OptionField(
             name=name,
             model=model,
@@ -185,7 +226,8 @@ def declared(model: type[BaseModel]) -> dict[str, OptionField]:
             default=None if field.is_required() else field.default,
             is_required=field.is_required(),
             is_nullable=is_nullable,
-            choices=words,
+            is_keyword=field.init is not False,
+            choices=choices(kind),
             bounds=" and ".join(_bounds([*constraints, *inner])),
             option=option,
         )
@@ -196,6 +238,13 @@ def flagged(model: type[BaseModel]) -> dict[str, OptionField]:
     """Return the options of a model that are flags of its command."""
     hidden: frozenset[str] = getattr(model, "without_flag", frozenset())
     return {name: one for name, one in declared(model).items() if name not in hidden}
+
+
+def first_argument(model: type[BaseModel]) -> str:
+    """Return the option that is the first argument of the function of Python."""
+    return next(
+        name for name, one in declared(model).items() if one.is_required and not one.is_keyword
+    )
 
 
 def by_panel(fields: list[OptionField]) -> dict[str, list[OptionField]]:
@@ -209,6 +258,12 @@ def by_panel(fields: list[OptionField]) -> dict[str, list[OptionField]]:
         mine = [one for one in rank if one.option.panel == panel and not one.is_required]
         panels[panel] = [one for one in mine if not one.option.is_argument]
     return {panel: chosen for panel, chosen in panels.items() if chosen}
+
+
+def choices(annotation: Any) -> tuple[str, ...]:
+    """Return the words that a type takes; empty for any."""
+    kind, _, _ = _plain(annotation)
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 @cache

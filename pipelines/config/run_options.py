@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from slicebeam.pipelines.config.option_fields import Option, Options
+from pydantic import Field
+
+from slicebeam.pipelines.config.option_fields import REQUIRED, Option, Options
 
 LOG_FORMATS = ("text", "json")
 # What is printed of the slices.
@@ -20,9 +22,13 @@ AllowHttp = Annotated[
 class Display(Options):
     """What a command prints."""
 
-    as_json: Annotated[bool, Option("Output", flags=("--json",), in_python=False)] = False
+    if TYPE_CHECKING:
+        # A keyword of Python, which has no field.
+        progress: bool = False
+
+    as_json: Annotated[bool, Option("Output", flags=("--json",))] = Field(default=False, init=False)
     """Print the summary as JSON on stdout."""
-    quiet: Annotated[bool, Option("Output", in_python=False)] = False
+    quiet: Annotated[bool, Option("Output")] = Field(default=False, init=False)
     """Print nothing but errors, the failure of a gate, and what --json prints."""
 
 
@@ -31,25 +37,24 @@ class RunOptions(Display):
 
     explain: Annotated[str | None, Option("Output", metavar="<slice>")] = None
     """Slice (id or text) whose test to explain, with all numbers."""
-    fail_on: Annotated[str | None, Option("Output", in_python=False)] = None
+    fail_on: Annotated[str | None, Option("Output")] = Field(default=None, init=False)
     """worse: exit with 1 if any metric is significantly worse on a slice, or over all examples than
     before or with --since; with 2 if some metric could not be tested."""
     tolerance: Annotated[
-        tuple[str, ...],
-        Option("Output", metavar="[NAME=]NUMBER", takes_numbers=True, in_python=False),
-    ] = ()
+        tuple[str, ...], Option("Output", metavar="[NAME=]NUMBER", takes_numbers=True)
+    ] = Field(default=(), init=False)
     """With --fail-on worse: fail only where a metric is significantly worse by more than this, in its own unit: .005
     for all metrics, accuracy=.005 for one; repeatable."""
-    report: Annotated[Report, Option("Output", in_python=False)] = "findings"
+    report: Annotated[Report, Option("Output")] = Field(default="findings", init=False)
     """What to print: findings, or all for the table of the worst slices."""
-    page: Annotated[bool, Option("Output", in_python=False)] = False
+    page: Annotated[bool, Option("Output")] = Field(default=False, init=False)
     """Write report.html too, the page that shows the result."""
-    log_format: Annotated[str, Option("Output", in_python=False)] = "text"
+    log_format: Annotated[str, Option("Output")] = Field(default="text", init=False)
     """Format of the messages on stderr: text, or json (one object per line, for schedulers)."""
     resume: Annotated[bool, Option("Engine", comes_first=True)] = False
     """Continue a stopped run. Start it if there is none; do nothing if it has published its
     result."""
-    dry_run: Annotated[bool, Option("Engine", in_python=False)] = False
+    dry_run: Annotated[bool, Option("Engine")] = Field(default=False, init=False)
     """Run nothing: print the jobs, their options and what they would cost."""
     allow_http: AllowHttp = False
 
@@ -58,6 +63,9 @@ class SearchRunOptions(RunOptions):
     """Those of ``slicebeam search``."""
 
     without_flag: ClassVar[frozenset[str]] = frozenset({"allow_http"})
+
+    if TYPE_CHECKING:
+        allow_http: bool = Field(default=REQUIRED, init=False)
 
 
 class CheckRunOptions(RunOptions):
@@ -69,7 +77,7 @@ class DiscoverRunOptions(RunOptions):
 
     without_flag: ClassVar[frozenset[str]] = frozenset({"dry_run", "tolerance"})
 
-    fail_on: Annotated[str | None, Option("Output", in_python=False)] = None
+    fail_on: Annotated[str | None, Option("Output")] = Field(default=None, init=False)
     """worse: exit with 1 if any metric is significantly worse on a slice, or over all examples than
     before; with 2 if some metric could not be tested."""
 
@@ -79,9 +87,12 @@ class ShiftRunOptions(RunOptions):
 
     without_flag: ClassVar[frozenset[str]] = frozenset({"explain", "dry_run", "tolerance"})
 
-    as_json: Annotated[bool, Option("Output", flags=("--json",), in_python=False)] = False
+    if TYPE_CHECKING:
+        explain: str | None = Field(default=REQUIRED, init=False)
+
+    as_json: Annotated[bool, Option("Output", flags=("--json",))] = Field(default=False, init=False)
     """Print the summary, plan or measurement as JSON on stdout."""
-    fail_on: Annotated[str | None, Option("Output", in_python=False)] = None
+    fail_on: Annotated[str | None, Option("Output")] = Field(default=None, init=False)
     """worse: exit with 1 if the accuracy fell significantly, overall or on a slice of --by or
     --changelist."""
     resume: Annotated[bool, Option("Engine", comes_first=True)] = False

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import Field, model_validator
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.common import Command, validated
-from slicebeam.pipelines.config.option_fields import COLUMNS, FILE, Option, flag
+from slicebeam.pipelines.config.option_fields import (
+    COLUMNS,
+    FILE,
+    Option,
+    OptionalPath,
+    Texts,
+    default,
+    flag,
+)
 from slicebeam.pipelines.config.slices import EvalConfig, RunConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from slicebeam.transforms.encode.sources import ReservedRows
 
-STRATEGIES = ("batch", "iterative", "priority")
+Strategy = Literal["batch", "iterative", "priority"]
+STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 # Options that have an effect on some strategies only.
 STRATEGIES_OF = {
     "iterations": ("priority",),
@@ -33,29 +44,26 @@ class SearchConfig(RunConfig):
     """Options of ``slicebeam search``."""
 
     command: ClassVar[Command] = "search"
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **RunConfig.choices,
-        "strategy": STRATEGIES,
-        "save_slices": ("tested", "significant"),
-    }
 
-    eval_config: EvalConfig = None
+    eval_config: EvalConfig = default(None)
     bins: Annotated[int, Field(ge=2, le=1000), Option("Features")] = 10
     """Quantile bins of a numeric column."""
     exact_edges: Annotated[bool, Option("Features")] = False
     """Use values of the data as the edges of bins, not round numbers."""
     top_values: Annotated[int, Field(ge=1, le=1_000_000), Option("Features")] = 100
     """Values of a categorical column that get a predicate of their own."""
-    domains: Annotated[str | None, Option("Features", metavar=FILE, has_placeholders=True)] = None
+    domains: Annotated[OptionalPath, Option("Features", metavar=FILE, has_placeholders=True)] = (
+        default(None)
+    )
     """ChangeList of an earlier run whose bins and values to use. New values are added."""
     keep_outputs: Annotated[bool, Option("Features")] = False
     """Slice by columns named like a model's output (score_old, y_pred)."""
-    parity: Annotated[tuple[str, ...], Option("Statistics", metavar=COLUMNS, by_commas=True)] = ()
+    parity: Annotated[Texts, Option("Statistics", metavar=COLUMNS, by_commas=True)] = ()
     """Columns of groups, such as sex, to compare in prediction rate, true and false positive rate
     and accuracy: the largest gap of each. Repeatable, or separated by commas."""
     max_cross_size: CrossSize = 3
     strategy: Annotated[
-        str | None,
+        Strategy | None,
         Option(
             "Search", default="batch; priority where that is estimated to take more than a minute"
         ),
@@ -70,7 +78,8 @@ class SearchConfig(RunConfig):
     confirm: Annotated[Annotated[float, Field(gt=0, le=0.5)] | None, Option("Statistics")] = None
     """Share of the examples to reserve for measuring the findings. The others are searched."""
     save_slices: Annotated[
-        str | None, Option("Output", default="tested, up to a million slices")
+        Literal["tested", "significant"] | None,
+        Option("Output", default="tested, up to a million slices"),
     ] = None
     """Slices to write into slices.parquet: tested or significant."""
 
@@ -104,7 +113,7 @@ class SearchConfig(RunConfig):
                 )
 
     @property
-    def measured(self) -> tuple[str, ...]:
+    def measured(self) -> Sequence[str]:
         """See `MetricsConfig.measured`; recall counts labels and predictions of the positive class."""
         return (*self.metric, "recall") if self.parity else self.metric
 
@@ -116,23 +125,18 @@ class SearchConfig(RunConfig):
             if strategy not in users and name in self.model_fields_set and getattr(self, name)
         ]
 
-    def resolved_strategy(
-        self, space: int, *, batch_fits: bool
-    ) -> Literal["batch", "iterative", "priority"]:
+    def resolved_strategy(self, space: int, *, batch_fits: bool) -> Strategy:
         """Return the strategy for a lattice with this number of conjunctions.
 
         ``batch_fits``: whether visiting all of them is cheap enough to be the default.
         """
-        if self.strategy in ("iterative", "priority"):
-            return "iterative" if self.strategy == "iterative" else "priority"
-        if self.strategy is None and not batch_fits:
-            return "priority"
-        for name in self._without_effect("batch"):
+        strategy = self.strategy or ("batch" if batch_fits else "priority")
+        for name in self._without_effect("batch") if strategy == "batch" else ():
             raise OptionError(
                 f"{flag(name)} has no effect on --strategy batch, which is the default for these "
                 f"{space:,} conjunctions; add --strategy priority"
             )
-        return "batch"
+        return strategy
 
     def with_domains_of_since(self) -> SearchConfig:
         """Return the search with the bins and values of the run that it is compared with.

@@ -9,13 +9,22 @@ from pydantic import Field, model_validator
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.adapt_suggest import ProposalSources
 from slicebeam.pipelines.config.document import ExamplesConfig
-from slicebeam.pipelines.config.option_fields import FILE, FOLDER, Option
+from slicebeam.pipelines.config.option_fields import (
+    FILE,
+    FOLDER,
+    REQUIRED,
+    Option,
+    OptionalPath,
+    default,
+)
 
 
 class ServeConfig(ExamplesConfig, ProposalSources):
     """Options of ``slicebeam serve``."""
 
-    changelist: Annotated[str, Option("Data", metavar=FOLDER, is_argument=True)]
+    changelist: Annotated[str, Option("Data", metavar=FOLDER, is_argument=True)] = Field(
+        default=REQUIRED, init=False
+    )
     """Output folder of a run, or a folder of such folders."""
     model: Annotated[str | None, Option("Models", metavar="<model>")] = None
     """New model to call in the playground, as in slicebeam search --model. It confirms that of the
@@ -28,7 +37,7 @@ class ServeConfig(ExamplesConfig, ProposalSources):
     """Port on 127.0.0.1 to listen at."""
     open: Annotated[bool, Option("Output")] = False
     """Open the page in the browser."""
-    tree: Annotated[str | None, Option("Data", metavar=FILE)] = None
+    tree: Annotated[OptionalPath, Option("Data", metavar=FILE)] = default(None)
     """Test tree to judge suggestions for, in the Tests view."""
     tree_model: Annotated[str | None, Option("Models", metavar="<model>")] = None
     """Model that --tree is tested against, as for slicebeam adapt suggest --model; its answers cost

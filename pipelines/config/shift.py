@@ -9,9 +9,21 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.metrics.kinds import METHODS, Method
+from slicebeam.metrics.kinds import Method
 from slicebeam.pipelines.config.common import Command, DataConfig, validated
-from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, FOLDER, Option, flag
+from slicebeam.pipelines.config.option_fields import (
+    COLUMN,
+    COLUMNS,
+    FILE,
+    FOLDER,
+    NumberText,
+    Option,
+    OptionalPath,
+    OutputPath,
+    Texts,
+    default,
+    flag,
+)
 
 _MONEY = re.compile(
     r"\s*(?:(?P<before>[A-Za-z]{3}|\$|€|£)\s*)?(?P<number>\d+(?:\.\d+)?)\s*(?P<after>[A-Za-z]{3}|\$|€|£)?\s*"
@@ -96,15 +108,14 @@ class ShiftConfig(DataConfig):
     """Options of ``slicebeam shift``."""
 
     command: ClassVar[Command] = "shift"
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {**DataConfig.choices, "method": METHODS}
 
     # Empty for what publishes nothing.
     output: Annotated[
-        str,
+        OutputPath,
         Option(
             "Output", metavar=FOLDER, comes_first=True, has_placeholders=True, stands_instead=True
         ),
-    ] = ""
+    ] = default("")
     """Folder for changelist.json and the ledger. Required, except with --plan and --repeat, which
     only print."""
     label: Annotated[str, Option("Old answers", metavar=COLUMN)]
@@ -112,8 +123,8 @@ class ShiftConfig(DataConfig):
     old_prediction: Annotated[str | None, Option("Old answers", metavar=COLUMN)] = None
     """Column of the API's earlier predictions."""
     old_matrix: Annotated[
-        str | None, Option("Old answers", metavar=FILE, has_placeholders=True)
-    ] = None
+        OptionalPath, Option("Old answers", metavar=FILE, has_placeholders=True)
+    ] = default(None)
     """ChangeList of an earlier shift, whose new confusion matrix is the old one of this run.
     Replaces --old-prediction."""
     difficulty: Annotated[str | None, Option("Budget", metavar=COLUMN)] = None
@@ -122,8 +133,9 @@ class ShiftConfig(DataConfig):
     bins: Annotated[int, Field(ge=1, le=100), Option("Budget")] = 3
     """Number of quantile bins of --difficulty."""
     api: Annotated[
-        str | None, Option("New answers", metavar=FILE, has_placeholders=True, stands_instead=True)
-    ] = None
+        OptionalPath,
+        Option("New answers", metavar=FILE, has_placeholders=True, stands_instead=True),
+    ] = default(None)
     """YAML file that describes the requests to the HTTP API and its answers."""
     model: Annotated[
         str | None,
@@ -131,9 +143,7 @@ class ShiftConfig(DataConfig):
     ] = None
     """scikit-learn model to call instead of an API, or module:function that returns a Beam model
     handler. Loading a model runs the code in it: give only what you trust."""
-    features: Annotated[
-        tuple[str, ...], Option("New answers", metavar=COLUMNS, by_commas=True)
-    ] = ()
+    features: Annotated[Texts, Option("New answers", metavar=COLUMNS, by_commas=True)] = ()
     """Columns that --model reads, if the model does not know their names. Repeatable, or separated
     by commas."""
     replay_prediction: Annotated[str | None, Option("New answers", metavar=COLUMN)] = None
@@ -145,8 +155,8 @@ class ShiftConfig(DataConfig):
     sample most where answers vary most (Chen et al., 2021; biased). proportional: strata by
     size."""
     budget: Annotated[
-        str | None, Option("Budget", metavar="<budget>", comes_first=True, takes_numbers=True)
-    ] = None
+        NumberText, Option("Budget", metavar="<budget>", comes_first=True, takes_numbers=True)
+    ] = default(None)
     """Maximum number of calls, such as 2000, or amount of money, such as 5USD."""
     target_error: Annotated[
         Annotated[float, Field(gt=0, lt=2)] | None, Option("Budget", comes_first=True)
@@ -174,19 +184,22 @@ class ShiftConfig(DataConfig):
     """Price of a call, in the currency of the --api file or of --budget, otherwise USD."""
     by: Annotated[str | None, Option("Slices", metavar=COLUMN)] = None
     """Column whose values are slices, to report the shift of each too."""
-    changelist: Annotated[str | None, Option("Slices", metavar=FILE, has_placeholders=True)] = None
+    changelist: Annotated[OptionalPath, Option("Slices", metavar=FILE, has_placeholders=True)] = (
+        default(None)
+    )
     """ChangeList of a search or check, to report the shift of each of its slices too."""
     ledger: Annotated[
-        str | None, Option("Output", metavar=FOLDER, default="OUTPUT/ledger", has_placeholders=True)
-    ] = None
+        OptionalPath,
+        Option("Output", metavar=FOLDER, default="OUTPUT/ledger", has_placeholders=True),
+    ] = default(None)
     """Folder that stores every answer of --api or --model. A stored answer is never requested
     again."""
-    plan: Annotated[bool, Option("Budget", in_python=False)] = False
+    plan: Annotated[bool, Option("Budget")] = Field(default=False, init=False)
     """Make no call: simulate updates of the old predictions, and print what each budget and method
     would give."""
-    repeat: Annotated[
-        Annotated[int, Field(ge=1, le=100_000)] | None, Option("Budget", in_python=False)
-    ] = None
+    repeat: Annotated[Annotated[int, Field(ge=1, le=100_000)] | None, Option("Budget")] = Field(
+        default=None, init=False
+    )
     """Make no call: print how well the method does on --replay-prediction over this many seeds.
     With --plan: runs of each simulation (default 100)."""
     example_id: Annotated[

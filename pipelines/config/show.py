@@ -9,13 +9,15 @@ from pydantic import Field, model_validator
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.document import CHANGELIST, TextsConfig
-from slicebeam.pipelines.config.option_fields import Option
+from slicebeam.pipelines.config.option_fields import REQUIRED, Option
 
 
 class ShowConfig(TextsConfig):
     """Options of ``slicebeam show``."""
 
-    changelist: Annotated[str, replace(CHANGELIST, is_argument=True)]
+    changelist: Annotated[str, replace(CHANGELIST, is_argument=True)] = Field(
+        default=REQUIRED, init=False
+    )
     slice: Annotated[str | None, Option("Slices", metavar="<slice>")] = None
     """Slice whose examples are shown, given by its slice_id, the start of its slice_id, or its
     name."""

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.metrics.kinds import (
-    ALTERNATIVES,
-    CORRECTIONS,
-    REPLICATES,
-    TESTS,
-    Alternative,
-    Correction,
-    Test,
-)
+from slicebeam.metrics.kinds import REPLICATES, Alternative, Correction, Test
 from slicebeam.pipelines.config.measured_models import MetricsConfig
-from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, FILE, Option, flag
+from slicebeam.pipelines.config.option_fields import (
+    COLUMN,
+    COLUMNS,
+    FILE,
+    Option,
+    OptionalPath,
+    Texts,
+    default,
+    flag,
+)
 
 # What knows the metrics needs scipy, and is imported where a configuration is checked: the fields
 # are read for a page of help.
@@ -31,7 +32,7 @@ Direction = Annotated[
 
 
 EvalConfig = Annotated[
-    str | None,
+    OptionalPath,
     Option(
         "Data",
         "EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and "
@@ -46,20 +47,11 @@ EvalConfig = Annotated[
 class RunConfig(MetricsConfig):
     """Options of every command that tests slices."""
 
-    choices: ClassVar[dict[str, tuple[str, ...]]] = {
-        **MetricsConfig.choices,
-        "alternative": ALTERNATIVES,
-        "test": TESTS,
-        "correction": CORRECTIONS,
-    }
-
     features: Annotated[
-        tuple[str, ...], Option("Features", metavar=COLUMNS, default="all others", by_commas=True)
+        Texts, Option("Features", metavar=COLUMNS, default="all others", by_commas=True)
     ] = ()
     """Columns to slice by. Repeatable, or separated by commas."""
-    exclude_features: Annotated[
-        tuple[str, ...], Option("Features", metavar=COLUMNS, by_commas=True)
-    ] = ()
+    exclude_features: Annotated[Texts, Option("Features", metavar=COLUMNS, by_commas=True)] = ()
     """Columns not to slice by. Repeatable, or separated by commas."""
     weight: Annotated[str | None, Option("Data", metavar=COLUMN)] = None
     """Column of sampling weights (0 or more)."""
@@ -79,7 +71,7 @@ class RunConfig(MetricsConfig):
         Option("Statistics", default="200, 20 for paper"),
     ] = None
     """Number of bootstrap replicates."""
-    correction: Annotated[str | None, Option("Statistics", default="fdr-level")] = None
+    correction: Annotated[Correction | None, Option("Statistics", default="fdr-level")] = None
     """Correction for testing many slices: fdr-level, fwer-level, bh, by or none."""
     alpha: Annotated[
         Annotated[float, Field(gt=0, lt=1)] | None, Option("Statistics", default="0.05")
@@ -89,13 +81,15 @@ class RunConfig(MetricsConfig):
         Annotated[int, Field(ge=1)] | None, Option("Statistics", default="20")
     ] = None
     """Smallest slice to test, in examples."""
-    since: Annotated[str | None, Option("Output", metavar=FILE, has_placeholders=True)] = None
+    since: Annotated[OptionalPath, Option("Output", metavar=FILE, has_placeholders=True)] = default(
+        None
+    )
     """ChangeList of an earlier run, to report what is new, gone, worse or better since. Its bins
     and values are used unless you choose others."""
     # Becomes `since`, or nothing, before there is a configuration.
     since_if_exists: Annotated[
-        str | None, Option("Output", metavar=FILE, has_placeholders=True), Field(exclude=True)
-    ] = None
+        OptionalPath, Option("Output", metavar=FILE, has_placeholders=True), Field(exclude=True)
+    ] = default(None)
     """Like --since, but a missing file is not an error. For the first of a series of runs."""
 
     @model_validator(mode="before")
@@ -231,8 +225,7 @@ class RunConfig(MetricsConfig):
     @property
     def used_correction(self) -> Correction:
         """Correction for multiplicity."""
-        chosen = self.correction or ("none" if self.is_paper else "fdr-level")
-        return next(name for name in CORRECTIONS if name == chosen)
+        return self.correction or ("none" if self.is_paper else "fdr-level")
 
     @property
     def used_min_slice_size(self) -> int:

@@ -65,7 +65,7 @@ def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
         new,
         old if reads_old else None,
         is_paired=is_paired,
-        score_classes=config.score_classes or _classes_of(config, source),
+        score_classes=tuple(config.score_classes) or _classes_of(config, source),
         threshold=config.threshold,
         needs=needs,
         weight=config.weight,

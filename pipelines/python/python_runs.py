@@ -23,7 +23,12 @@ from slicebeam.pipelines.commands.launch import configuration
 from slicebeam.pipelines.commands.table import COMMANDS, command_spec
 from slicebeam.pipelines.config.coercion import as_flag
 from slicebeam.pipelines.config.common import validated
-from slicebeam.pipelines.config.option_fields import declared, flagged, with_keywords
+from slicebeam.pipelines.config.option_fields import (
+    declared,
+    first_argument,
+    flagged,
+    with_keywords,
+)
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.python.memory_tables import files_of
 from slicebeam.pipelines.run.engine import start_engine
@@ -186,9 +191,7 @@ def run(name: str, data: Any, options: Mapping[str, Any]) -> Report:
         return _run(name, data, _given(options))
 
 
-def run_document(
-    name: str, first: Any, options: Mapping[str, Any], argument: str = "changelist"
-) -> Any:
+def run_document(name: str, first: Any, options: Mapping[str, Any]) -> Any:
     """Run a command on a ChangeList or another file, and return what it returns.
 
     Parameters
@@ -196,7 +199,6 @@ def run_document(
     name : of the command, such as ``edit rename``
     first : path of a document, or of its folder for the last revision; of some commands another file
     options : as for `run`
-    argument : the option that ``first`` is
 
     Raises
     ------
@@ -206,11 +208,12 @@ def run_document(
         The engine, an API or the storage failed.
     """
     with _errors_in(_words_of_python):
-        given = _given({argument: first, **options})
-        prints = bool(given.pop("progress", False))
         spec = command_spec(name)
-        typed = typed_options(spec.options[0], given)
-        config = validated(spec.options[0], typed)
+        model = spec.options[0]
+        given = _given({first_argument(model): first, **options})
+        prints = bool(given.pop("progress", False))
+        typed = typed_options(model, given)
+        config = validated(model, typed)
         allow(bool(typed.get("allow_http", False)))
 
         def note(text: str) -> None:
@@ -244,7 +247,7 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 def _run(name: str, data: Any, given: dict[str, Any]) -> Report:
     config, options_type = COMMANDS[name].options
     prints = bool(given.pop("progress", False))
-    beside = [key for key, one in flagged(options_type).items() if one.option.in_python]
+    beside = [key for key, one in flagged(options_type).items() if one.is_keyword]
     run_options = validated(RunOptions, {key: given.pop(key) for key in beside if key in given})
     allow(run_options.allow_http)
     typed = typed_options(config, given)
@@ -274,10 +277,7 @@ def _run(name: str, data: Any, given: dict[str, Any]) -> Report:
 
 def typed_options(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as the command line would have them."""
-    fields = declared(model)
-    argument = next((name for name, one in fields.items() if one.option.is_argument), None)
-    is_data = "data" in fields and fields["data"].is_required
-    first = argument or ("data" if is_data else "changelist")
+    fields, first = declared(model), first_argument(model)
     typed = {}
     for name, value in given.items():
         if name not in fields:

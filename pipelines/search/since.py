@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.kinds import Correction
     from slicebeam.metrics.testing.difference import RunDifference
+    from slicebeam.pipelines.changelist.since import Status
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.search.earlier_run import BaselineRun
     from slicebeam.pipelines.search.results import Results
@@ -265,7 +266,7 @@ class _Listing:
         """Return how many slices have a status."""
         return sum(1 for one in self.status.values() if one == status)
 
-    def _status(self, slice_id: str) -> str:
+    def _status(self, slice_id: str) -> Status:
         now = slice_id in self.at_now and bool(self.now.significant[self.at_now[slice_id]])
         then = slice_id in self.at_then and bool(self.then.significant[self.at_then[slice_id]])
         # Significant slices that another one explains are not reported, and not news either.

@@ -76,16 +76,12 @@ class TestJudging:
             )
         with self._lock:
             if self._desk is None:
-                options = AdaptSuggestConfig(
-                    tree=config.tree,
-                    model=config.tree_model,
-                    pool=config.pool,
-                    text=config.text,
-                    other_tree=config.other_tree,
-                    templates=config.templates,
-                    classes=config.classes,
+                sources = config.model_dump(
+                    include={"pool", "text", "other_tree", "templates", "classes"}
                 )
-                self._desk = TestDesk(options, self._served.state, self._note)
+                options = {"tree": config.tree, "model": config.tree_model, **sources}
+                suggest = AdaptSuggestConfig.model_validate(options)
+                self._desk = TestDesk(suggest, self._served.state, self._note)
                 self._served.at_end.callback(self._desk.close)
             return self._desk
 

@@ -30,6 +30,12 @@ from slicebeam.transforms.encoders import registry
 ROOT = Path(__file__).parents[2]
 NAMES = [name for name in COMMANDS if name not in SUBCOMMANDS]
 NAMES += [f"{name} {one}" for name, within in SUBCOMMANDS.items() for one in within]
+# The functions of Python by their commands.
+FUNCTIONS = {
+    name: ".".join([*name.split()[:-1], signatures.function_name(name)])
+    for name in NAMES
+    if command_spec(name).runs
+}
 MODELS = {model for name in NAMES for model in command_spec(name).options}
 
 
@@ -141,10 +147,7 @@ assert %r or "pydantic" not in sys.modules
         subprocess.run([sys.executable, "-c", code % (words, may)], check=True, capture_output=True)
 
 
-def test_the_stub_and_the_reference_page_are_up_to_date():
-    assert signatures.formatted(signatures.stub()) == signatures.STUB.read_text("utf-8"), (
-        "run: python -m slicebeam.pipelines.python.signatures"
-    )
+def test_the_reference_page_is_up_to_date():
     made = runpy.run_path(str(ROOT / "docs" / "options_page.py"))
     assert made["page"]() == made["PAGE"].read_text("utf-8"), "run: python docs/options_page.py"
 
@@ -161,32 +164,79 @@ def test_functions_have_the_signatures_of_their_commands():
     assert "slice : Slice, given by its slice_id" in (api.edit.rename.__doc__ or "")
 
 
+def test_each_function_has_the_keywords_and_the_result_of_its_command():
+    source = Path(api.__file__).read_text("utf-8")
+    made = re.findall(r'(_\w+)\("([a-z -]+)", (\w+)\)$', source, re.MULTILINE)
+    assert {name for _, name, _ in made} == FUNCTIONS.keys()
+    for result, name, keywords in made:
+        spec = command_spec(name)
+        assert all(issubclass(getattr(api, keywords), one) for one in spec.options), name
+        returned = spec.function.__annotations__["return"]
+        assert spec.configure or api.__annotations__[result] == f"_Document[{returned}]", name
+        assert eval(FUNCTIONS[name], vars(api)).__doc__ == signatures.docstring(name)
+
+
+# What declares the keywords; the rest of the package takes mypy a minute.
+MYPY = """
+[mypy]
+follow_imports = skip
+namespace_packages = True
+explicit_package_bases = True
+[mypy-pydantic.*,slicebeam.pipelines.api,slicebeam.pipelines.config.*,slicebeam.pipelines.python.*]
+follow_imports = silent
+[mypy-slicebeam.pipelines.commands.export,slicebeam.pipelines.define.new_slices,slicebeam.metrics.kinds]
+follow_imports = silent
+[mypy-slicebeam.transforms.storage.file_formats]
+follow_imports = silent
+"""
+
+
+def mypys_words(folder, lines, plugins=""):
+    (folder / "used.py").write_text("\n".join(lines) + "\n")
+    (folder / "mypy.ini").write_text(MYPY.replace("[mypy]\n", f"[mypy]\n{plugins}\n"))
+    command = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "used.py"]
+    how = {"env": {"MYPYPATH": str(ROOT / ".typing"), "PATH": ""}, "cwd": folder}
+    done = subprocess.run(command, **how, capture_output=True, text=True, check=False)
+    words = re.findall(r"^used.py:(\d+): (?:error|note): (.*)$", done.stdout, re.MULTILINE)
+    assert words, (done.stdout, done.stderr)
+    return {lines[int(line) - 1]: text for line, text in words}
+
+
+USES = (
+    "from pathlib import Path",
+    "from slicebeam.pipelines.api import Report, attribute, define, edit, search",
+    "found: Report = search('x.parquet', label='y', metric=['recall'], bins=5, resume=True)",
+    "search('x', metric='recall', features=('a', 'b'), output=Path('out'), since=Path('a'))",
+    "edit.rename('out', slice='a', name='b').path",
+)
+MISUSES = {
+    "search('x', lable='y')": 'Unexpected keyword argument "lable"; did you mean "label"?',
+    "define('out')": 'Missing named argument "name"',
+    "search('x', test='t')": 'Argument "test" has incompatible type "Literal[\'t\']"; expected',
+    "attribute.run('out', slice='a', text='b', budget='c')": 'Argument "budget" has incompatible',
+    "search('x', data='x')": 'Unexpected keyword argument "data"',
+    "search('x').paths": '"Report" has no attribute "paths"',
+}
+
+
 @pytest.mark.slow
 def test_mypy_knows_the_keywords(tmp_path):
-    (tmp_path / "used.py").write_text(
-        "from slicebeam.pipelines.api import Report, attribute, define, edit, search\n"
-        "found: Report = search('x.parquet', label='y', metric=['recall'], bins=5)\n"
-        "search('x.parquet', lable='y')\n"
-        "search('x.parquet', test='t')\n"
-        "define('out')\n"
-        "edit.rename('out', slice='a', name='b').path\n"
-        "attribute.run('out', slice='a', text='b', budget='c')\n"
-    )
-    command = [sys.executable, "-m", "mypy", "--config-file", "", "--follow-imports", "skip"]
-    command += ["--namespace-packages", "--explicit-package-bases", "used.py"]
-    command += [str(ROOT / ".typing" / "slicebeam" / "pipelines" / "api.pyi")]
-    how = {"env": {"MYPYPATH": str(ROOT / ".typing"), "PATH": ""}, "cwd": tmp_path}
-    done = subprocess.run(command, **how, capture_output=True, text=True, check=False)
-    errors = [line for line in done.stdout.splitlines() if line.startswith("used.py")]
-    wrong = [
-        'used.py:3: error: Unexpected keyword argument "lable"',
-        'used.py:4: error: Argument "test" to "search"',
-        'used.py:5: error: Missing named argument "name"',
-        'used.py:7: error: Argument "budget" to "run"',
-    ]
-    assert len([line for line in errors if " error: " in line]) == len(wrong), done.stdout
-    for start in wrong:
-        assert any(line.startswith(start) for line in errors), (start, done.stdout)
+    functions = {f"reveal_type(api.{one})": eval(one, vars(api)) for one in FUNCTIONS.values()}
+    lines = ["from slicebeam.pipelines import api", *functions, *USES, *MISUSES]
+    words = mypys_words(tmp_path, lines)
+    assert words.keys() == {*functions, *MISUSES}
+    for line, start in MISUSES.items():
+        assert words[line].startswith(start), words[line]
+    for line, function in functions.items():
+        _, *keywords = inspect.signature(function).parameters
+        assert sorted(re.findall(r", (\w+): ", words[line])) == sorted(keywords), line
+
+
+@pytest.mark.slow
+def test_mypy_with_the_plugin_of_pydantic_refuses_nothing_that_is_right(tmp_path):
+    wrong = [*MISUSES][:2]
+    words = mypys_words(tmp_path, [*USES, *wrong], "plugins = pydantic.mypy")
+    assert words.keys() == {*wrong}
 
 
 PAGE = (ROOT / "docs" / "develop.md").read_text("utf-8")
@@ -243,7 +293,7 @@ def test_the_command_works(module, monkeypatch, capsys):
     assert run(["summary", "--changelist", "out", "--json"]) == 0
     assert capsys.readouterr().out == '"What was found."\n'
     # It is a function of Python, too.
-    assert ") -> str:" in signatures._function("summary", "")
+    assert list(signatures.signature("summary").parameters) == ["changelist", "progress"]
 
 
 def test_the_engine_works(module, adult_path, tmp_path, monkeypatch):

@@ -34,7 +34,7 @@ _HEAD_BYTES = 1 << 20
 class CsvLayout(NamedTuple):
     """The columns of a CSV file without a header, the lines before it, and the delimiter."""
 
-    column_names: tuple[str, ...] = ()
+    column_names: Sequence[str] = ()
     skip_rows: int = 0
     delimiter: str = ","
 

@@ -184,7 +184,7 @@ def _check_data(
 
 def _text_columns(
     uri: str, config: AdaptFromConfig, examples: DocumentData, note: Callable[[str], None]
-) -> tuple[str, ...]:
+) -> Sequence[str]:
     """Return the columns of the inputs: one, or two of pairs."""
     source, document = examples.source, examples.known.document
     for name in config.text:

@@ -24,7 +24,7 @@ from slicebeam.pipelines.define.document_data import FAILING
 from slicebeam.transforms.encode.column import python_values
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.adaptive.class_names import ClassNames
@@ -55,7 +55,7 @@ class TestMaker:
 
     document: SearchChangeList
     data: DocumentData
-    texts: tuple[str, ...]  # Columns of the inputs.
+    texts: Sequence[str]  # Columns of the inputs.
     most: int  # Of a slice.
     # How the tree names the labels of the run.
     names: ClassNames

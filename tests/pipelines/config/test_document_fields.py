@@ -32,7 +32,7 @@ READ |= {"old_matrix", "phrases", "within_findings", "focus"}
 # Written by `slicebeam run`, unless the user names another place; SECURITY.md says so.
 WRITTEN = {"output", "work_dir", "ledger"}
 # Resolved in a fixed list: no other name is imported.
-NAMES = {*("tfma_metric", "format", "strategy", "save_slices", "compare", "correction")}
+NAMES = {"tfma_metric"}
 # Columns of the data, sizes and values.
 VALUES = {
     *("column_names", "delimiter", "example_id", "memory_budget", "label", "prediction", "score"),
