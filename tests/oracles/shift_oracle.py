@@ -131,28 +131,28 @@ def by_stratum(pool, asked):
     return [[item for item in asked if pool.stratum[item] == s] for s in range(len(pool.rows))]
 
 
-def estimated_loss(pool, asked, reliance):
-    """Σ p²/N times the sample variances, without a finite population correction."""
-    total = 0.0
+def weighted_indicators(pool, asked):
+    """Yield p²/N of a stratum, and which of its new and old predictions are of a class."""
     for items in by_stratum(pool, asked):
         p = pool.sizes[pool.stratum[items[0]]] / len(pool.items)
         for j in range(pool.shape[1]):
             new = indicator([pool.new[item] for item in items], j)
-            old = indicator([pool.old[item] for item in items], j)
-            mixed = [x - reliance * y for x, y in zip(new, old, strict=True)]
-            total += p**2 / len(items) * variance(mixed)
+            yield p**2 / len(items), new, indicator([pool.old[item] for item in items], j)
+
+
+def estimated_loss(pool, asked, reliance):
+    """Σ p²/N times the sample variances, without a finite population correction."""
+    total = 0.0
+    for w, new, old in weighted_indicators(pool, asked):
+        total += w * variance([x - reliance * y for x, y in zip(new, old, strict=True)])
     return total
 
 
 def reliance(pool, asked):
     above = below = 0.0
-    for items in by_stratum(pool, asked):
-        p = pool.sizes[pool.stratum[items[0]]] / len(pool.items)
-        for j in range(pool.shape[1]):
-            new = indicator([pool.new[item] for item in items], j)
-            old = indicator([pool.old[item] for item in items], j)
-            above += p**2 / len(items) * covariance(new, old)
-            below += p**2 / len(items) * variance(old)
+    for w, new, old in weighted_indicators(pool, asked):
+        above += w * covariance(new, old)
+        below += w * variance(old)
     return min(1.0, max(0.0, above / below)) if below > 0 else 0.0
 
 
