@@ -37,7 +37,6 @@ FEATURES = ("age", "education", "occupation", "sex")
 OPTIONS = {"label": "income", "prediction": "prediction", "chunk_rows": 4000}
 SLOW = pytest.mark.slow
 ONE = pytest.mark.parametrize("bucket", ["gcs_server"], indirect=True)
-PUBLISHED = ["out/changelist.json", "out/slices.parquet"]
 
 
 def arguments(data, output, **options):

@@ -157,12 +157,16 @@ def reliance(pool, asked):
 
 
 @dataclass
-class Direct:
+class DirectSlice:
     matrix: np.ndarray
     variance: np.ndarray
     unseen: np.ndarray
     accuracy: float
     accuracy_variance: float
+
+
+@dataclass
+class Direct(DirectSlice):
     loss: float
     loss_error: float
     loss_unseen: float
@@ -258,15 +262,6 @@ class AlgorithmOne:
             change = 1 - self.H[s][answer] / (n - 1) - self.uncertainty[s]
             self.uncertainty[s] = max(0.0, self.uncertainty[s] + 2 / n * change)
         self.H[s][answer] += 1
-
-
-@dataclass
-class DirectSlice:
-    matrix: np.ndarray
-    variance: np.ndarray
-    unseen: np.ndarray
-    accuracy: float
-    accuracy_variance: float
 
 
 def slice_estimate(pool, asked, group, lam):

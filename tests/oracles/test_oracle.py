@@ -46,14 +46,6 @@ def always(text):
 
 
 SINGLES = "a0 a1 b0 b1 c0 c1"
-PAIRS = "a0b0 a0b1 a1b0 a1b1 a0c0 a0c1 a1c0 a1c1 b0c0 b0c1 b1c0 b1c1"
-
-
-def test_algorithm_1_prunes_the_small():
-    result = lattice.algorithm_1(list(NAMED), COUNT, always(""), 3, 2)
-    assert result.generated == [cuts(SINGLES), cuts(PAIRS), cuts("a0b0c0 a0b0c1 a1b0c0 a1b0c1")]
-    assert (result.visited[cut("a1b1")], result.visited[cut("a0b0c1")]) == (0, 1)
-    assert result.significant == set()
 
 
 def test_algorithm_1_prunes_subsets_of_the_significant_along_every_path():
