@@ -14,6 +14,7 @@ import pytest
 
 from tests.discover_runs import Discovered, discover, embeddings, examples, written
 from tests.oracles import discover_oracle as oracle
+from tests.oracles.mixture_oracle import log_joint
 
 CLASSES = {"label": "label", "prediction": "new", "baseline_prediction": "old"}
 LOSSES = {"loss": "loss_new", "baseline_loss": "loss_old"}
@@ -137,7 +138,7 @@ class World:
     @cached_property
     def joints(self):
         """Of every example, from its embedding alone."""
-        return {name: oracle.log_joint(fit, self.x) for name, (fit, _) in self.fits.items()}
+        return {name: log_joint(fit, self.x) for name, (fit, _) in self.fits.items()}
 
     @cached_property
     def components(self):
@@ -162,8 +163,8 @@ class World:
         ]
         return np.min([*each, np.full(len(self.D), np.finfo(np.float64).max)], axis=0)
 
-    def changes(self, held):
-        return oracle.changes(self.D[held], of=0.0 if self.has_old else float(self.D.mean()))
+    def z_of_changes(self, held):
+        return oracle.z_of_changes(self.D[held], of=0.0 if self.has_old else self.D.mean())
 
     def p(self, held):
         """Return the p-value of a slice; None for a test that other tests know."""
@@ -208,7 +209,7 @@ def test_mixtures_are_those_of_em(world):
         assert own["iterations"] == len(history) > 2
         assert own["converged"]
         assert own["mean_log_likelihood"] == pytest.approx(history[-1], rel=1e-11)
-        wanted = fit.arrays(world.loss_weight)
+        wanted = fit.arrays()
         own = {one for one in arrays if one.startswith(f"{name}/")}
         assert own == {f"{name}/{one}" for one in wanted}
         for part, values in wanted.items():
@@ -279,7 +280,7 @@ def test_significant_slices_are_reported_once_in_the_order_of_z(world):
     assert len(kinds) == len(slices)
     if world.case.options.get("max_cross_size", 1) == 1:
         assert kinds == {world.held(text).tobytes() for text in called["predicate"]}
-    z = [world.changes(held).z for held in own]
+    z = [world.z_of_changes(held) for held in own]
     assert z == pytest.approx(sorted(z, reverse=True), rel=1e-9)
 
 

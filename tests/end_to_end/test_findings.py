@@ -91,28 +91,22 @@ def _is_explained(section, rows, members):
     assert section["r2_expected"] == pytest.approx(rank / (target.size - 1), rel=1e-12)
 
 
+SCORE, WEIGHT = {"score": "score"}, {"weight": "fnlwgt"}
+OLD, OLD_SCORE = {"baseline_prediction": "prediction_old"}, {"baseline_score": "score_old"}
 CASES = {
     "accuracy": ("accuracy", {}),
     "recall": ("recall", {}),
     "F1": ("f1", {}),
-    "log loss": ("log_loss", {"score": "score"}),
-    "weighted accuracy": ("accuracy", {"weight": "fnlwgt"}),
-    "weighted log loss": ("log_loss", {"score": "score", "weight": "fnlwgt"}),
-    "accuracy of two models": ("accuracy", {"baseline_prediction": "prediction_old"}),
-    "recall of two models": ("recall", {"baseline_prediction": "prediction_old"}),
-    "log loss of two models": ("log_loss", {"score": "score", "baseline_prediction": "prediction_old", "baseline_score": "score_old"}),
-    "weighted accuracy of two models": ("accuracy", {"baseline_prediction": "prediction_old", "weight": "fnlwgt"}),
-    "weighted log loss of two models": (
-        "log_loss",
-        {
-            "score": "score",
-            "baseline_prediction": "prediction_old",
-            "baseline_score": "score_old",
-            "weight": "fnlwgt",
-        },
-    ),
+    "log loss": ("log_loss", SCORE),
+    "weighted accuracy": ("accuracy", WEIGHT),
+    "weighted log loss": ("log_loss", SCORE | WEIGHT),
+    "accuracy of two models": ("accuracy", OLD),
+    "recall of two models": ("recall", OLD),
+    "log loss of two models": ("log_loss", SCORE | OLD | OLD_SCORE),
+    "weighted accuracy of two models": ("accuracy", OLD | WEIGHT),
+    "weighted log loss of two models": ("log_loss", SCORE | OLD | OLD_SCORE | WEIGHT),
     "accuracy by groups": ("accuracy", {"group": "household"}),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

@@ -179,26 +179,6 @@ def test_a_killed_run_leaves_no_worker(commands, tmp_path, adult_path):
     assert not alive
 
 
-def test_they_end_with_the_engine(tmp_path):
-    before = children(recursive=True)
-    with Engine(runner_config("direct_multi", ())) as engine:
-        engine.log_to(tmp_path / "log")
-        engine.run(numbers(beam.Map(str)), "a")
-        processes = children(recursive=True) - before
-        # Two workers, and the process that they are forked from.
-        assert len(processes) == 3
-    _, alive = psutil.wait_procs(processes, timeout=10)
-    assert not alive
-
-
-def test_a_job_with_bundles_is_shared_too(engine, tmp_path):
-    folder = tmp_path / "bundles"
-    folder.mkdir()
-    engine.run(numbers(beam.ParDo(WriteOfBundles(folder))), "a")
-    assert sorted(written(folder).values()) == [4, 4]
-    assert os.getpid() not in written(folder)
-
-
 @pytest.mark.slow
 def test_a_killed_worker_is_a_line_and_the_run_is_resumed(commands, tmp_path, adult_path):
     output = tmp_path / "out"

@@ -36,6 +36,13 @@ def unpacked(data):
     return out
 
 
+def decoded(data):
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UnreadableError(str(error)) from error
+
+
 def stored(path):
     """Return the content of a file; one whose name ends in ``.gz`` is gzip."""
     return unpacked(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
@@ -63,11 +70,7 @@ def _fields(text):
 
 
 def rows(data, *, names=None, skip_rows=0):
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UnreadableError(str(error)) from error
-    text = "".join(io.StringIO(text, newline="").readlines()[skip_rows:])
+    text = "".join(io.StringIO(decoded(data), newline="").readlines()[skip_rows:])
     before = csv.field_size_limit(1 << 30)
     try:
         # The reader of Python 3.10 refuses a NUL.

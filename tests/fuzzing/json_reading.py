@@ -4,7 +4,7 @@ import json
 
 import pandas as pd
 
-from tests.fuzzing import text_types
+from tests.fuzzing import csv_reading, text_types
 from tests.fuzzing.case import Reading, UnjudgedError, UnreadableError
 
 
@@ -16,12 +16,8 @@ def without_doubles(pairs):
 
 
 def objects(data):
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UnreadableError(str(error)) from error
     found = []
-    for line in text.split("\n"):
+    for line in csv_reading.decoded(data).split("\n"):
         if not line.strip(" \t\r"):
             continue
         try:

@@ -5,7 +5,6 @@ and scipy's Ward, densities are those of the definition, p-values those of scipy
 """
 
 import json
-from dataclasses import dataclass
 
 import numpy as np
 from scipy import special, stats
@@ -13,66 +12,12 @@ from scipy.cluster import hierarchy
 from sklearn.cluster import KMeans
 
 from tests.oracles import predicates
+from tests.oracles.mixture_oracle import fit, m_step
 from tests.oracles.significance import hypergeometric_mid_p, mcnemar_mid_p
 from tests.random_subsets import student_root
 
-EPS = 2.0**-52
-FLOOR = 0.05
-TOLERANCE, MOST_ITERATIONS = 1e-3, 100
 
-
-@dataclass
-class Mixture:
-    """Parameters of K components; of a head either `shares` [K, C] or (means, variances) [K]."""
-
-    weights: np.ndarray
-    means: np.ndarray
-    variances: np.ndarray
-    heads: list[np.ndarray | tuple[np.ndarray, np.ndarray]]
-
-    def arrays(self, loss_weight):
-        """Return the parameters as mixture.npz names them."""
-        found = {"weights": self.weights, "means": self.means, "variances": self.variances}
-        found["loss_weight"] = np.array(loss_weight)
-        for number, head in enumerate(self.heads):
-            if isinstance(head, tuple):
-                found[f"loss_means{number}"], found[f"loss_variances{number}"] = head
-                found[f"loss_floor{number}"] = np.array(FLOOR)
-            else:
-                found[f"shares{number}"] = head
-        return found
-
-
-def log_joint(mixture, z, losses=(), loss_weight=0.0):
-    """Return log π_j + Σ_d log N(z_d; μ, v) + γ Σ log f(ℓ|j): [n, K]."""
-    deviation = np.sqrt(mixture.variances)
-    densities = stats.norm.logpdf(z[:, None, :], mixture.means, deviation).sum(axis=2)
-    joint = np.log(mixture.weights) + densities
-    for head, loss in zip(mixture.heads, losses, strict=False):
-        if isinstance(head, tuple):
-            density = stats.norm.logpdf(loss[:, None], head[0], np.sqrt(head[1]))
-        else:
-            density = np.log(head[:, loss.astype(int)].T + EPS)
-        joint += loss_weight * density
-    return joint
-
-
-def m_step(r, z, losses, *, zero_one):
-    N = r.sum(axis=0) + 10 * EPS
-    means = r.T @ z / N[:, None]
-    variances = np.stack([r[:, j] @ (z - means[j]) ** 2 for j in range(len(N))]) / N[:, None]
-    heads = []
-    for loss in losses:
-        if zero_one:
-            heads.append(r.T @ np.stack([loss == 0, loss == 1], axis=1) / N[:, None])
-            continue
-        mean = r.T @ loss / N
-        spread = (r * (loss[:, None] - mean) ** 2).sum(axis=0) / N + 1e-6
-        heads.append((mean, np.maximum(spread, FLOOR)))
-    return Mixture(N / len(z), means, variances + 1e-6, heads)
-
-
-def started(z, losses, K, seed, *, zero_one):
+def started(z, losses, K, seed, *, zero_one, loss_weight):
     """Return what EM starts from: an M-step from clusters of k-means that Ward's method merged."""
     x = z.astype(np.float32)
     clusters = KMeans(min(2 * K, len(z)), n_init=1, random_state=seed).fit(x).labels_
@@ -80,20 +25,14 @@ def started(z, losses, K, seed, *, zero_one):
     merged = hierarchy.fcluster(hierarchy.linkage(means, "ward"), K, "maxclust")
     first = np.array([clusters[merged == one].min() for one in np.unique(merged)])
     component = np.argsort(np.argsort(first))[merged - 1]
-    return m_step(np.eye(K)[component], z, losses, zero_one=zero_one)
+    classes = [2 if zero_one else None] * len(losses)
+    return m_step(np.eye(K)[component], z, losses, classes, loss_weight)
 
 
 def fitted(z, losses, K, seed, *, zero_one=True, loss_weight=0.0):
     """Return the mixture, and the mean of ln before each of its iterations."""
-    mixture, history = started(z, losses, K, seed, zero_one=zero_one), []
-    while len(history) < MOST_ITERATIONS:
-        joint = log_joint(mixture, z, losses, loss_weight)
-        ln = special.logsumexp(joint, axis=1)
-        history.append(float(ln.mean()))
-        mixture = m_step(np.exp(joint - ln[:, None]), z, losses, zero_one=zero_one)
-        if len(history) > 1 and abs(history[-1] - history[-2]) < TOLERANCE:
-            break
-    return mixture, history
+    begin = started(z, losses, K, seed, zero_one=zero_one, loss_weight=loss_weight)
+    return fit(begin, z, losses, iterations=100, tolerance=1e-3)
 
 
 def coordinates(z, arrays):
@@ -109,24 +48,9 @@ def log_odds(joint):
     return joint - np.stack(others, axis=1)
 
 
-@dataclass
-class Changes:
-    """What became of D = loss before − loss after on a slice."""
-
-    n: int
-    mean: float
-    z: float
-    improved: int
-    degraded: int
-    tied: int
-
-
-def changes(D, of=0.0):
-    """Return what became of a slice by its examples' changes D [n]; their mean is compared with `of`."""
-    mean = float(np.mean(D)) - of
-    score = abs(mean) / np.sqrt((np.var(D) + 0.05) / len(D))
-    improved, degraded = int((D > 0).sum()), int((D < 0).sum())
-    return Changes(len(D), mean, float(score), improved, degraded, len(D) - improved - degraded)
+def z_of_changes(D, of=0.0):
+    """Return z of a slice whose examples' losses fell by D [n]; their mean is compared with `of`."""
+    return float(abs(np.mean(D) - of) / np.sqrt((np.var(D) + 0.05) / len(D)))
 
 
 def p_accuracy(new_wrong, old_wrong, held):
@@ -153,9 +77,9 @@ def p_paired(D, held):
 
 
 def benjamini_hochberg(p, tests, factor=1.0):
-    """Return min over ranks of at least i of p·tests·factor/rank, at most 1."""
-    q = [min(1.0, *(x * tests * factor / (p <= x).sum() for x in p[p >= one])) for one in p]
-    return np.array(q)
+    """Return the adjusted p-values, times a factor, of so many tests of which the others have p = 1."""
+    padded = np.concatenate([p, np.ones(tests - p.size)])
+    return np.minimum(1.0, factor * stats.false_discovery_control(padded)[: p.size])
 
 
 def held_by(frame, predicate):

@@ -161,10 +161,6 @@ def algorithm_2(
     return Searched(generated, visited, found, estimates)
 
 
-def topmost(slices):
-    return {one for one in slices if not any(other < one for other in slices)}
-
-
 def _significant(significant, visited, min_size):
     return set(significant({one: n for one, n in visited.items() if n >= min_size}))
 

@@ -131,38 +131,42 @@ def by_stratum(pool, asked):
     return [[item for item in asked if pool.stratum[item] == s] for s in range(len(pool.rows))]
 
 
-def estimated_loss(pool, asked, reliance):
-    """Σ p²/N times the sample variances, without a finite population correction."""
-    total = 0.0
+def weighted_indicators(pool, asked):
+    """Yield p²/N of a stratum, and which of its new and old predictions are of a class."""
     for items in by_stratum(pool, asked):
         p = pool.sizes[pool.stratum[items[0]]] / len(pool.items)
         for j in range(pool.shape[1]):
             new = indicator([pool.new[item] for item in items], j)
-            old = indicator([pool.old[item] for item in items], j)
-            mixed = [x - reliance * y for x, y in zip(new, old, strict=True)]
-            total += p**2 / len(items) * variance(mixed)
+            yield p**2 / len(items), new, indicator([pool.old[item] for item in items], j)
+
+
+def estimated_loss(pool, asked, reliance):
+    """Σ p²/N times the sample variances, without a finite population correction."""
+    total = 0.0
+    for w, new, old in weighted_indicators(pool, asked):
+        total += w * variance([x - reliance * y for x, y in zip(new, old, strict=True)])
     return total
 
 
 def reliance(pool, asked):
     above = below = 0.0
-    for items in by_stratum(pool, asked):
-        p = pool.sizes[pool.stratum[items[0]]] / len(pool.items)
-        for j in range(pool.shape[1]):
-            new = indicator([pool.new[item] for item in items], j)
-            old = indicator([pool.old[item] for item in items], j)
-            above += p**2 / len(items) * covariance(new, old)
-            below += p**2 / len(items) * variance(old)
+    for w, new, old in weighted_indicators(pool, asked):
+        above += w * covariance(new, old)
+        below += w * variance(old)
     return min(1.0, max(0.0, above / below)) if below > 0 else 0.0
 
 
 @dataclass
-class Direct:
+class DirectSlice:
     matrix: np.ndarray
     variance: np.ndarray
     unseen: np.ndarray
     accuracy: float
     accuracy_variance: float
+
+
+@dataclass
+class Direct(DirectSlice):
     loss: float
     loss_error: float
     loss_unseen: float
@@ -258,15 +262,6 @@ class AlgorithmOne:
             change = 1 - self.H[s][answer] / (n - 1) - self.uncertainty[s]
             self.uncertainty[s] = max(0.0, self.uncertainty[s] + 2 / n * change)
         self.H[s][answer] += 1
-
-
-@dataclass
-class DirectSlice:
-    matrix: np.ndarray
-    variance: np.ndarray
-    unseen: np.ndarray
-    accuracy: float
-    accuracy_variance: float
 
 
 def slice_estimate(pool, asked, group, lam):

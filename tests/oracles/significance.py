@@ -3,6 +3,7 @@
 import functools
 import itertools
 
+import numpy as np
 from scipy import stats
 
 
@@ -65,37 +66,19 @@ def q_values(p, m, correction, levels):
     """Return adjusted p-values of tested slices: a slice is significant where q <= alpha.
 
     Of m[level] slices those without a p-value count as p = 1.  ``fdr-level``: L times the
-    Benjamini-Hochberg value within the level.  ``fwer-level``: p * L * m_l.  ``bh``, ``by``:
-    Benjamini-Hochberg and Benjamini-Yekutieli over all L levels together.  ``none``: p.
+    Benjamini-Hochberg value within the level.  ``fwer-level``: p * L * m_l.
     """
     for level in {len(conjunction) for conjunction in p}:
         tested = sum(len(conjunction) == level for conjunction in p)
         if not 1 <= level <= levels or tested > m.get(level, 0):
             raise ValueError(f"{tested} slices of level {level}, with L={levels} and m={m}")
-    total = sum(m.values())
-    if correction == "none":
-        return dict(p)
-    if correction == "fwer-level":
-        return {key: min(1.0, value * levels * m[len(key)]) for key, value in p.items()}
-    if correction == "bh":
-        return _step_up(p, total)
-    if correction == "by":
-        return _step_up(p, total, factor=sum(1 / i for i in range(1, total + 1)))
-    if correction == "fdr-level":
-        q = {}
-        for level in {len(conjunction) for conjunction in p}:
-            within = {key: value for key, value in p.items() if len(key) == level}
-            q.update(_step_up(within, m[level], factor=levels))
-        return q
-    raise ValueError(f"unknown correction {correction!r}")
-
-
-def _step_up(p, m, factor=1):
-    """Return min over ranks j >= i of p_(j) * m * factor / j, at most 1, for the i-th smallest p."""
-    ascending = sorted(p.items(), key=lambda item: item[1])
-    q, lowest = {}, 1.0
-    for rank in range(len(ascending), 0, -1):
-        key, value = ascending[rank - 1]
-        lowest = min(lowest, value * m * factor / rank)
-        q[key] = lowest
+    q = {}
+    for level in {len(conjunction) for conjunction in p}:
+        within = {key: value for key, value in p.items() if len(key) == level}
+        padded = [*within.values(), *[1.0] * (m[level] - len(within))]
+        adjusted = {
+            "fdr-level": stats.false_discovery_control(padded),
+            "fwer-level": np.multiply(padded, m[level]),
+        }[correction]
+        q |= dict(zip(within, np.minimum(1.0, levels * adjusted).tolist(), strict=False))
     return q

@@ -23,8 +23,6 @@ from slicebeam.metrics.significance import count_tests, random_subset
 from slicebeam.metrics.significance.random_subset import Population
 from tests.encoded_table import deviation_law
 
-RATE = TargetSums("rate")
-
 
 def exact_law(masks, findings, inside, outside, totals):
     """The upper mid-p by count of exact conditional logistic regression: all tables with these sums.

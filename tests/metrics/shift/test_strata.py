@@ -31,9 +31,10 @@ from tests.oracles import shift_oracle as oracle
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 
-def halves_of(pool, asked, place):
+def halves_of(pool, asked, place, weights=None):
     """Counts of the halves, by loops; `place` says where in its stratum's order an item is."""
-    found = Sample.empty(1, 2 * len(pool.rows), pool.shape[1])
+    of_halves = None if weights is None else np.repeat(weights[pool.rows], 2, axis=0)
+    found = Sample.empty(1, 2 * len(pool.rows), pool.shape[1], of_halves)
     for item in asked:
         half = 2 * pool.stratum[item] + place[item] % 2
         found.add(np.array([[half]]), np.array([[pool.new[item]]]), np.array([[pool.old[item]]]))
@@ -93,7 +94,6 @@ def test_a_half_without_an_answer_is_stood_for_by_the_other():
 
 def test_all_items_of_a_pool_are_the_pool():
     pool = oracle.random_pool(np.random.default_rng(7), largest=15, strata=6)
-    _, _, sample = sampled(np.random.default_rng(8), pool)
     everything = list(pool.items)
     place = [i - pool.stratum.index(pool.stratum[i]) for i in everything]
     sample = oracle.sample_of(pool, [everything])
@@ -259,12 +259,7 @@ def test_the_weighted_sum_of_halves_is_their_fixed_combination():
     for weighing in (weights, cell):
         weighed = replace(strata, weights=weighing)
         sample = counted(pool, asked, weighing)
-        of_halves = np.repeat(weighing[pool.rows], 2, axis=0)
-        sample.halves = Sample.empty(1, 2 * strata.count, pool.shape[1], of_halves)
-        for item in asked:
-            half = 2 * pool.stratum[item] + place[item] % 2
-            numbers = (half, pool.new[item], pool.old[item])
-            sample.halves.add(*(np.array([[number]]) for number in numbers))
+        sample.halves = halves_of(pool, asked, place, weighing)
         found = estimate(weighed, sample)
         errors = weighted_sum_errors(weighed, sample, weighing, control=True, starved=False)
     assert errors[0] == pytest.approx(2 * found.cell_errors()[0, 0, 2])
