@@ -369,7 +369,7 @@ def _widths(kind: pa.DataType, numbers: NDArray[Any]) -> list[Any]:
     """Return the numpy types in which values are compared: more than one for half floats."""
     if not pa.types.is_floating(kind):
         return [numbers.dtype.type]
-    widths = [kind.to_pandas_dtype()]
+    widths = [np.dtype(f"f{kind.bit_width // 8}").type]
     # Half floats are read as floats, but compared as halves by who has the column itself.
     with np.errstate(over="ignore"):
         if kind == pa.float32() and (numbers.astype(np.float16) == numbers).all():
