@@ -1,14 +1,17 @@
-"""AUC, from the slice's counts of scores by bucket."""
+"""AUC and average precision, from the slice's counts of scores by bucket."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from scipy.special import expit, stdtrit
 
 from slicebeam.metrics.counting.statistic_space import GAINS, Term
+from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.metric import Metric, Needs, Slices, ratio
-from slicebeam.metrics.significance import auc, hall
+from slicebeam.metrics.significance import auc, hall, permutation
+from slicebeam.metrics.significance.average_precision import SubsetLaw, log_odds
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 
 if TYPE_CHECKING:
@@ -207,3 +210,139 @@ class AreaUnderCurve(Metric):
         if slices.is_paired:
             named["variance of the delta"] = float(self._gain_variance(slices)[0][0])
         return named
+
+
+class AveragePrecision(Metric):
+    """Σ (share of the positives with a score)·(precision among scores at least as high), over all scores.
+
+    Examples
+    --------
+    Positives score .9 and .4, negatives .6 and .2. Both positives have half of the weight, at
+    precisions of 1/1 and 2/3:
+
+    >>> from slicebeam.metrics.significance.average_precision import precisions
+    >>> by_score = np.array([[[1, 0, 1, 0], [0, 1, 0, 1]]])  # negatives and positives by ascending score
+    >>> precisions(by_score, np.zeros(4, bool)).value.round(4)
+    array([0.8333])
+    """
+
+    name, title = "average_precision", "Average precision"
+    higher_is_better = True
+    range = (0.0, 1.0)
+    kind: Literal["pointwise", "aggregate"] = "aggregate"
+    compares_models = False
+    incomparable = "has no test of two models"
+    takes_weights = False
+    resampled = False
+    undefined = "no label is positive"
+    indivisible = "the precision at a score depends on other examples, so no example has a share of its own in it"
+    needs = Needs(indicators=("positive",), ranked=True, average_precision=True)
+
+    def value(self, slices: Slices) -> FloatArray:
+        """See `Metric.value`."""
+        return slices.space.precisions(slices.sums).value
+
+    def value_error(self, slices: Slices) -> FloatArray:
+        """See `Metric.value_error`: scores in the same bucket tie."""
+        return slices.space.precisions(slices.sums).error
+
+    def complement(self, slices: Slices) -> FloatArray:
+        """See `Metric.complement`; known since the buckets were counted."""
+        return slices.space.complement_precision(slices.sums)[0]
+
+    def complement_error(self, slices: Slices) -> FloatArray:
+        """See `Metric.complement_error`: only buckets tell it."""
+        return slices.space.complement_precision(slices.sums)[1]
+
+    def untestable(self, slices: Slices) -> NDArray[np.int8]:
+        """Return the reasons [slices] against a test: among them too few of a class to be expected in a subset."""
+        fewest = np.array(slices.space.by_score).sum(axis=1).min()
+        reasons = super().untestable(slices)
+        expected = slices.sizes * fewest
+        small = expected < LEAST_DENOMINATOR * slices.total.sizes
+        reasons[small & (reasons == 0)] = Reason.SMALL_DENOMINATOR
+        return reasons
+
+    def test_subset(
+        self,
+        slices: Slices,
+        tail: Tail,
+        reasons: NDArray[np.int8],
+        higher: FloatArray | float = 0.0,
+    ) -> Tested:
+        """Test by draws of as many of all examples, of a value that is by so much higher."""
+        space, p, some = slices.space, np.ones(len(slices)), np.flatnonzero(reasons == 0)
+        if some.size:
+            law = SubsetLaw(np.array(space.by_score), np.array(space.coarse[0]))
+            sizes = slices.sizes[some]
+            value = np.clip(self.value(slices) + higher, 0.0, 1.0)[some]
+            observed = log_odds(value, law.half(sizes))
+            p[some], reasons[some], _ = permutation.p_of_draws(law, sizes, observed, tail)
+        return Tested.by(Method.CELL_PERMUTATION, p, reasons)
+
+    def least_test_p(self, slices: Slices, alternative: Alternative, tested: Tested) -> FloatArray:
+        """See `Metric.least_test_p`: the test is monotone in the value, so an end has the smallest."""
+        tail, p = self.tail(alternative), tested.p
+        for sign in (1.0, -1.0):
+            higher, reasons = sign * self.value_error(slices), tested.reasons.copy()
+            p = np.minimum(p, self.test_subset(slices, tail, reasons, higher).p)
+        return p
+
+    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+        """Refuse: two models are not compared."""
+        raise NotImplementedError
+
+    def _log_odds(self, slices: Slices) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return log-odds of the value [slices], p·(1 − p) of the value, and half a positive as a share of them."""
+        half = 0.5 / np.maximum(slices.count("positive"), 1)
+        value = self.value(slices)
+        shrunk = (value + half) / (1.0 + 2.0 * half)
+        return log_odds(value, half), shrunk * (1.0 - shrunk), half
+
+    def _variance(self, slices: Slices) -> FloatArray:
+        """Return the variance [slices] of the value: of influences, at least that of a share of the positives."""
+        _, binomial, half = self._log_odds(slices)
+        variance = slices.space.precisions(slices.sums).variance
+        return np.asarray(np.maximum(variance, binomial) * 2.0 * half)
+
+    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+        """Return t·s to either side of the log-odds; NaN with fewer than ten positives.
+
+        Boyd, Eng and Page (2013), "Area under the precision-recall curve: point estimates and confidence
+        intervals", the logit interval; the variance is that of influences where that is larger.
+        """
+        centre, binomial, half = self._log_odds(slices)
+        positives, value = slices.count("positive"), self.value(slices)
+        t = -stdtrit(np.maximum(positives - 1.0, 1.0), 0.5 * (1.0 - confidence))
+        reach = t * np.sqrt(self._variance(slices)) / binomial
+        # Back from log-odds to which half a positive was added on either side.
+        low, high = (
+            expit(end) * (1.0 + 2.0 * half) - half for end in (centre - reach, centre + reach)
+        )
+        low, high = np.clip(low, 0.0, value), np.clip(high, value, 1.0)
+        few = positives < LEAST_DENOMINATOR
+        return np.where(few, np.nan, low), np.where(few, np.nan, high)
+
+    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+        """Return the arms of the value's interval, shrunk by the examples that are in both."""
+        whole, value = slices.total, self.value(slices)
+        low, high = self.value_interval(slices, confidence)
+        share = slices.sizes / whole.sizes
+        own = self._variance(slices)
+        # The influences of all examples, for those outside the slice.
+        outside = self._variance(whole) * whole.sizes / np.maximum(slices.sizes, 1)
+        both = (1.0 - share) ** 2 * own + (1.0 - share) * share * outside
+        ends = intervals.shrunk_to_delta(
+            value, low, high, own, both, self.value(whole), 1.0, confidence
+        )
+        none = np.isnan(low)
+        return np.where(none, np.nan, ends[0]), np.where(none, np.nan, ends[1])
+
+    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+        """Return the tail of t of the log-odds, as of a random part of the parent."""
+        own, above, binomial = self._log_odds(slices)[0], *self._log_odds(parents)[:2]
+        part = parents.sizes / np.maximum(slices.sizes, 1) - 1.0
+        variance = self._variance(parents) * np.maximum(part, 0.0) / binomial**2
+        freedom = np.maximum(slices.count("positive") - 1.0, 1.0)
+        tail = self.tail("worse" if worse else "better")
+        return hall.wald_p_value(own - above, variance, freedom, tail)

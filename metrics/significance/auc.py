@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.kinds import Tail
 
 # Histogram entries that are worked on at once: about twenty float arrays of them are alive.
-_ENTRIES_AT_ONCE = 1_000_000
+ENTRIES_AT_ONCE = 1_000_000
 # Shares are sums of rounded shares: what is below this is 0.
 _ROUNDING = 1e-13
 # The fitted law ends where the AUC does by so much, else where the gamma law ends. By simulation:
@@ -73,7 +73,7 @@ def placements(histogram: ArrayLike) -> Placements:
     variance components over the examples as they are (divided by n, not n − 1).
     """
     counts = np.asarray(histogram, dtype=np.int64)
-    step = max(1, _ENTRIES_AT_ONCE // max(1, counts[:1].size))
+    step = max(1, ENTRIES_AT_ONCE // max(1, counts[:1].size))
     parts = [_placements(counts[at : at + step]) for at in range(0, max(1, len(counts)), step)]
     return Placements(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -425,7 +425,13 @@ class Areas:
     """
 
     def __init__(
-        self, sizes: IntArray, of_all: IntArray, layers: int, *, is_weighted: bool
+        self,
+        sizes: IntArray,
+        of_all: IntArray,
+        layers: int,
+        *,
+        is_weighted: bool,
+        has_precision: bool = False,
     ) -> None:
         self.sizes, self.of_all = sizes, of_all
         kind = np.float64 if is_weighted else np.int64
@@ -440,6 +446,8 @@ class Areas:
         self._cells = np.zeros((slices, 2, 2 * PARTS), np.int64)
         self._below_all = np.zeros(2, np.int64)
         self._wins_all = np.zeros(1, kind)
+        # The precisions of each slice's positives, unless average precision is not wanted.
+        self._precisions = np.zeros(slices) if has_precision else None
 
     def begin(self, rows: ScoredRows) -> None:
         """Take all rows of the next group."""
@@ -512,6 +520,10 @@ class Areas:
             (self._crossed[1], negatives, self._against_positives),
         ):
             np.add.at(crossed, runs.slices, mine.astype(self._kind) * against[runs.rank])
+        if self._precisions is not None:
+            reached = self.sizes[runs.slices].T - below
+            precision = reached[1] / np.maximum(reached.sum(axis=0), 1)
+            np.add.at(self._precisions, runs.slices, positives * precision)
         # A run's place is its middle, so that one with many examples shares a cell with few others.
         whole = np.maximum(self.sizes[runs.slices].T, 1)
         share = (below + 0.5 * counts) / whole
@@ -524,6 +536,13 @@ class Areas:
         """Return the AUC [slices, layers]; NaN where a class is empty."""
         negatives, positives = np.moveaxis(self._below, -1, 0)
         return _share(self._wins, negatives, positives).T
+
+    def average_precision(self) -> FloatArray | None:
+        """Return the average precision [slices], NaN without positives; None where it is not counted."""
+        if self._precisions is None:
+            return None
+        positives = self.sizes[:, 1]
+        return np.where(positives > 0, self._precisions / np.maximum(positives, 1), np.nan)
 
     def placements(self) -> Placements:
         """Return the exact AUC, and moments of the placements from the slice's own histogram."""

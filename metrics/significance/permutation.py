@@ -9,7 +9,7 @@ three moments then gives tails that counting exceedances among draws cannot reac
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from scipy.special import gammainc, gammaincc, ndtr
@@ -98,14 +98,17 @@ def permutation_p_value(
     counted, ties by half; others are a Pearson III law's, with the linear part's moments exact. Above, the
     three moments are interpolated on a geometric grid of n. Untested where over 5 % of draws are undefined.
     """
-    population = np.asarray(totals, dtype=np.int64)
+    draws = _Draws(value_of, np.asarray(totals, dtype=np.int64), replicates, seed)
     size = np.asarray(counts, dtype=np.int64).sum(axis=1)
-    value = np.asarray(observed, dtype=np.float64)
-    draws = _Draws(value_of, population, replicates, seed)
+    return p_of_draws(draws, size, np.asarray(observed, dtype=np.float64), tail)
+
+
+def p_of_draws(draws: DrawnLaw, size: IntArray, value: FloatArray, tail: Tail) -> Tested:
+    """Return the p-value [slices] of values of slices of some sizes, as `permutation_p_value` does."""
     p = np.ones(size.shape)
     reasons = np.zeros(size.shape, dtype=np.int8)
     reasons[np.isnan(value)] = Reason.UNDEFINED_REPLICATES
-    reasons[(reasons == 0) & (size >= population.sum())] = Reason.NO_VARIANCE
+    reasons[(reasons == 0) & (size >= draws.totals.sum())] = Reason.NO_VARIANCE
     ready, few = reasons == 0, size <= _LARGEST_OWN_SIZE
     # At most 200 sizes, however many slices.
     for n in np.unique(size[ready & few]).tolist():
@@ -117,10 +120,26 @@ def permutation_p_value(
     return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
 
-class _Sample(NamedTuple):
+class Sample(NamedTuple):
+    """Sorted defined values of draws, their moments, and the share that is undefined."""
+
     values: FloatArray
     moments: NullMoments
     undefined: float
+
+
+class DrawnLaw(Protocol):
+    """The law of a metric under the null, by draws of a size."""
+
+    @property
+    def totals(self) -> IntArray:
+        """All examples by cell."""
+
+    def value_of(self, cells: IntArray) -> FloatArray:
+        """Return the metric of counts by cell [sets, cells]."""
+
+    def of_size(self, n: int) -> Sample:
+        """Return what draws of n examples give."""
 
 
 class _Draws(NamedTuple):
@@ -131,30 +150,37 @@ class _Draws(NamedTuple):
     replicates: int
     seed: int
 
-    def of_size(self, n: int) -> _Sample:
+    def of_size(self, n: int) -> Sample:
         """Return the sorted defined values of draws of n examples, and their three moments."""
         cells = self._cells(n)
         values = np.asarray(self.value_of(cells), dtype=np.float64)
         defined = ~np.isnan(values)
         undefined = 1.0 - float(defined.mean())
         if undefined > _UNDEFINED_SHARE:
-            return _Sample(np.empty(0), NullMoments(np.nan, np.nan, np.nan), undefined)
+            return Sample(np.empty(0), NullMoments(np.nan, np.nan, np.nan), undefined)
         values = values[defined]
         few_cells = self.totals.size <= _CELLS_PER_DRAW * self.replicates
         if undefined == 0.0 and few_cells:
             moments = _moments_with_exact_linear_part(values, cells, self.totals, n)
         else:
-            moments = _sample_moments(values)
-        return _Sample(np.sort(values), moments, undefined)
+            moments = sample_moments(values)
+        return Sample(np.sort(values), moments, undefined)
 
     def _cells(self, n: int) -> IntArray:
         key = int(hash64(self.seed, 0, np.array([n], dtype=np.uint64))[0])
         generator = np.random.Generator(np.random.Philox(key=key))
-        if int(self.totals.sum()) < _NUMPY_POPULATION:
-            return generator.multivariate_hypergeometric(
-                self.totals, n, size=self.replicates, method="marginals"
-            ).astype(np.int64, copy=False)
-        return _cells_of_huge_population(generator, self.totals, n, self.replicates)
+        return cells_of_subsets(generator, self.totals, n, self.replicates)
+
+
+def cells_of_subsets(
+    generator: np.random.Generator, totals: IntArray, n: int, replicates: int
+) -> IntArray:
+    """Return the cells [replicates, cells] of subsets of n examples, drawn without replacement."""
+    if int(totals.sum()) < _NUMPY_POPULATION:
+        return generator.multivariate_hypergeometric(
+            totals, n, size=replicates, method="marginals"
+        ).astype(np.int64, copy=False)
+    return _cells_of_huge_population(generator, totals, n, replicates)
 
 
 def _cells_of_huge_population(
@@ -176,7 +202,8 @@ def _cells_of_huge_population(
     return cells
 
 
-def _sample_moments(values: FloatArray) -> NullMoments:
+def sample_moments(values: FloatArray) -> NullMoments:
+    """Return the moments of values."""
     mean = float(values.mean())
     deviation = values - mean
     sd = float(np.sqrt(np.square(deviation).mean()))
@@ -192,27 +219,33 @@ def _moments_with_exact_linear_part(
 
     A control variate: simulation noise, which a deep tail magnifies, is left only in the rest.
     """
-    plain = _sample_moments(values)
+    plain = sample_moments(values)
     if plain.sd == 0.0:
         return plain
     shares = totals / totals.sum(dtype=np.float64)
     regressors = cells - n * shares
     scores = np.linalg.lstsq(regressors, values - plain.mean, rcond=1e-10)[0]
-    linear = regressors @ scores
+    exact = linear_statistic_moments(scores, totals, n)
+    return moments_with_linear_part(values, regressors @ scores, exact)
+
+
+def moments_with_linear_part(
+    values: FloatArray, linear: FloatArray, exact: NullMoments
+) -> NullMoments:
+    """Return the moments of values of which a part, of mean 0 over all draws, has exact moments."""
     rest = values - linear
     mean = rest.mean()
     rest -= mean
-    exact = linear_statistic_moments(scores, totals, n)
     variance = exact.sd**2 + (2.0 * linear * rest + rest * rest).mean()
     mixed = 3.0 * linear * rest * (linear + rest) + rest**3
     third = exact.skewness * exact.sd**3 + mixed.mean()
     if variance <= 0.0:
-        return plain
+        return sample_moments(values)
     sd = np.sqrt(variance)
     return NullMoments(mean, sd, third / sd**3)
 
 
-def _of_own_size(sample: _Sample, value: FloatArray, tail: Tail) -> tuple[FloatArray, Reason]:
+def _of_own_size(sample: Sample, value: FloatArray, tail: Tail) -> tuple[FloatArray, Reason]:
     """Return the p-values of slices of one size, counted or fitted, and why there are none."""
     if sample.undefined > _UNDEFINED_SHARE:
         return np.ones(value.shape), Reason.UNDEFINED_REPLICATES
@@ -232,7 +265,7 @@ def _of_own_size(sample: _Sample, value: FloatArray, tail: Tail) -> tuple[FloatA
 
 
 def _on_grid(
-    draws: _Draws, n: IntArray, value: FloatArray, tail: Tail
+    draws: DrawnLaw, n: IntArray, value: FloatArray, tail: Tail
 ) -> tuple[FloatArray, NDArray[np.int8]]:
     """Return p-values and reasons of large slices, from moments interpolated between sizes of a grid."""
     N = float(draws.totals.sum(dtype=np.float64))

@@ -214,7 +214,13 @@ def exact_areas(plan: WinsPlan, keys: Keys, sizes: IntArray) -> CountedWins:
     space = plan.scaling.space
     ranking, replicates = [], []
     for side in range(space.sides):
-        areas = Areas(sizes, plan.of_all, plan.layers, is_weighted=space.weighted)
+        areas = Areas(
+            sizes,
+            plan.of_all,
+            plan.layers,
+            is_weighted=space.weighted,
+            has_precision=space.average_precision,
+        )
         for group in range(len(plan.groups[side])):
             for rows, block, drawn in _group(plan, features, side, group):
                 areas.begin(rows)
@@ -226,6 +232,6 @@ def exact_areas(plan: WinsPlan, keys: Keys, sizes: IntArray) -> CountedWins:
         complement = areas.complements()
         if space.comparison == "baseline":
             complement[:] = np.nan
-        ranking.append(space.exact_ranking(own, complement))
+        ranking.append(space.exact_ranking(own, complement, areas.average_precision()))
         replicates.append(areas.values())
     return CountedWins(keys, tuple(ranking), tuple(replicates))
