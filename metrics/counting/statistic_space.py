@@ -48,8 +48,8 @@ _UNDEFINED = np.iinfo(np.int64).min
 # The placements, the AUC of the complement, and how far either AUC may be off.
 _PLACEMENTS = len(Placements._fields)
 _OF_SIDE = _PLACEMENTS + 3
-# Average precision and how far it may be off, the same of the complement, and its variance.
-_PRECISION, _ERROR, _REST, _REST_ERROR, _VARIANCE = range(_OF_SIDE, _OF_SIDE + 5)
+# Average precision, and how far it may be off.
+_PRECISION, _ERROR = _OF_SIDE, _OF_SIDE + 1
 # Variances in fixed point: a slice without other scores may have a larger one.
 _LARGEST_VARIANCE = 1000.0
 
@@ -210,7 +210,7 @@ class StatisticSpace:
 
     @property
     def _ranking_size(self) -> int:
-        return _VARIANCE + 1 if self.average_precision else _OF_SIDE
+        return _OF_SIDE + len(Precisions._fields) * self.average_precision
 
     @property
     def passes(self) -> int:
@@ -279,15 +279,10 @@ class StatisticSpace:
         return np.nan_to_num(self._ranking(sums, old=False)[..., _PLACEMENTS + 2])
 
     def precisions(self, sums: IntArray) -> Precisions:
-        """Return average precision, its error and variance [slices]; NaN without positives."""
-        ranking = self._ranking(sums, old=False)
-        error = np.nan_to_num(ranking[..., _ERROR])
-        return Precisions(ranking[..., _PRECISION], error, ranking[..., _VARIANCE])
-
-    def complement_precision(self, sums: IntArray) -> tuple[FloatArray, FloatArray]:
-        """Return the average precision [slices] of the examples outside each slice, and its error."""
-        ranking = self._ranking(sums, old=False)
-        return ranking[..., _REST], np.nan_to_num(ranking[..., _REST_ERROR])
+        """Return average precision, errors and variance [slices]; NaN without positives."""
+        own = Precisions(*np.moveaxis(self._ranking(sums, old=False)[..., _OF_SIDE:], -1, 0))
+        errors = map(np.nan_to_num, (own.error, own.complement_error))
+        return own._replace(**dict(zip(("error", "complement_error"), errors, strict=True)))
 
     def ranking_columns(self, *, old: bool = False) -> slice:
         """Return the columns of reduced sums that hold a model's ranking."""
@@ -326,6 +321,10 @@ class StatisticSpace:
         begin = self.cell_columns + len(self.terms) + (2 * BUCKETS if old else 0)
         return sums[:, begin : begin + 2 * BUCKETS].reshape(-1, 2, BUCKETS)
 
+    def of_several_scores(self, *, old: bool = False) -> BoolArray:
+        """Return which buckets [buckets] may hold several different scores of a model."""
+        return np.array(self.coarse[old]) if self.coarse else np.ones(BUCKETS, bool)
+
     def reduce(self, sums: IntArray, totals: IntArray) -> IntArray:
         """Return sums whose bucket counts are reduced to what AUC needs."""
         if not self.ranked:
@@ -339,11 +338,8 @@ class StatisticSpace:
             errors = [discretisation_error(counts, coarse) for counts in (histogram, others)]
             columns = [*inside, rest.auc, *errors]
             if self.average_precision:
-                every = np.ones(BUCKETS, bool) if coarse is None else coarse
-                value, error, variance = precisions(histogram, every)
-                outside = precisions(others, every)
-                variance = np.minimum(variance, _LARGEST_VARIANCE)
-                columns += [value, error, outside.value, outside.error, variance]
+                own = precisions(histogram, others, self.of_several_scores(old=old))
+                columns += own._replace(variance=np.minimum(own.variance, _LARGEST_VARIANCE))
             reduced += [_in_units(column)[:, None] for column in columns]
         return np.concatenate([*reduced, sums[:, self.raw_columns :]], axis=1)
 

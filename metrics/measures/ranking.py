@@ -11,7 +11,12 @@ from slicebeam.metrics.counting.statistic_space import GAINS, Term
 from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.metric import Metric, Needs, Slices, ratio
 from slicebeam.metrics.significance import auc, hall, permutation
-from slicebeam.metrics.significance.average_precision import SubsetLaw, log_odds
+from slicebeam.metrics.significance.average_precision import (
+    LARGEST_DRAWN,
+    PrecisionLaw,
+    log_odds,
+    precisions,
+)
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 
 if TYPE_CHECKING:
@@ -213,18 +218,7 @@ class AreaUnderCurve(Metric):
 
 
 class AveragePrecision(Metric):
-    """Σ (share of the positives with a score)·(precision among scores at least as high), over all scores.
-
-    Examples
-    --------
-    Positives score .9 and .4, negatives .6 and .2. Both positives have half of the weight, at
-    precisions of 1/1 and 2/3:
-
-    >>> from slicebeam.metrics.significance.average_precision import precisions
-    >>> by_score = np.array([[[1, 0, 1, 0], [0, 1, 0, 1]]])  # negatives and positives by ascending score
-    >>> precisions(by_score, np.zeros(4, bool)).value.round(4)
-    array([0.8333])
-    """
+    """Σ (share of the positives with a score)·(precision among scores at least as high), over all scores."""
 
     name, title = "average_precision", "Average precision"
     higher_is_better = True
@@ -242,17 +236,22 @@ class AveragePrecision(Metric):
         """See `Metric.value`."""
         return slices.space.precisions(slices.sums).value
 
+    def value_of_raw(self, slices: Slices) -> FloatArray:
+        """See `Metric.value_of_raw`."""
+        own, space = slices.space.histogram(slices.sums, old=slices.is_old), slices.space
+        return precisions(own, own, space.of_several_scores(old=slices.is_old)).value
+
     def value_error(self, slices: Slices) -> FloatArray:
         """See `Metric.value_error`: scores in the same bucket tie."""
         return slices.space.precisions(slices.sums).error
 
     def complement(self, slices: Slices) -> FloatArray:
         """See `Metric.complement`; known since the buckets were counted."""
-        return slices.space.complement_precision(slices.sums)[0]
+        return slices.space.precisions(slices.sums).complement
 
     def complement_error(self, slices: Slices) -> FloatArray:
         """See `Metric.complement_error`: only buckets tell it."""
-        return slices.space.complement_precision(slices.sums)[1]
+        return slices.space.precisions(slices.sums).complement_error
 
     def untestable(self, slices: Slices) -> NDArray[np.int8]:
         """Return the reasons [slices] against a test: among them too few of a class to be expected in a subset."""
@@ -273,11 +272,13 @@ class AveragePrecision(Metric):
         """Test by draws of as many of all examples, of a value that is by so much higher."""
         space, p, some = slices.space, np.ones(len(slices)), np.flatnonzero(reasons == 0)
         if some.size:
-            law = SubsetLaw(np.array(space.by_score), np.array(space.coarse[0]))
+            law = PrecisionLaw(space.by_score, tuple(space.of_several_scores().tolist()))
             sizes = slices.sizes[some]
             value = np.clip(self.value(slices) + higher, 0.0, 1.0)[some]
             observed = log_odds(value, law.half(sizes))
-            p[some], reasons[some], _ = permutation.p_of_draws(law, sizes, observed, tail)
+            p[some], reasons[some], _ = permutation.p_of_draws(
+                law, sizes, observed, tail, LARGEST_DRAWN
+            )
         return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
     def least_test_p(self, slices: Slices, alternative: Alternative, tested: Tested) -> FloatArray:

@@ -103,8 +103,10 @@ def permutation_p_value(
     return p_of_draws(draws, size, np.asarray(observed, dtype=np.float64), tail)
 
 
-def p_of_draws(draws: DrawnLaw, size: IntArray, value: FloatArray, tail: Tail) -> Tested:
-    """Return the p-value [slices] of values of slices of some sizes, as `permutation_p_value` does."""
+def p_of_draws(
+    draws: DrawnLaw, size: IntArray, value: FloatArray, tail: Tail, largest: int | None = None
+) -> Tested:
+    """Return the p-values [slices] of values of slices of some sizes; of sizes above the largest, as its moments grow."""
     p = np.ones(size.shape)
     reasons = np.zeros(size.shape, dtype=np.int8)
     reasons[np.isnan(value)] = Reason.UNDEFINED_REPLICATES
@@ -116,12 +118,12 @@ def p_of_draws(draws: DrawnLaw, size: IntArray, value: FloatArray, tail: Tail) -
         p[some], reasons[some] = _of_own_size(draws.of_size(n), value[some], tail)
     some = np.flatnonzero(ready & ~few)
     if some.size:
-        p[some], reasons[some] = _on_grid(draws, size[some], value[some], tail)
+        p[some], reasons[some] = _on_grid(draws, size[some], value[some], tail, largest)
     return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
 
-class Sample(NamedTuple):
-    """Sorted defined values of draws, their moments, and the share that is undefined."""
+class DrawnValues(NamedTuple):
+    """Sorted defined values of draws of a size, their moments, and the share that is undefined."""
 
     values: FloatArray
     moments: NullMoments
@@ -129,17 +131,14 @@ class Sample(NamedTuple):
 
 
 class DrawnLaw(Protocol):
-    """The law of a metric under the null, by draws of a size."""
+    """The law of a metric of random subsets of all examples by cell, by draws of their size."""
 
     @property
-    def totals(self) -> IntArray:
-        """All examples by cell."""
+    def totals(self) -> IntArray: ...  # noqa: D102
 
-    def value_of(self, cells: IntArray) -> FloatArray:
-        """Return the metric of counts by cell [sets, cells]."""
+    def limit(self) -> float: ...  # noqa: D102
 
-    def of_size(self, n: int) -> Sample:
-        """Return what draws of n examples give."""
+    def of_size(self, n: int) -> DrawnValues: ...  # noqa: D102
 
 
 class _Draws(NamedTuple):
@@ -150,37 +149,34 @@ class _Draws(NamedTuple):
     replicates: int
     seed: int
 
-    def of_size(self, n: int) -> Sample:
+    def limit(self) -> float:
+        """Return the metric of all examples."""
+        return float(np.asarray(self.value_of(self.totals[None, :]))[0])
+
+    def of_size(self, n: int) -> DrawnValues:
         """Return the sorted defined values of draws of n examples, and their three moments."""
         cells = self._cells(n)
         values = np.asarray(self.value_of(cells), dtype=np.float64)
         defined = ~np.isnan(values)
         undefined = 1.0 - float(defined.mean())
         if undefined > _UNDEFINED_SHARE:
-            return Sample(np.empty(0), NullMoments(np.nan, np.nan, np.nan), undefined)
+            return DrawnValues(np.empty(0), NullMoments(np.nan, np.nan, np.nan), undefined)
         values = values[defined]
         few_cells = self.totals.size <= _CELLS_PER_DRAW * self.replicates
         if undefined == 0.0 and few_cells:
             moments = _moments_with_exact_linear_part(values, cells, self.totals, n)
         else:
             moments = sample_moments(values)
-        return Sample(np.sort(values), moments, undefined)
+        return DrawnValues(np.sort(values), moments, undefined)
 
     def _cells(self, n: int) -> IntArray:
         key = int(hash64(self.seed, 0, np.array([n], dtype=np.uint64))[0])
         generator = np.random.Generator(np.random.Philox(key=key))
-        return cells_of_subsets(generator, self.totals, n, self.replicates)
-
-
-def cells_of_subsets(
-    generator: np.random.Generator, totals: IntArray, n: int, replicates: int
-) -> IntArray:
-    """Return the cells [replicates, cells] of subsets of n examples, drawn without replacement."""
-    if int(totals.sum()) < _NUMPY_POPULATION:
-        return generator.multivariate_hypergeometric(
-            totals, n, size=replicates, method="marginals"
-        ).astype(np.int64, copy=False)
-    return _cells_of_huge_population(generator, totals, n, replicates)
+        if int(self.totals.sum()) < _NUMPY_POPULATION:
+            return generator.multivariate_hypergeometric(
+                self.totals, n, size=self.replicates, method="marginals"
+            ).astype(np.int64, copy=False)
+        return _cells_of_huge_population(generator, self.totals, n, self.replicates)
 
 
 def _cells_of_huge_population(
@@ -245,7 +241,7 @@ def moments_with_linear_part(
     return NullMoments(mean, sd, third / sd**3)
 
 
-def _of_own_size(sample: Sample, value: FloatArray, tail: Tail) -> tuple[FloatArray, Reason]:
+def _of_own_size(sample: DrawnValues, value: FloatArray, tail: Tail) -> tuple[FloatArray, Reason]:
     """Return the p-values of slices of one size, counted or fitted, and why there are none."""
     if sample.undefined > _UNDEFINED_SHARE:
         return np.ones(value.shape), Reason.UNDEFINED_REPLICATES
@@ -265,16 +261,16 @@ def _of_own_size(sample: Sample, value: FloatArray, tail: Tail) -> tuple[FloatAr
 
 
 def _on_grid(
-    draws: DrawnLaw, n: IntArray, value: FloatArray, tail: Tail
+    draws: DrawnLaw, n: IntArray, value: FloatArray, tail: Tail, largest: int | None
 ) -> tuple[FloatArray, NDArray[np.int8]]:
     """Return p-values and reasons of large slices, from moments interpolated between sizes of a grid."""
     N = float(draws.totals.sum(dtype=np.float64))
-    nodes = _grid(int(n.max()), N)
+    nodes = _grid(min(int(n.max()), largest or int(N)), N)
     samples = [draws.of_size(int(node)) for node in nodes]
     undefined = np.array([sample.undefined for sample in samples])
     # What a linear statistic's deviation from its limit, sd and skewness are proportional to.
     unit = np.sqrt((N - nodes) / nodes)
-    limit = float(np.asarray(draws.value_of(draws.totals[None, :]))[0])
+    limit = draws.limit()
     mean, sd, skewness = np.array([sample.moments for sample in samples]).T
     # Bilinear in the size of slice and rest: the skewness of a small rest grows as that of a slice.
     scaled = ((mean - limit) / unit**2, sd / unit, skewness * np.sqrt(nodes * (N - nodes) / N))
