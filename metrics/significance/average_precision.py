@@ -18,6 +18,7 @@ from slicebeam.metrics.significance.permutation import (
     DrawnValues,
     linear_statistic_moments,
     moments_with_linear_part,
+    sample_moments,
 )
 
 if TYPE_CHECKING:
@@ -159,7 +160,9 @@ def _drawn(law: PrecisionLaw, n: int) -> DrawnValues:
     scores = influence([law.by_score])[0] * ((1.0 + odds) ** 2 / odds / n)
     exact = linear_statistic_moments(scores.reshape(-1), law.totals, n)
     linear = scores[:, ::-1][label, bucket][places].sum(axis=1) - exact.mean
-    moments = moments_with_linear_part(values[known], linear[known], exact)
+    moments = sample_moments(values[known])
+    if moments.sd > 0:
+        moments = moments_with_linear_part(values[known], linear[known], exact)
     return DrawnValues(np.sort(values[known]), moments, 1.0 - float(known.mean()))
 
 

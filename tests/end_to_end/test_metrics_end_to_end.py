@@ -207,7 +207,7 @@ def test_average_precision(tmp_path):
     # Far more scores than buckets, and some that many examples have.
     frame.loc[::4, "s"] = frame["s"].round(1)
     assert frame["s"].nunique() > 2000
-    frame.assign(s=1 / (1 + np.exp(-frame["s"]))).to_parquet(tmp_path / "data.parquet")
+    frame.assign(w=1.0, old=0.5).to_parquet(tmp_path / "data.parquet")
     options = {
         "data": (str(tmp_path / "data.parquet"),),
         "label": "y",
@@ -238,7 +238,7 @@ def test_average_precision(tmp_path):
         value = of[row.metric](frame[held]["y"], frame[held]["s"])
         assert row.value == pytest.approx(value, abs=1e-12)
         assert row.value_error == 0
-    for option in ({"weight": "y"}, {"baseline_score": "s"}, {"group": "site"}):
+    for option in ({"weight": "w"}, {"baseline_score": "old"}, {"group": "w"}):
         with pytest.raises(InputError, match="--metric average_precision"):
             search(tmp_path / "c", **options, **option)
 
