@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from scipy.special import expit, stdtrit
@@ -29,13 +29,34 @@ if TYPE_CHECKING:
     from slicebeam.metrics.significance.auc import Placements
 
 
-class AreaUnderCurve(Metric):
-    """P(score of a positive > score of a negative) + ½P(equal), with scores in buckets."""
+class _OfRanks(Metric):
+    """What buckets bound; its tests take by how much the value is higher."""
 
-    name, title = "auc", "AUC"
     higher_is_better = True
     range = (0.0, 1.0)
     kind: Literal["pointwise", "aggregate"] = "aggregate"
+
+    def least_test_p(self, slices: Slices, alternative: Alternative, tested: Tested) -> FloatArray:
+        """See `Metric.least_test_p`: the test is monotone in the value, so an end has the smallest."""
+        error = self.value_error(slices)
+        if slices.is_paired:
+            error = error + self.value_error(slices.old)
+        p = tested.p.copy()
+        rough = np.flatnonzero((error > 0) & (tested.reasons == 0))
+        tail = self.tail(alternative)
+        for sign, side in ((1.0, "upper"), (-1.0, "lower")):
+            if rough.size and tail in ("both", side):
+                some = slices.rows(rough)
+                law: Any = self.test_change if slices.is_paired else self.test_subset
+                moved = law(some, tail, self.untestable(some), sign * error[rough])
+                p[rough] = np.minimum(p[rough], moved.p)
+        return p
+
+
+class AreaUnderCurve(_OfRanks):
+    """P(score of a positive > score of a negative) + ½P(equal), with scores in buckets."""
+
+    name, title = "auc", "AUC"
     undefined = "all labels are one class"
     indivisible = "it compares pairs of examples, so no example has a share of its own in it"
     needs = Needs(indicators=("positive",), ranked=True)
@@ -88,22 +109,6 @@ class AreaUnderCurve(Metric):
     def complement_error(self, slices: Slices) -> FloatArray:
         """See `Metric.complement_error`."""
         return slices.space.complement_auc_error(slices.sums)
-
-    def least_test_p(self, slices: Slices, alternative: Alternative, tested: Tested) -> FloatArray:
-        """See `Metric.least_test_p`: the test is monotone in the AUC, so an end has the smallest."""
-        error = self.value_error(slices)
-        if slices.is_paired:
-            error = error + self.value_error(slices.old)
-        p = tested.p.copy()
-        rough = np.flatnonzero((error > 0) & (tested.reasons == 0))
-        tail = self.tail(alternative)
-        for sign, side in ((1.0, "upper"), (-1.0, "lower")):
-            if rough.size and tail in ("both", side):
-                some = slices.rows(rough)
-                law = self.test_change if slices.is_paired else self.test_subset
-                moved = law(some, tail, self.untestable(some), sign * error[rough])
-                p[rough] = np.minimum(p[rough], moved.p)
-        return p
 
     def untestable(self, slices: Slices) -> NDArray[np.int8]:
         """Return the reasons [slices] against a test; 0 for none."""
@@ -217,13 +222,10 @@ class AreaUnderCurve(Metric):
         return named
 
 
-class AveragePrecision(Metric):
+class AveragePrecision(_OfRanks):
     """Σ (share of the positives with a score)·(precision among scores at least as high), over all scores."""
 
     name, title = "average_precision", "Average precision"
-    higher_is_better = True
-    range = (0.0, 1.0)
-    kind: Literal["pointwise", "aggregate"] = "aggregate"
     compares_models = False
     incomparable = "has no test of two models"
     takes_weights = False
@@ -280,14 +282,6 @@ class AveragePrecision(Metric):
                 law, sizes, observed, tail, LARGEST_DRAWN
             )
         return Tested.by(Method.CELL_PERMUTATION, p, reasons)
-
-    def least_test_p(self, slices: Slices, alternative: Alternative, tested: Tested) -> FloatArray:
-        """See `Metric.least_test_p`: the test is monotone in the value, so an end has the smallest."""
-        tail, p = self.tail(alternative), tested.p
-        for sign in (1.0, -1.0):
-            higher, reasons = sign * self.value_error(slices), tested.reasons.copy()
-            p = np.minimum(p, self.test_subset(slices, tail, reasons, higher).p)
-        return p
 
     def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
         """Refuse: two models are not compared."""

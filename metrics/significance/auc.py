@@ -425,13 +425,7 @@ class Areas:
     """
 
     def __init__(
-        self,
-        sizes: IntArray,
-        of_all: IntArray,
-        layers: int,
-        *,
-        is_weighted: bool,
-        has_precision: bool = False,
+        self, sizes: IntArray, of_all: IntArray, layers: int, *, is_weighted: bool
     ) -> None:
         self.sizes, self.of_all = sizes, of_all
         kind = np.float64 if is_weighted else np.int64
@@ -446,8 +440,8 @@ class Areas:
         self._cells = np.zeros((slices, 2, 2 * PARTS), np.int64)
         self._below_all = np.zeros(2, np.int64)
         self._wins_all = np.zeros(1, kind)
-        # The precisions of each slice's positives, unless average precision is not wanted.
-        self._precisions = np.zeros(slices) if has_precision else None
+        # Sums of the precisions of each slice's positives, if they are wanted.
+        self.precisions: FloatArray | None = None
 
     def begin(self, rows: ScoredRows) -> None:
         """Take all rows of the next group."""
@@ -520,10 +514,10 @@ class Areas:
             (self._crossed[1], negatives, self._against_positives),
         ):
             np.add.at(crossed, runs.slices, mine.astype(self._kind) * against[runs.rank])
-        if self._precisions is not None:
+        if self.precisions is not None:
             reached = self.sizes[runs.slices].T - below
             precision = reached[1] / np.maximum(reached.sum(axis=0), 1)
-            np.add.at(self._precisions, runs.slices, positives * precision)
+            np.add.at(self.precisions, runs.slices, positives * precision)
         # A run's place is its middle, so that one with many examples shares a cell with few others.
         whole = np.maximum(self.sizes[runs.slices].T, 1)
         share = (below + 0.5 * counts) / whole
@@ -536,13 +530,6 @@ class Areas:
         """Return the AUC [slices, layers]; NaN where a class is empty."""
         negatives, positives = np.moveaxis(self._below, -1, 0)
         return _share(self._wins, negatives, positives).T
-
-    def average_precision(self) -> FloatArray | None:
-        """Return the average precision [slices], NaN without positives; None where it is not counted."""
-        if self._precisions is None:
-            return None
-        positives = self.sizes[:, 1]
-        return np.where(positives > 0, self._precisions / np.maximum(positives, 1), np.nan)
 
     def placements(self) -> Placements:
         """Return the exact AUC, and moments of the placements from the slice's own histogram."""
