@@ -16,13 +16,13 @@ from slicebeam.metrics.significance.permutation import p_of_draws
 BUCKETS = 256
 
 
-def drawn(seed, rows, prevalence, apart):
+def drawn(seed, rows, prevalence, apart, tied=5):
     """Labels, scores, buckets, their histogram, and which buckets hold several scores."""
     rng = np.random.default_rng(seed)
     label = (rng.random(rows) < prevalence).astype(np.int64)
     score = rng.normal(apart * label)
-    # One score in five is that of many others.
-    score[::5] = np.round(score[::5])
+    # One score in five, or every one, is that of many others.
+    score[::tied] = np.round(score[::tied])
     edges = bucket_edges(score, BUCKETS)
     bucket = np.searchsorted(edges, score, side="right")
     held = np.bincount(np.searchsorted(edges, np.unique(score), side="right"), minlength=BUCKETS)
@@ -65,11 +65,16 @@ def test_influence_is_the_derivative_of_the_value():
 
 
 @pytest.mark.parametrize(
-    ("rows", "prevalence", "apart", "n"),
-    [(3000, 0.2, 1.5, 100), (3000, 0.5, 0.5, 40), (3000, 0.1, 2.0, 700), (300, 0.5, 1.0, 120)],
+    ("rows", "prevalence", "apart", "n", "tied"),
+    [
+        (3000, 0.2, 1.5, 100, 5),
+        (3000, 0.5, 0.5, 40, 1),
+        (3000, 0.1, 2.0, 700, 5),
+        (300, 0.5, 1.0, 120, 5),
+    ],
 )
-def test_p_values_are_those_of_permuted_examples(rows, prevalence, apart, n):
-    label, score, _, histogram, coarse = drawn(3, rows, prevalence, apart)
+def test_p_values_are_those_of_permuted_examples(rows, prevalence, apart, n, tied):
+    label, score, _, histogram, coarse = drawn(3, rows, prevalence, apart, tied)
     rng = np.random.default_rng(5)
     law = PrecisionLaw(tuple(map(tuple, histogram.tolist())), tuple(coarse.tolist()))
     values = np.empty(6000)
