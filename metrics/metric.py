@@ -179,12 +179,14 @@ class Needs:
     classes : whether its label and predicted class are counted in pairs
     ranked : whether its score is counted by buckets
     values : names of what is summed, such as ``log_loss`` or ``mean:price``
+    average_precision : whether average precision is kept of the buckets, beside the AUC
     """
 
     indicators: tuple[str, ...] = ()
     classes: bool = False
     ranked: bool = False
     values: tuple[str, ...] = ()
+    average_precision: bool = False
 
     @property
     def _kinds(self) -> set[str]:

@@ -6,7 +6,7 @@ from slicebeam.metrics.measures import count_metrics
 from slicebeam.metrics.measures.count_metrics import ClassMetric, FOne, MacroAverage, Share
 from slicebeam.metrics.measures.mean import Mean, RootMean
 from slicebeam.metrics.measures.r_squared import RSquared
-from slicebeam.metrics.measures.ranking import AreaUnderCurve
+from slicebeam.metrics.measures.ranking import AreaUnderCurve, AveragePrecision
 from slicebeam.metrics.metric import Metric
 
 METRICS: tuple[Metric, ...] = (
@@ -59,4 +59,5 @@ METRICS: tuple[Metric, ...] = (
     # Too high counts as worse; --alternative both finds either.
     Mean("bias", "Mean of prediction minus label", (-inf, inf)),
     AreaUnderCurve(),
+    AveragePrecision(),
 )  # fmt: skip

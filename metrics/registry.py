@@ -151,6 +151,7 @@ def needs_of(names: Sequence[str]) -> Needs:
         any(need.classes for need in needs),
         any(need.ranked for need in needs),
         tuple(sorted({value for need in needs for value in need.values})),
+        any(need.average_precision for need in needs),
     )
 
 
@@ -177,5 +178,6 @@ def statistic_space(
         terms=tuple(terms),
         total_terms=tuple(total),
         ranked=needs.ranked,
+        average_precision=needs.average_precision,
         weighted=weighted,
     )

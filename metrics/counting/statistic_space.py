@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.significance.auc import Placements, discretisation_error, placements
+from slicebeam.metrics.significance.average_precision import Precisions, precisions
 from slicebeam.metrics.significance.random_subset import Population
 
 if TYPE_CHECKING:
@@ -47,6 +48,10 @@ _UNDEFINED = np.iinfo(np.int64).min
 # The placements, the AUC of the complement, and how far either AUC may be off.
 _PLACEMENTS = len(Placements._fields)
 _OF_SIDE = _PLACEMENTS + 3
+# Average precision, and how far it may be off.
+_PRECISION, _ERROR = _OF_SIDE, _OF_SIDE + 1
+# Variances in fixed point: a slice without other scores may have a larger one.
+_LARGEST_VARIANCE = 1000.0
 
 
 class Term(NamedTuple):
@@ -99,6 +104,8 @@ class StatisticSpace:
     nonnegative : the values of which no example has one below 0, of the new model
     coarse : for each model, whether a score bucket [buckets] holds several different scores; where
         that is not known, all of them may
+    average_precision : whether average precision is kept of the scores of one model, beside the AUC
+    by_score : then negatives and positives of all examples by bucket
 
     Examples
     --------
@@ -141,6 +148,8 @@ class StatisticSpace:
     deviations: tuple[tuple[str, Deviations], ...] = ()
     nonnegative: tuple[str, ...] = ()
     coarse: tuple[tuple[bool, ...], ...] = ()
+    average_precision: bool = False
+    by_score: tuple[tuple[int, ...], ...] = ()
 
     @cached_property
     def axes(self) -> dict[tuple[str, bool], tuple[int, int]]:
@@ -196,7 +205,12 @@ class StatisticSpace:
     @property
     def columns(self) -> int:
         """Columns of a slice's sums once its bucket counts are reduced."""
-        return self.cell_columns + len(self.terms) + (_OF_SIDE * self.sides if self.ranked else 0)
+        ranking = self._ranking_size * self.sides if self.ranked else 0
+        return self.cell_columns + len(self.terms) + ranking
+
+    @property
+    def _ranking_size(self) -> int:
+        return _OF_SIDE + len(Precisions._fields) * self.average_precision
 
     @property
     def passes(self) -> int:
@@ -264,23 +278,35 @@ class StatisticSpace:
         """Return how far the AUC [slices] outside each slice may be off; 0 where it is exact."""
         return np.nan_to_num(self._ranking(sums, old=False)[..., _PLACEMENTS + 2])
 
+    def precisions(self, sums: IntArray) -> Precisions:
+        """Return average precision, errors and variance [slices]; NaN without positives."""
+        own = Precisions(*np.moveaxis(self._ranking(sums, old=False)[..., _OF_SIDE:], -1, 0))
+        errors = map(np.nan_to_num, (own.error, own.complement_error))
+        return own._replace(**dict(zip(("error", "complement_error"), errors, strict=True)))
+
     def ranking_columns(self, *, old: bool = False) -> slice:
         """Return the columns of reduced sums that hold a model's ranking."""
-        begin = self.cell_columns + len(self.terms) + (_OF_SIDE if old else 0)
-        return slice(begin, begin + _OF_SIDE)
+        begin = self.cell_columns + len(self.terms) + (self._ranking_size if old else 0)
+        return slice(begin, begin + self._ranking_size)
 
-    @staticmethod
-    def moved_auc(ranking: IntArray, side: int) -> IntArray:
-        """Return `ranking_columns` with the AUC at the upper (1) or lower (−1) end of its bound."""
+    def moved_auc(self, ranking: IntArray, side: int) -> IntArray:
+        """Return `ranking_columns` with AUC and AP at the upper (1) or lower (−1) end of their bounds."""
         moved = ranking.copy()
-        error, known = ranking[:, _PLACEMENTS + 1], ranking[:, 0] != _UNDEFINED
-        moved[known, 0] += side * error[known]
+        pairs = ((0, _PLACEMENTS + 1), (_PRECISION, _ERROR))
+        for value, error in pairs if self.average_precision else pairs[:1]:
+            known = ranking[:, value] != _UNDEFINED
+            moved[known, value] += side * ranking[known, error]
         return moved
 
-    def exact_ranking(self, own: Placements, complement: FloatArray) -> IntArray:
-        """Return `ranking_columns` [slices, columns] of AUCs without an error."""
+    @staticmethod
+    def exact_ranking(
+        own: Placements, complement: FloatArray, precision: FloatArray | None = None
+    ) -> IntArray:
+        """Return the first of `ranking_columns` [slices, columns], those of AUCs, and AP, without an error."""
         zero = np.zeros(complement.shape)
-        return np.stack([_in_units(column) for column in (*own, complement, zero, zero)], axis=1)
+        known = [*own, complement, zero, zero]
+        known += [] if precision is None else [precision, zero]
+        return np.stack([_in_units(column) for column in known], axis=1)
 
     def by_class(self, sums: IntArray) -> IntArray:
         """Return what AUC counts of negatives and positives [slices, 2]: examples, or weights."""
@@ -295,6 +321,10 @@ class StatisticSpace:
         begin = self.cell_columns + len(self.terms) + (2 * BUCKETS if old else 0)
         return sums[:, begin : begin + 2 * BUCKETS].reshape(-1, 2, BUCKETS)
 
+    def of_several_scores(self, *, old: bool = False) -> BoolArray:
+        """Return which buckets [buckets] may hold several different scores of a model."""
+        return np.array(self.coarse[old]) if self.coarse else np.ones(BUCKETS, bool)
+
     def reduce(self, sums: IntArray, totals: IntArray) -> IntArray:
         """Return sums whose bucket counts are reduced to what AUC needs."""
         if not self.ranked:
@@ -306,7 +336,11 @@ class StatisticSpace:
             inside, rest = placements(histogram), placements(others)
             coarse = np.array(self.coarse[old]) if self.coarse else None
             errors = [discretisation_error(counts, coarse) for counts in (histogram, others)]
-            reduced += [_in_units(column)[:, None] for column in (*inside, rest.auc, *errors)]
+            columns = [*inside, rest.auc, *errors]
+            if self.average_precision:
+                own = precisions(histogram, others, self.of_several_scores(old=old))
+                columns += own._replace(variance=np.minimum(own.variance, _LARGEST_VARIANCE))
+            reduced += [_in_units(column)[:, None] for column in columns]
         return np.concatenate([*reduced, sums[:, self.raw_columns :]], axis=1)
 
     def scaled(

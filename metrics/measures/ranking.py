@@ -1,14 +1,22 @@
-"""AUC, from the slice's counts of scores by bucket."""
+"""AUC and average precision, from the slice's counts of scores by bucket."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from scipy.special import expit, stdtrit
 
 from slicebeam.metrics.counting.statistic_space import GAINS, Term
+from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.metric import Metric, Needs, Slices, ratio
-from slicebeam.metrics.significance import auc, hall
+from slicebeam.metrics.significance import auc, hall, permutation
+from slicebeam.metrics.significance.average_precision import (
+    LARGEST_DRAWN,
+    PrecisionLaw,
+    log_odds,
+    precisions,
+)
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 
 if TYPE_CHECKING:
@@ -21,13 +29,34 @@ if TYPE_CHECKING:
     from slicebeam.metrics.significance.auc import Placements
 
 
-class AreaUnderCurve(Metric):
-    """P(score of a positive > score of a negative) + ½P(equal), with scores in buckets."""
+class _OfRanks(Metric):
+    """What buckets bound; its tests take by how much the value is higher."""
 
-    name, title = "auc", "AUC"
     higher_is_better = True
     range = (0.0, 1.0)
     kind: Literal["pointwise", "aggregate"] = "aggregate"
+
+    def least_test_p(self, slices: Slices, alternative: Alternative, tested: Tested) -> FloatArray:
+        """See `Metric.least_test_p`: the test is monotone in the value, so an end has the smallest."""
+        error = self.value_error(slices)
+        if slices.is_paired:
+            error = error + self.value_error(slices.old)
+        p = tested.p.copy()
+        rough = np.flatnonzero((error > 0) & (tested.reasons == 0))
+        tail = self.tail(alternative)
+        for sign, side in ((1.0, "upper"), (-1.0, "lower")):
+            if rough.size and tail in ("both", side):
+                some = slices.rows(rough)
+                law: Any = self.test_change if slices.is_paired else self.test_subset
+                moved = law(some, tail, self.untestable(some), sign * error[rough])
+                p[rough] = np.minimum(p[rough], moved.p)
+        return p
+
+
+class AreaUnderCurve(_OfRanks):
+    """P(score of a positive > score of a negative) + ½P(equal), with scores in buckets."""
+
+    name, title = "auc", "AUC"
     undefined = "all labels are one class"
     indivisible = "it compares pairs of examples, so no example has a share of its own in it"
     needs = Needs(indicators=("positive",), ranked=True)
@@ -80,22 +109,6 @@ class AreaUnderCurve(Metric):
     def complement_error(self, slices: Slices) -> FloatArray:
         """See `Metric.complement_error`."""
         return slices.space.complement_auc_error(slices.sums)
-
-    def least_test_p(self, slices: Slices, alternative: Alternative, tested: Tested) -> FloatArray:
-        """See `Metric.least_test_p`: the test is monotone in the AUC, so an end has the smallest."""
-        error = self.value_error(slices)
-        if slices.is_paired:
-            error = error + self.value_error(slices.old)
-        p = tested.p.copy()
-        rough = np.flatnonzero((error > 0) & (tested.reasons == 0))
-        tail = self.tail(alternative)
-        for sign, side in ((1.0, "upper"), (-1.0, "lower")):
-            if rough.size and tail in ("both", side):
-                some = slices.rows(rough)
-                law = self.test_change if slices.is_paired else self.test_subset
-                moved = law(some, tail, self.untestable(some), sign * error[rough])
-                p[rough] = np.minimum(p[rough], moved.p)
-        return p
 
     def untestable(self, slices: Slices) -> NDArray[np.int8]:
         """Return the reasons [slices] against a test; 0 for none."""
@@ -207,3 +220,124 @@ class AreaUnderCurve(Metric):
         if slices.is_paired:
             named["variance of the delta"] = float(self._gain_variance(slices)[0][0])
         return named
+
+
+class AveragePrecision(_OfRanks):
+    """Σ (share of the positives with a score)·(precision among scores at least as high), over all scores."""
+
+    name, title = "average_precision", "Average precision"
+    compares_models = False
+    incomparable = "has no test of two models"
+    takes_weights = False
+    resampled = False
+    undefined = "no label is positive"
+    indivisible = "the precision at a score depends on other examples, so no example has a share of its own in it"
+    needs = Needs(indicators=("positive",), ranked=True, average_precision=True)
+
+    def value(self, slices: Slices) -> FloatArray:
+        """See `Metric.value`."""
+        return slices.space.precisions(slices.sums).value
+
+    def value_of_raw(self, slices: Slices) -> FloatArray:
+        """See `Metric.value_of_raw`."""
+        own, space = slices.space.histogram(slices.sums, old=slices.is_old), slices.space
+        return precisions(own, own, space.of_several_scores(old=slices.is_old)).value
+
+    def value_error(self, slices: Slices) -> FloatArray:
+        """See `Metric.value_error`: scores in the same bucket tie."""
+        return slices.space.precisions(slices.sums).error
+
+    def complement(self, slices: Slices) -> FloatArray:
+        """See `Metric.complement`; known since the buckets were counted."""
+        return slices.space.precisions(slices.sums).complement
+
+    def complement_error(self, slices: Slices) -> FloatArray:
+        """See `Metric.complement_error`: only buckets tell it."""
+        return slices.space.precisions(slices.sums).complement_error
+
+    def untestable(self, slices: Slices) -> NDArray[np.int8]:
+        """Return the reasons [slices] against a test: among them too few of a class to be expected in a subset."""
+        fewest = np.array(slices.space.by_score).sum(axis=1).min()
+        reasons = super().untestable(slices)
+        expected = slices.sizes * fewest
+        small = expected < LEAST_DENOMINATOR * slices.total.sizes
+        reasons[small & (reasons == 0)] = Reason.SMALL_DENOMINATOR
+        return reasons
+
+    def test_subset(
+        self,
+        slices: Slices,
+        tail: Tail,
+        reasons: NDArray[np.int8],
+        higher: FloatArray | float = 0.0,
+    ) -> Tested:
+        """Test by draws of as many of all examples, of a value that is by so much higher."""
+        space, p, some = slices.space, np.ones(len(slices)), np.flatnonzero(reasons == 0)
+        if some.size:
+            law = PrecisionLaw(space.by_score, tuple(space.of_several_scores().tolist()))
+            sizes = slices.sizes[some]
+            value = np.clip(self.value(slices) + higher, 0.0, 1.0)[some]
+            observed = log_odds(value, law.half(sizes))
+            p[some], reasons[some], _ = permutation.p_of_draws(
+                law, sizes, observed, tail, LARGEST_DRAWN
+            )
+        return Tested.by(Method.CELL_PERMUTATION, p, reasons)
+
+    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+        """Refuse: two models are not compared."""
+        raise NotImplementedError
+
+    def _log_odds(self, slices: Slices) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return log-odds of the value [slices], p·(1 − p) of the value, and half a positive as a share of them."""
+        half = 0.5 / np.maximum(slices.count("positive"), 1)
+        value = self.value(slices)
+        shrunk = (value + half) / (1.0 + 2.0 * half)
+        return log_odds(value, half), shrunk * (1.0 - shrunk), half
+
+    def _variance(self, slices: Slices) -> FloatArray:
+        """Return the variance [slices] of the value: of influences, at least that of a share of the positives."""
+        _, binomial, half = self._log_odds(slices)
+        variance = slices.space.precisions(slices.sums).variance
+        return np.asarray(np.maximum(variance, binomial) * 2.0 * half)
+
+    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+        """Return t·s to either side of the log-odds; NaN with fewer than ten positives.
+
+        Boyd, Eng and Page (2013), "Area under the precision-recall curve: point estimates and confidence
+        intervals", the logit interval; the variance is that of influences where that is larger.
+        """
+        centre, binomial, half = self._log_odds(slices)
+        positives, value = slices.count("positive"), self.value(slices)
+        t = -stdtrit(np.maximum(positives - 1.0, 1.0), 0.5 * (1.0 - confidence))
+        reach = t * np.sqrt(self._variance(slices)) / binomial
+        # Back from log-odds to which half a positive was added on either side.
+        low, high = (
+            expit(end) * (1.0 + 2.0 * half) - half for end in (centre - reach, centre + reach)
+        )
+        low, high = np.clip(low, 0.0, value), np.clip(high, value, 1.0)
+        few = positives < LEAST_DENOMINATOR
+        return np.where(few, np.nan, low), np.where(few, np.nan, high)
+
+    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+        """Return the arms of the value's interval, shrunk by the examples that are in both."""
+        whole, value = slices.total, self.value(slices)
+        low, high = self.value_interval(slices, confidence)
+        share = slices.sizes / whole.sizes
+        own = self._variance(slices)
+        # The influences of all examples, for those outside the slice.
+        outside = self._variance(whole) * whole.sizes / np.maximum(slices.sizes, 1)
+        both = (1.0 - share) ** 2 * own + (1.0 - share) * share * outside
+        ends = intervals.shrunk_to_delta(
+            value, low, high, own, both, self.value(whole), 1.0, confidence
+        )
+        none = np.isnan(low)
+        return np.where(none, np.nan, ends[0]), np.where(none, np.nan, ends[1])
+
+    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+        """Return the tail of t of the log-odds, as of a random part of the parent."""
+        own, above, binomial = self._log_odds(slices)[0], *self._log_odds(parents)[:2]
+        part = parents.sizes / np.maximum(slices.sizes, 1) - 1.0
+        variance = self._variance(parents) * np.maximum(part, 0.0) / binomial**2
+        freedom = np.maximum(slices.count("positive") - 1.0, 1.0)
+        tail = self.tail("worse" if worse else "better")
+        return hall.wald_p_value(own - above, variance, freedom, tail)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.kinds import Tail
 
 # Histogram entries that are worked on at once: about twenty float arrays of them are alive.
-_ENTRIES_AT_ONCE = 1_000_000
+ENTRIES_AT_ONCE = 1_000_000
 # Shares are sums of rounded shares: what is below this is 0.
 _ROUNDING = 1e-13
 # The fitted law ends where the AUC does by so much, else where the gamma law ends. By simulation:
@@ -73,7 +73,7 @@ def placements(histogram: ArrayLike) -> Placements:
     variance components over the examples as they are (divided by n, not n − 1).
     """
     counts = np.asarray(histogram, dtype=np.int64)
-    step = max(1, _ENTRIES_AT_ONCE // max(1, counts[:1].size))
+    step = max(1, ENTRIES_AT_ONCE // max(1, counts[:1].size))
     parts = [_placements(counts[at : at + step]) for at in range(0, max(1, len(counts)), step)]
     return Placements(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
@@ -440,6 +440,8 @@ class Areas:
         self._cells = np.zeros((slices, 2, 2 * PARTS), np.int64)
         self._below_all = np.zeros(2, np.int64)
         self._wins_all = np.zeros(1, kind)
+        # Sums of the precisions of each slice's positives, if they are wanted.
+        self.precisions: FloatArray | None = None
 
     def begin(self, rows: ScoredRows) -> None:
         """Take all rows of the next group."""
@@ -512,6 +514,10 @@ class Areas:
             (self._crossed[1], negatives, self._against_positives),
         ):
             np.add.at(crossed, runs.slices, mine.astype(self._kind) * against[runs.rank])
+        if self.precisions is not None:
+            reached = self.sizes[runs.slices].T - below
+            precision = reached[1] / np.maximum(reached.sum(axis=0), 1)
+            np.add.at(self.precisions, runs.slices, positives * precision)
         # A run's place is its middle, so that one with many examples shares a cell with few others.
         whole = np.maximum(self.sizes[runs.slices].T, 1)
         share = (below + 0.5 * counts) / whole

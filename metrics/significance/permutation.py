@@ -9,7 +9,7 @@ three moments then gives tails that counting exceedances among draws cannot reac
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from scipy.special import gammainc, gammaincc, ndtr
@@ -94,14 +94,19 @@ def permutation_p_value(
     counted, ties by half; others are a Pearson III law's, with the linear part's moments exact. Above, the
     three moments are interpolated on a geometric grid of n. Untested where over 5 % of draws are undefined.
     """
-    population = np.asarray(totals, dtype=np.int64)
+    draws = _Draws(value_of, np.asarray(totals, dtype=np.int64), replicates, seed)
     size = np.asarray(counts, dtype=np.int64).sum(axis=1)
-    value = np.asarray(observed, dtype=np.float64)
-    draws = _Draws(value_of, population, replicates, seed)
+    return p_of_draws(draws, size, np.asarray(observed, dtype=np.float64), tail)
+
+
+def p_of_draws(
+    draws: DrawnLaw, size: IntArray, value: FloatArray, tail: Tail, largest: int | None = None
+) -> Tested:
+    """Return the p-values [slices] of values of slices of some sizes; of sizes above the largest, as its moments grow."""
     p = np.ones(size.shape)
     reasons = np.zeros(size.shape, dtype=np.int8)
     reasons[np.isnan(value)] = Reason.UNDEFINED_REPLICATES
-    reasons[(reasons == 0) & (size >= population.sum())] = Reason.NO_VARIANCE
+    reasons[(reasons == 0) & (size >= draws.totals.sum())] = Reason.NO_VARIANCE
     ready, few = reasons == 0, size <= _LARGEST_OWN_SIZE
     # At most 200 sizes, however many slices.
     for n in np.unique(size[ready & few]).tolist():
@@ -109,14 +114,27 @@ def permutation_p_value(
         p[some], reasons[some] = _of_own_size(draws.of_size(n), value[some], tail)
     some = np.flatnonzero(ready & ~few)
     if some.size:
-        p[some], reasons[some] = _on_grid(draws, size[some], value[some], tail)
+        p[some], reasons[some] = _on_grid(draws, size[some], value[some], tail, largest)
     return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
 
-class _Sample(NamedTuple):
+class DrawnValues(NamedTuple):
+    """Sorted defined values of draws of a size, their moments, and the share that is undefined."""
+
     values: FloatArray
     moments: NullMoments
     undefined: float
+
+
+class DrawnLaw(Protocol):
+    """The law of a metric of random subsets of all examples by cell, by draws of their size."""
+
+    @property
+    def totals(self) -> IntArray: ...  # noqa: D102
+
+    def limit(self) -> float: ...  # noqa: D102
+
+    def of_size(self, n: int) -> DrawnValues: ...  # noqa: D102
 
 
 class _Draws(NamedTuple):
@@ -127,21 +145,25 @@ class _Draws(NamedTuple):
     replicates: int
     seed: int
 
-    def of_size(self, n: int) -> _Sample:
+    def limit(self) -> float:
+        """Return the metric of all examples."""
+        return float(np.asarray(self.value_of(self.totals[None, :]))[0])
+
+    def of_size(self, n: int) -> DrawnValues:
         """Return the sorted defined values of draws of n examples, and their three moments."""
         cells = self._cells(n)
         values = np.asarray(self.value_of(cells), dtype=np.float64)
         defined = ~np.isnan(values)
         undefined = 1.0 - float(defined.mean())
         if undefined > _UNDEFINED_SHARE:
-            return _Sample(np.empty(0), NullMoments(np.nan, np.nan, np.nan), undefined)
+            return DrawnValues(np.empty(0), NullMoments(np.nan, np.nan, np.nan), undefined)
         values = values[defined]
         few_cells = self.totals.size <= _CELLS_PER_DRAW * self.replicates
         if undefined == 0.0 and few_cells:
             moments = _moments_with_exact_linear_part(values, cells, self.totals, n)
         else:
-            moments = _sample_moments(values)
-        return _Sample(np.sort(values), moments, undefined)
+            moments = sample_moments(values)
+        return DrawnValues(np.sort(values), moments, undefined)
 
     def _cells(self, n: int) -> IntArray:
         key = int(hash64(self.seed, 0, np.array([n], dtype=np.uint64))[0])
@@ -169,7 +191,8 @@ def _cells_of_huge_population(
     return cells
 
 
-def _sample_moments(values: FloatArray) -> NullMoments:
+def sample_moments(values: FloatArray) -> NullMoments:
+    """Return the moments of values."""
     mean = float(values.mean())
     deviation = values - mean
     sd = float(np.sqrt(np.square(deviation).mean()))
@@ -182,27 +205,33 @@ def _moments_with_exact_linear_part(
     values: FloatArray, cells: IntArray, totals: IntArray, n: int
 ) -> NullMoments:
     """Return the moments of the exact linear part of the cells, a control variate, plus the simulated rest."""
-    plain = _sample_moments(values)
+    plain = sample_moments(values)
     if plain.sd == 0.0:
         return plain
     shares = totals / totals.sum(dtype=np.float64)
     regressors = cells - n * shares
     scores = np.linalg.lstsq(regressors, values - plain.mean, rcond=1e-10)[0]
-    linear = regressors @ scores
+    exact = linear_statistic_moments(scores, totals, n)
+    return moments_with_linear_part(values, regressors @ scores, exact)
+
+
+def moments_with_linear_part(
+    values: FloatArray, linear: FloatArray, exact: NullMoments
+) -> NullMoments:
+    """Return the moments of values of which a part, of mean 0 over all draws, has exact moments."""
     rest = values - linear
     mean = rest.mean()
     rest -= mean
-    exact = linear_statistic_moments(scores, totals, n)
     variance = exact.sd**2 + (2.0 * linear * rest + rest * rest).mean()
     mixed = 3.0 * linear * rest * (linear + rest) + rest**3
     third = exact.skewness * exact.sd**3 + mixed.mean()
     if variance <= 0.0:
-        return plain
+        return sample_moments(values)
     sd = np.sqrt(variance)
     return NullMoments(mean, sd, third / sd**3)
 
 
-def _of_own_size(sample: _Sample, value: FloatArray, tail: Tail) -> tuple[FloatArray, Reason]:
+def _of_own_size(sample: DrawnValues, value: FloatArray, tail: Tail) -> tuple[FloatArray, Reason]:
     """Return the p-values of slices of one size, counted or fitted, and why there are none."""
     if sample.undefined > _UNDEFINED_SHARE:
         return np.ones(value.shape), Reason.UNDEFINED_REPLICATES
@@ -222,16 +251,16 @@ def _of_own_size(sample: _Sample, value: FloatArray, tail: Tail) -> tuple[FloatA
 
 
 def _on_grid(
-    draws: _Draws, n: IntArray, value: FloatArray, tail: Tail
+    draws: DrawnLaw, n: IntArray, value: FloatArray, tail: Tail, largest: int | None
 ) -> tuple[FloatArray, NDArray[np.int8]]:
     """Return p-values and reasons of large slices, from moments interpolated between sizes of a grid."""
     N = float(draws.totals.sum(dtype=np.float64))
-    nodes = _grid(int(n.max()), N)
+    nodes = _grid(min(int(n.max()), largest or int(N)), N)
     samples = [draws.of_size(int(node)) for node in nodes]
     undefined = np.array([sample.undefined for sample in samples])
     # What a linear statistic's deviation from its limit, sd and skewness are proportional to.
     unit = np.sqrt((N - nodes) / nodes)
-    limit = float(np.asarray(draws.value_of(draws.totals[None, :]))[0])
+    limit = draws.limit()
     mean, sd, skewness = np.array([sample.moments for sample in samples]).T
     # Bilinear in the size of slice and rest: the skewness of a small rest grows as that of a slice.
     scaled = ((mean - limit) / unit**2, sd / unit, skewness * np.sqrt(nodes * (N - nodes) / N))

@@ -84,7 +84,7 @@ class MetricsConfig(ModelsConfig):
         ),
     ] = ("accuracy",)
     """Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity,
-    npv, balanced_accuracy, mcc, kappa, auc, log_loss, brier,
+    npv, balanced_accuracy, mcc, kappa, auc, average_precision, log_loss, brier,
     calibration_in_the_large, calibration_error:10, recall_at_fpr:0.05, mse, rmse, r2, mae, bias, mape,
     smape, pinball:0.9, poisson_deviance, prediction_rate, label_rate, disagreement, loss,
     mean:COLUMN, precision_macro, recall_macro, f1_macro (or _micro), balanced_accuracy_multiclass,

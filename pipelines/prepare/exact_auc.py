@@ -149,10 +149,12 @@ def _digest(keys: Keys, sizes: IntArray, resampling: Resampling | None) -> str:
 
 
 def has_error(sums: IntArray, space: StatisticSpace) -> BoolArray:
-    """Return of which slices (sums [slices, columns]) buckets leave an AUC open."""
+    """Return of which slices (sums [slices, columns]) buckets leave an AUC, or AP, open."""
     error = space.auc_error(sums) + space.complement_auc_error(sums)
     if space.comparison == "baseline":
         error = space.auc_error(sums) + space.auc_error(sums, old=True)
+    if space.average_precision:
+        error = error + space.precisions(sums).error
     rough: BoolArray = error > 0
     return rough
 
@@ -180,7 +182,9 @@ def put_whole(sums: IntArray, of_all: IntArray, space: StatisticSpace) -> None:
 def put_ranking(sums: IntArray, at: IntArray, counted: CountedWins, space: StatisticSpace) -> None:
     """Put exact AUCs in the place of those of buckets."""
     for side, ranking in enumerate(counted.ranking):
-        sums[at, space.ranking_columns(old=side == 1)] = ranking
+        begin = space.ranking_columns(old=side == 1).start
+        # What follows is known by buckets only.
+        sums[at, begin : begin + ranking.shape[1]] = ranking
 
 
 @dataclass

@@ -256,9 +256,13 @@ def _ranked(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
         coarse.append((held > 1) | (step > 1))
     histograms = over("buckets", partial(_histograms, scaling.space, names, edges))
     in_buckets = [np.sum([one[name] for one in histograms], axis=0) for name in names]
+    space = replace(space, coarse=tuple(tuple(one.tolist()) for one in coarse))
+    if space.average_precision:
+        by_score = in_buckets[0].reshape(2, BUCKETS)
+        space = replace(space, by_score=tuple(tuple(one.tolist()) for one in by_score))
     return replace(
         scaling,
-        space=replace(space, coarse=tuple(tuple(one.tolist()) for one in coarse)),
+        space=space,
         rows=tuple(one.reshape(2, BUCKETS).sum(axis=0) for one in in_buckets),
         edges=tuple(edges),
         coarse=tuple(coarse),

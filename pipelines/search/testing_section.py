@@ -298,17 +298,20 @@ def _warnings(
             "rough; bound it."
         )
     if prepared.space.ranked:
+        ranked = [metric(name).title for name in config.metric if metric(name).needs.ranked]
+        named = " and ".join(ranked)
+        titles = named if len(ranked) == 1 else f"Each of {named}"
         error = np.max([one.value_error for one in results.metrics], axis=0)
         rough = int(np.count_nonzero(error))
         if rough:
             slices = "slice" if rough == 1 else "slices"
-            which = "that can't be significant whatever the AUC"
+            which = f"that can't be significant whatever the {named}"
             if config.resamples_examples:
                 which = "that a first, quick test finds far from significant"
             if config.is_paper:
                 which = "that are not reported"
             yield (
-                f"AUC is exact except for {rough:,} listed {slices} {which}: there scores are "
+                f"{titles} is exact except for {rough:,} listed {slices} {which}: there scores are "
                 f"counted in {BUCKETS} buckets, and it is off by at most "
                 f"{_upward(float(error.max()))} (each slice's own bound: value_error in "
                 "slices.parquet)."

@@ -10,6 +10,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from slicebeam.metrics.errors import InputError
 from tests.conftest import slow
+from tests.pipelines.check.test_check import check
 from tests.refusals import refuses
 from tests.running import rows_of, search
 
@@ -196,6 +197,50 @@ def test_regression(tmp_path, prices):
     assert {"town = C"} <= set(found.table[found.table["significant"]]["slice"])
     two = search(tmp_path / "b", metric=names, baseline_prediction="older", **options)
     assert check_values(two, frame, errors("guess"), errors("older"), tolerance=1e-9) > 30
+
+
+def test_average_precision(tmp_path):
+    draw, rows = np.random.default_rng(6), 3000
+    frame = pd.DataFrame({"y": draw.random(rows) < 0.3, "site": draw.choice(list("PQR"), rows)})
+    frame = frame.assign(y=frame["y"].astype(int), kind=draw.choice(list("uvw"), rows))
+    frame["s"] = draw.normal(np.where(frame["site"] == "P", 0.2, 1.5) * frame["y"])
+    # Far more scores than buckets, and some that many examples have.
+    frame.loc[::4, "s"] = frame["s"].round(1)
+    assert frame["s"].nunique() > 2000
+    frame.assign(w=1.0, old=0.5).to_parquet(tmp_path / "data.parquet")
+    options = {
+        "data": (str(tmp_path / "data.parquet"),),
+        "label": "y",
+        "features": ("site", "kind"),
+    }
+    options |= {"metric": ("average_precision", "auc"), "score": "s"}
+    found = search(tmp_path / "a", **options)
+    of = {"average_precision": sk.average_precision_score, "auc": sk.roc_auc_score}
+    open_ones = 0
+    for row, held in rows_of(found, frame):
+        parts = [frame[held], frame[~held]]
+        value, complement = (of[row.metric](part["y"], part["s"]) for part in parts)
+        assert abs(row.value - value) <= row.value_error + 1e-12, row.slice
+        assert abs(row.complement - complement) <= row.complement_error + 1e-12, row.slice
+        assert not (row.significant and row.value_error)
+        assert row.reference == pytest.approx(of[row.metric](frame["y"], frame["s"]), abs=1e-12)
+        assert row.complement_error < 0.01
+        open_ones += row.value_error > 0
+    assert open_ones > 5
+    assert {"site = P"} <= set(found.table[found.table["significant"]]["slice"])
+    # Given slices are exact, all of them.
+    checked = check(
+        tmp_path / "b", data=options["data"], changelist=str(tmp_path / "a" / "changelist.json")
+    )
+    seen = [row for row, _ in rows_of(checked, frame)]
+    assert seen
+    for row, held in rows_of(checked, frame):
+        value = of[row.metric](frame[held]["y"], frame[held]["s"])
+        assert row.value == pytest.approx(value, abs=1e-12)
+        assert row.value_error == 0
+    for option in ({"weight": "w"}, {"baseline_score": "old"}, {"group": "w"}):
+        with pytest.raises(InputError, match="--metric average_precision"):
+            search(tmp_path / "c", **options, **option)
 
 
 @pytest.mark.parametrize("weight", [None, "w"])

@@ -123,6 +123,10 @@ class Examples:
                 own = of_error(own, self.truth, own.mean() / moments[1], *moments)
             old = self.value(value, old=True) if comparison == "baseline" else None
             space = with_deviations(space, value, own, self.weight, old)
+        if space.average_precision:
+            counts = np.zeros((2, BUCKETS), np.int64)
+            np.add.at(counts, ((self.label == 1) * 1, self.buckets(old=False)), 1)
+            space = replace(space, by_score=tuple(map(tuple, counts.tolist())))
         return space
 
     def cells(self, space):
@@ -239,6 +243,7 @@ def by_sklearn(name, some, *, old=False):
         "f1": lambda: sk.f1_score(positive, marked, **with_weight),
         "balanced_accuracy": lambda: sk.balanced_accuracy_score(positive, marked, **with_weight),
         "mcc": lambda: sk.matthews_corrcoef(positive, marked, **with_weight),
+        "average_precision": lambda: sk.average_precision_score(positive, score),
         "auc": lambda: sk.roc_auc_score(positive, score, **with_weight),
         "log_loss": lambda: sk.log_loss(positive, score, **with_weight),
         "brier": lambda: sk.brier_score_loss(positive, score, **with_weight),

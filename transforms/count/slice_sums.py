@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, RowBlock
 from slicebeam.metrics.counting.membership import DistinctGroups, Membership, RowHashSums
+from slicebeam.metrics.metric import ratio
 from slicebeam.metrics.significance.auc import Areas, ScoredRows
 from slicebeam.transforms.count.tables import work_items
 from slicebeam.transforms.encode.shards import Shard, score_column
@@ -215,6 +216,8 @@ def exact_areas(plan: WinsPlan, keys: Keys, sizes: IntArray) -> CountedWins:
     ranking, replicates = [], []
     for side in range(space.sides):
         areas = Areas(sizes, plan.of_all, plan.layers, is_weighted=space.weighted)
+        if space.average_precision:
+            areas.precisions = np.zeros(len(sizes))
         for group in range(len(plan.groups[side])):
             for rows, block, drawn in _group(plan, features, side, group):
                 areas.begin(rows)
@@ -226,6 +229,7 @@ def exact_areas(plan: WinsPlan, keys: Keys, sizes: IntArray) -> CountedWins:
         complement = areas.complements()
         if space.comparison == "baseline":
             complement[:] = np.nan
-        ranking.append(space.exact_ranking(own, complement))
+        precision = None if areas.precisions is None else ratio(areas.precisions, sizes[:, 1])
+        ranking.append(space.exact_ranking(own, complement, precision))
         replicates.append(areas.values())
     return CountedWins(keys, tuple(ranking), tuple(replicates))

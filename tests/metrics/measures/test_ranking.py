@@ -51,3 +51,41 @@ def test_auc_of_many_scores_is_near(*, weighted):
         found = metric("auc").value_of_raw(Slices(raw[:, 0], space, is_old=old))
         assert (np.abs(found - expected) <= error + 1e-12).all()
         assert error.max() < 0.003
+
+
+@pytest.mark.parametrize(
+    ("n", "prevalence", "apart"), [(60, 0.3, 1.5), (200, 0.1, 0.5), (200, 0.5, 3)]
+)
+def test_intervals_of_average_precision_hold_that_of_all(n, prevalence, apart):
+    own, rng = metric("average_precision"), np.random.default_rng(8)
+    label = (rng.random(4000) < prevalence).astype(np.int64)
+    score = rng.normal(apart * label)
+    examples = replace(Examples.random(1, 4000), label=label, score=(score, score))
+    members = np.argsort(rng.random((400, 4000)), axis=1) < n
+    slices = examples.of(["average_precision"], "overall", members)
+    whole = float(own.value(slices.total)[0])
+    few = slices.count("positive") < 10
+    for ends, centre, at in (
+        (own.value_interval(slices, 0.95), own.value(slices), whole),
+        (own.delta_interval(slices, 0.95), own.delta(slices), 0.0),
+    ):
+        low, high = ends
+        assert (np.isnan(low) == few).all()
+        assert (np.isnan(high) == few).all()
+        low, high = low[~few], high[~few]
+        assert ((low <= centre[~few]) & (centre[~few] <= high)).all()
+        assert ((low <= at) & (at <= high)).mean() > 0.915
+    if n == 60:
+        p = own.p_refine(slices, slices.rows(np.zeros(400, np.int64)).total, worse=True)
+        assert abs((p < 0.05).mean() - 0.05) < 0.04
+
+
+def test_average_precision_is_not_tested_where_few_of_a_class_are_expected():
+    examples = Examples.random(4, 400)
+    label = (np.arange(400) % 10 == 0).astype(np.int64)
+    members = np.arange(400) < np.array([[90], [110], [400], [1]])
+    members[3] = np.arange(400) == 1
+    own = metric("average_precision")
+    slices = replace(examples, label=label).of([own.name], "overall", members)
+    reasons = own.test(slices, "worse").reasons.tolist()
+    assert reasons == [Reason.SMALL_DENOMINATOR, 0, Reason.WHOLE, Reason.UNDEFINED]

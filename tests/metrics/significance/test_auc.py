@@ -91,7 +91,7 @@ def test_placements_equal_all_pairs():
 def test_placements_do_not_depend_on_the_other_slices(monkeypatch):
     histogram = np.random.default_rng(4).poisson(0.3, (50, 2, 20))
     together = auc.placements(histogram)
-    monkeypatch.setattr(auc, "_ENTRIES_AT_ONCE", 100)
+    monkeypatch.setattr(auc, "ENTRIES_AT_ONCE", 100)
     for one, other in zip(together, auc.placements(histogram), strict=True):
         np.testing.assert_array_equal(one, other)
     assert auc.placements(histogram[:0]).auc.shape == (0,)
