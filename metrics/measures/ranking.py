@@ -230,7 +230,7 @@ class AveragePrecision(_OfRanks):
     incomparable = "has no test of two models"
     takes_weights = False
     resampled = False
-    undefined = "no label is positive"
+    undefined = "no example has a positive label"
     indivisible = "the precision at a score depends on other examples, so no example has a share of its own in it"
     needs = Needs(indicators=("positive",), ranked=True, average_precision=True)
 
