@@ -19,8 +19,7 @@ from rich.console import Console
 from slicebeam.metrics.errors import EngineError, OptionError, SlicebeamError, unknown_name
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.reading import opened_table
-from slicebeam.pipelines.commands.launch import configuration
-from slicebeam.pipelines.commands.table import COMMANDS, command_spec
+from slicebeam.pipelines.commands.table import COMMANDS, data_command
 from slicebeam.pipelines.config.coercion import as_flag
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.option_fields import (
@@ -32,8 +31,8 @@ from slicebeam.pipelines.config.option_fields import (
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.python.memory_tables import files_of
 from slicebeam.pipelines.run.engine import start_engine
+from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.show.terminal import Terminal
-from slicebeam.pipelines.show.terminal_text import harmless
 from slicebeam.transforms.secrets.plain_http import allow
 from slicebeam.transforms.secrets.variables import redacted
 
@@ -42,10 +41,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList, ShiftChangeList
     from slicebeam.pipelines.changelist.findings import Finding
-    from slicebeam.pipelines.config.common import Command
     from slicebeam.pipelines.config.option_fields import Options
-    from slicebeam.pipelines.config.shift import ShiftConfig
-    from slicebeam.pipelines.run.engine import Engine
 
 _SHIFTED = pa.schema(
     [
@@ -208,19 +204,12 @@ def run_document(name: str, first: Any, options: Mapping[str, Any]) -> Any:
         The engine, an API or the storage failed.
     """
     with _errors_in(_words_of_python):
-        spec = command_spec(name)
-        model = spec.options[0]
+        command = COMMANDS[name]
+        model = command.models[0]
         given = _given({first_argument(model): first, **options})
         prints = bool(given.pop("progress", False))
-        typed = typed_options(model, given)
-        config = validated(model, typed)
-        allow(bool(typed.get("allow_http", False)))
-
-        def note(text: str) -> None:
-            if prints:
-                sys.stderr.write(f"{harmless(text)}\n")
-
-        return spec.run(config, note)
+        config = validated(model, typed_options(model, given))
+        return command.run(config, quiet=not prints)
 
 
 def _words_of_python(message: str) -> str:
@@ -245,12 +234,13 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _run(name: str, data: Any, given: dict[str, Any]) -> Report:
-    config, options_type = COMMANDS[name].options
+    command = data_command(name)
+    model, options_type = command.models
     prints = bool(given.pop("progress", False))
     beside = [key for key, one in flagged(options_type).items() if one.is_keyword]
     run_options = validated(RunOptions, {key: given.pop(key) for key in beside if key in given})
     allow(run_options.allow_http)
-    typed = typed_options(config, given)
+    typed = typed_options(model, given)
     if "output" not in typed:
         _check_nothing_is_lost(typed, resume=run_options.resume)
     with ExitStack() as stack:
@@ -264,15 +254,19 @@ def _run(name: str, data: Any, given: dict[str, Any]) -> Report:
         engine = stack.enter_context(
             start_engine(typed.get("runner_config", "direct"), typed.get("runner_option", ()))
         )
-        terminal = Terminal(quiet=not prints)
-        stack.callback(terminal.stop)
-        if name == "shift":
-            report = _shift(typed, engine, terminal, run_options)
-        else:
-            report = _find(config.command, typed, engine, terminal, run_options)
-    if is_kept:
-        return report
-    return Report(report.changelist, report.slices, None, report.explanation)
+        config = command.configured(typed)
+        if name == "shift" and config.simulates:
+            raise OptionError("plan and repeat publish nothing; use them on the command line")
+        published = command.publish(config, engine, Terminal(quiet=not prints), run_options)
+        path = str(published.changelist_path)
+        place = path if is_kept else None
+        if not isinstance(published, Published):
+            return Report(published.changelist, shifted_slices(published.changelist), place)
+        with opened_table(path, published.changelist) as stream:
+            if stream is None:
+                raise EngineError(f"{path} was replaced by another run before it could be read")
+            slices = pq.read_table(stream)
+        return Report(published.changelist, slices, place, published.explanation)
 
 
 def typed_options(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -300,38 +294,6 @@ def _check_nothing_is_lost(typed: Mapping[str, Any], *, resume: bool) -> None:
         raise OptionError("a run continues in the output where it began; give it as output=")
     if "api" in typed and "ledger" not in typed:
         raise OptionError("paid answers are stored in the ledger; give output= or ledger=")
-
-
-def _shift(
-    options: dict[str, Any], engine: Engine, terminal: Terminal, run_options: RunOptions
-) -> Report:
-    command = COMMANDS["shift"]
-    config: ShiftConfig = command.configured(options)
-    if config.simulates:
-        raise OptionError("plan and repeat publish nothing; use them on the command line")
-    assessed = command.run(config, engine, terminal, resume=run_options.resume)
-    return Report(
-        assessed.changelist, shifted_slices(assessed.changelist), str(assessed.changelist_path)
-    )
-
-
-def _find(
-    command: Command,
-    options: dict[str, Any],
-    engine: Engine,
-    terminal: Terminal,
-    run_options: RunOptions,
-) -> Report:
-    config = configuration(command, options)
-    published = COMMANDS[command].run(
-        config, engine, terminal, resume=run_options.resume, explained_slice=run_options.explain
-    )
-    path = str(published.changelist_path)
-    with opened_table(path, published.changelist) as stream:
-        if stream is None:
-            raise EngineError(f"{path} was replaced by another run before it could be read")
-        slices = pq.read_table(stream)
-    return Report(published.changelist, slices, path, published.explanation)
 
 
 def shifted_slices(document: ShiftChangeList) -> pa.Table:

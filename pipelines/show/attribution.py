@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import printable
+from slicebeam.pipelines.attribution.session import Stopped
 from slicebeam.pipelines.show.slice_tables import console_of_stdout
-from slicebeam.pipelines.show.terminal_text import json_line
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.estimating import Assessed
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.discovered import Attribution
     from slicebeam.pipelines.changelist.parts import Estimate
     from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.pipelines.config.attribute import AttributionConfig
 
 _PHASES = {"precision": "in the slice", "recall": "outside it", "train": "for training"}
 
@@ -30,25 +31,35 @@ class CommandHint:
     text: str
     more: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, config: AttributionConfig) -> CommandHint:
+        """Return the options of a command."""
+        more = [] if config.labels_dir is None else ["--labels-dir", config.labels_dir]
+        for path in config.data:
+            more += ["--data", path]
+        return cls(config.changelist, config.slice, config.text, tuple(more))
+
     def command(self, name: str, *more: str) -> str:
         """Return a command line of this slice and text."""
         named = ("--changelist", self.changelist, "--slice", self.slice, "--text", self.text)
         return shlex.join(("slicebeam", "attribute", name, *named, *self.more, *more))
 
 
-def show_sampled(sampled: Sampled, hint: CommandHint, *, as_json: bool) -> None:
-    """Print where the items to label are."""
+def sampled_json(sampled: Sampled) -> dict[str, Any]:
+    """Return what ``--json`` prints of a round."""
     drawn = sampled.drawn
-    if as_json:
-        summary = {
-            "round": drawn.number,
-            "new": sampled.is_new,
-            "items": len(drawn.asked),
-            "left": sampled.left,
-            "csv": str(sampled.sheet),
-        }
-        _print_json(summary)
-        return
+    return {
+        "round": drawn.number,
+        "new": sampled.is_new,
+        "items": len(drawn.asked),
+        "left": sampled.left,
+        "csv": str(sampled.sheet),
+    }
+
+
+def show_sampled(sampled: Sampled, config: AttributionConfig) -> None:
+    """Print where the items to label are."""
+    drawn, hint = sampled.drawn, CommandHint.of(config)
     console = console_of_stdout()
     if not sampled.left:
         console.print(
@@ -71,12 +82,16 @@ def show_sampled(sampled: Sampled, hint: CommandHint, *, as_json: bool) -> None:
     sys.stdout.write(f"  {hint.command('estimate')}\n")
 
 
-def show_finished(finished: Finished, hint: CommandHint, *, as_json: bool) -> None:
+def finished_json(came: Finished | Stopped) -> tuple[Attribution, ...]:
+    """Return what ``--json`` prints of an estimate; nothing where labels are missing."""
+    return () if isinstance(came, Stopped) else (came.assessed.attribution,)
+
+
+def show_finished(finished: Finished | Stopped, config: AttributionConfig) -> None:
     """Print the estimates, the decision and what to do next."""
-    attribution = finished.assessed.attribution
-    if as_json:
-        _print_json(attribution.model_dump(mode="json", exclude_none=True))
+    if isinstance(finished, Stopped):
         return
+    attribution = finished.assessed.attribution
     console = console_of_stdout()
     console.print()
     console.print(printable(f"{attribution.text!r} of slice {finished.slice.name}"), markup=False)
@@ -84,7 +99,7 @@ def show_finished(finished: Finished, hint: CommandHint, *, as_json: bool) -> No
     for line in (*_labels(attribution), *finished.assessed.notes):
         console.print(line, markup=False, style="dim")
     console.print(decided(finished.assessed), markup=False)
-    for line in _next(finished, hint):
+    for line in _next(finished, CommandHint.of(config)):
         console.out(line, highlight=False)
     if finished.document is not None:
         sys.stdout.write(f"{finished.document}\n")
@@ -180,7 +195,3 @@ def _of_proposed(finished: Finished, one: Slice, hint: CommandHint) -> list[str]
     # A sample of the old slice is none of the new one.
     what = "It is a new slice and needs its own draws to be estimated; known labels are reused:"
     return [made, what, f"  {there.command('sample', '--budget', '100')}"]
-
-
-def _print_json(content: Any) -> None:
-    sys.stdout.write(json_line(content) + "\n")
