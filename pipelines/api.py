@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from slicebeam.pipelines.commands.export import ExportTfmaConfig
+from slicebeam.pipelines.config import edit as edits
+from slicebeam.pipelines.config import run_options
 from slicebeam.pipelines.config.adapt import AdaptRunConfig, ImportChecklistConfig
 from slicebeam.pipelines.config.adapt_from import AdaptFromConfig
 from slicebeam.pipelines.config.adapt_suggest import AdaptSuggestConfig
@@ -19,23 +21,7 @@ from slicebeam.pipelines.config.attribute import EstimateConfig, RoundsConfig, S
 from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.define import DefineConfig
 from slicebeam.pipelines.config.discover import DiscoverConfig
-from slicebeam.pipelines.config.edit import (
-    AnnotateConfig,
-    DescribeConfig,
-    LogConfig,
-    MergeConfig,
-    RemoveConfig,
-    RenameConfig,
-    SplitConfig,
-    UndoConfig,
-)
 from slicebeam.pipelines.config.report import ReportConfig
-from slicebeam.pipelines.config.run_options import (
-    CheckRunOptions,
-    DiscoverRunOptions,
-    SearchRunOptions,
-    ShiftRunOptions,
-)
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.config.shift import ShiftConfig
 from slicebeam.pipelines.config.show import ShowConfig
@@ -83,11 +69,12 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _function(name: str, run_it: Callable[[str, Any, dict[str, Any]], Any]) -> Any:
+def _function(name: str, run_it: Callable[..., Any]) -> Any:
     """Return the function of a command, with its signature for `help` and notebooks."""
 
-    def function(first: Any, /, **options: Any) -> Any:
-        return run_it(name, first, options)
+    def function(first: Any, /, *, progress: bool = False, **options: Any) -> Any:
+        given = {option: value for option, value in options.items() if value is not None}
+        return run_it(name, first, given, progress=progress)
 
     function.__name__ = function.__qualname__ = function_name(name)
     function.__doc__ = docstring(name)
@@ -111,16 +98,16 @@ class _Document(Generic[Result]):
         return _function(name, run_document)
 
 
-class _Search(SearchConfig, SearchRunOptions): ...
+class _Search(SearchConfig, run_options.SearchRunOptions): ...
 
 
-class _Check(CheckConfig, CheckRunOptions): ...
+class _Check(CheckConfig, run_options.CheckRunOptions): ...
 
 
-class _Discover(DiscoverConfig, DiscoverRunOptions): ...
+class _Discover(DiscoverConfig, run_options.DiscoverRunOptions): ...
 
 
-class _Shift(ShiftConfig, ShiftRunOptions): ...
+class _Shift(ShiftConfig, run_options.ShiftRunOptions): ...
 
 
 _revision: _Document[Revision] = _Document()
@@ -149,14 +136,14 @@ report = _path("report", ReportConfig)
 class edit:
     """Change the slices of a ChangeList. Every edit can be undone."""
 
-    rename = _revision("edit rename", RenameConfig)
-    describe = _revision("edit describe", DescribeConfig)
-    annotate = _revision("edit annotate", AnnotateConfig)
-    remove = _revision("edit remove", RemoveConfig)
-    merge = _revision("edit merge", MergeConfig)
-    split = _revision("edit split", SplitConfig)
-    undo = _revision("edit undo", UndoConfig)
-    log = _edits("edit log", LogConfig)
+    rename = _revision("edit rename", edits.RenameConfig)
+    describe = _revision("edit describe", edits.DescribeConfig)
+    annotate = _revision("edit annotate", edits.AnnotateConfig)
+    remove = _revision("edit remove", edits.RemoveConfig)
+    merge = _revision("edit merge", edits.MergeConfig)
+    split = _revision("edit split", edits.SplitConfig)
+    undo = _revision("edit undo", edits.UndoConfig)
+    log = _edits("edit log", edits.LogConfig)
 
 
 class export:

@@ -95,15 +95,12 @@ class DataCommand(CommandSpec):
         self.check_run_options(run_options)
         allow(run_options.allow_http)
         check_columns(self.models[0], options)
-        from slicebeam.pipelines.run.engine import start_engine
         from slicebeam.pipelines.show.terminal import Terminal
 
         terminal = Terminal(quiet=run_options.quiet, events=events)
         if line is not None:
             terminal.note(line)
-        with start_engine(
-            options.get("runner_config", "direct"), options.get("runner_option", ())
-        ) as engine:
+        with engine_of(options) as engine:
             config = self.configured(options)
             _check_effects(config, run_options)
             if run_options.dry_run or getattr(config, "simulates", False):
@@ -179,6 +176,13 @@ class DataCommand(CommandSpec):
         run: Callable[..., Published | PublishedShift] = named(self.runs)
         with terminal:
             return run(config, engine, terminal, **chosen)
+
+
+def engine_of(options: Mapping[str, Any]) -> Engine:
+    """Return the engine that options name; its worker processes start while this one imports."""
+    from slicebeam.pipelines.run.engine import start_engine
+
+    return start_engine(options.get("runner_config", "direct"), options.get("runner_option", ()))
 
 
 def _tolerance(run_options: RunOptions, config: Any) -> dict[str, float]:
