@@ -50,7 +50,7 @@ def precisions(inside: IntArray, others: IntArray, coarse: BoolArray) -> Precisi
     The ``coarse`` buckets [buckets] hold several scores: each positive's precision then is at least what it
     has below all negatives of its bucket, and at most that of all the bucket's positives above them.
     """
-    step = max(1, ENTRIES_AT_ONCE // inside[:1].size)
+    step = max(1, ENTRIES_AT_ONCE // max(1, inside[:1].size))
     blocks = []
     for at in range(0, max(1, len(inside)), step):
         some, rest = inside[at : at + step], others[at : at + step]

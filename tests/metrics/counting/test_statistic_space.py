@@ -233,7 +233,8 @@ def test_both_models_have_one_shift():
 @pytest.mark.parametrize("comparison", COMPARISONS)
 def test_buckets_are_reduced_to_placements(comparison):
     rng = np.random.default_rng(5)
-    space = statistic_space(["auc", "brier"], comparison)
+    of_one = ["average_precision"] if comparison == "overall" else []
+    space = statistic_space(["auc", "brier", *of_one], comparison)
     space = space.scaled({("brier", old): Range(0.0, 1.0) for old in (False, True)}, 1.0, 1000)
     sums = rng.integers(0, 4, (30, space.raw_columns))
     begin = space.cell_columns + len(space.terms)
@@ -254,6 +255,7 @@ def test_buckets_are_reduced_to_placements(comparison):
     np.testing.assert_allclose(space.complement_auc(reduced), rest, atol=1e-15)
     # The same of one slice alone, and of the whole, whose total terms are kept.
     np.testing.assert_array_equal(space.reduce(sums[7:8], totals)[0], reduced[7])
+    assert space.reduce(sums[:0], totals).shape == (0, space.columns)
     whole = space.reduce(totals, totals)
     assert np.isnan(space.complement_auc(whole)).all()
     kept = len(space.total_terms)
