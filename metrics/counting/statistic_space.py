@@ -289,13 +289,16 @@ class StatisticSpace:
         begin = self.cell_columns + len(self.terms) + (self._ranking_size if old else 0)
         return slice(begin, begin + self._ranking_size)
 
-    def moved_auc(self, ranking: IntArray, side: int) -> IntArray:
-        """Return `ranking_columns` with AUC and AP at the upper (1) or lower (−1) end of their bounds."""
-        moved = ranking.copy()
+    def moved(self, sums: IntArray, side: int) -> IntArray:
+        """Return sums of which AUC, or its change, and AP are at the upper (1) or lower (−1) end of their bounds."""
+        moved = sums.copy()
         pairs = ((0, _PLACEMENTS + 1), (_PRECISION, _ERROR))
-        for value, error in pairs if self.average_precision else pairs[:1]:
-            known = ranking[:, value] != _UNDEFINED
-            moved[known, value] += side * ranking[known, error]
+        for old in (False, True)[: self.sides]:
+            ranking = moved[:, self.ranking_columns(old=old)]
+            for value, error in pairs if self.average_precision else pairs[:1]:
+                known = ranking[:, value] != _UNDEFINED
+                ends = ranking[known, value] + (-side if old else side) * ranking[known, error]
+                ranking[known, value] = np.clip(ends, 0, round(1.0 / _UNIT))
         return moved
 
     @staticmethod

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.special import expit, stdtrit
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class _OfRanks(Metric):
-    """What buckets bound; its tests take by how much the value is higher."""
+    """What buckets bound."""
 
     higher_is_better = True
     range = (0.0, 1.0)
@@ -41,15 +42,12 @@ class _OfRanks(Metric):
         error = self.value_error(slices)
         if slices.is_paired:
             error = error + self.value_error(slices.old)
-        p = tested.p.copy()
+        p, tail = tested.p.copy(), self.tail(alternative)
         rough = np.flatnonzero((error > 0) & (tested.reasons == 0))
-        tail = self.tail(alternative)
-        for sign, side in ((1.0, "upper"), (-1.0, "lower")):
+        for sign, side in ((1, "upper"), (-1, "lower")):
             if rough.size and tail in ("both", side):
-                some = slices.rows(rough)
-                law: Any = self.test_change if slices.is_paired else self.test_subset
-                moved = law(some, tail, self.untestable(some), sign * error[rough])
-                p[rough] = np.minimum(p[rough], moved.p)
+                ends = replace(slices, sums=slices.space.moved(slices.sums[rough], sign))
+                p[rough] = np.minimum(p[rough], self.test(ends, alternative).p)
         return p
 
 
@@ -119,40 +117,28 @@ class AreaUnderCurve(_OfRanks):
             reasons[~(slices.rest.weight > 0)] = Reason.WHOLE
         return reasons.astype(np.int8)
 
-    def test_subset(
-        self,
-        slices: Slices,
-        tail: Tail,
-        reasons: NDArray[np.int8],
-        higher: FloatArray | float = 0.0,
-    ) -> Tested:
-        """Test by z with the null variance, of an AUC that is by so much higher."""
+    def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+        """Test by z with the null variance."""
         of_all = self._placements(slices.total)
         ready = reasons == 0
         if not float((of_all.spread1 + of_all.spread0)[0]) > 0:
             reasons[ready] = Reason.CONSTANT
             ready = reasons == 0
         p, (n1, n0) = np.ones(len(slices)), self._classes(slices)
-        area = self.value(slices) + higher
+        area = self.value(slices)
         p[ready] = auc.z_p_value(
             area[ready], n1[ready], n0[ready], of_all, *self._classes(slices.total), tail
         )
         return Tested.by(Method.AUC_Z, p, reasons)
 
-    def test_change(
-        self,
-        slices: Slices,
-        tail: Tail,
-        reasons: NDArray[np.int8],
-        higher: FloatArray | float = 0.0,
-    ) -> Tested:
-        """Test by z of the gains in placement among all examples, of a gain that is by so much higher.
+    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+        """Test by z of the gains in placement among all examples.
 
         It is quick and near (DeLong, DeLong and Clarke-Pearson 1988, with the placements among all examples
         in place of those in the slice); `needs_rows` has the rest.
         """
         variance, freedom = self._gain_variance(slices)
-        delta = self.delta(slices) + higher
+        delta = self.delta(slices)
         unvarying = np.where(delta == 0, Reason.UNCHANGED, Reason.UNVARYING)
         reasons = np.where((reasons == 0) & ~(variance > 0), unvarying, reasons).astype(np.int8)
         p = hall.wald_p_value(delta, variance, freedom, tail)
@@ -264,20 +250,13 @@ class AveragePrecision(_OfRanks):
         reasons[small & (reasons == 0)] = Reason.SMALL_DENOMINATOR
         return reasons
 
-    def test_subset(
-        self,
-        slices: Slices,
-        tail: Tail,
-        reasons: NDArray[np.int8],
-        higher: FloatArray | float = 0.0,
-    ) -> Tested:
-        """Test by draws of as many of all examples, of a value that is by so much higher."""
+    def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+        """Test by draws of as many of all examples."""
         space, p, some = slices.space, np.ones(len(slices)), np.flatnonzero(reasons == 0)
         if some.size:
             law = PrecisionLaw(space.by_score, tuple(space.of_several_scores().tolist()))
             sizes = slices.sizes[some]
-            value = np.clip(self.value(slices) + higher, 0.0, 1.0)[some]
-            observed = log_odds(value, law.half(sizes))
+            observed = log_odds(self.value(slices)[some], law.half(sizes))
             p[some], reasons[some], _ = permutation.p_of_draws(
                 law, sizes, observed, tail, LARGEST_DRAWN
             )

@@ -159,16 +159,6 @@ def has_error(sums: IntArray, space: StatisticSpace) -> BoolArray:
     return rough
 
 
-def move_auc(sums: IntArray, side: int, space: StatisticSpace) -> IntArray:
-    """Return sums whose AUC, or change of AUC, is at the upper (side 1) or lower (−1) end of its bound."""
-    moved = sums.copy()
-    for old in (False, True)[: space.sides]:
-        columns = space.ranking_columns(old=old)
-        ranking = space.moved_auc(sums[:, columns], -side if old else side)
-        moved[:, columns] = ranking
-    return moved
-
-
 def put_whole(sums: IntArray, of_all: IntArray, space: StatisticSpace) -> None:
     """Put the exact AUC of all examples where a slice (sums [slices, columns]) holds them all."""
     if not space.ranked:
