@@ -1,6 +1,7 @@
 """What a metric is: a number of a slice's examples, computed from sums, with its direction and tests.
 
-Three families do all of it: a formula of counts (`CellMetric`), the mean of a value (`Mean`) and AUC.
+Most are a formula of counts (`CellMetric`) or the mean of a value (`Mean`). Others have laws of their own: AUC and
+average precision, which are of ranks, R² and the calibration error.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from slicebeam.metrics.kinds import (
     Tail,
 )
 from slicebeam.metrics.significance import hall
+from slicebeam.metrics.significance.average_precision import Precisions
 from slicebeam.metrics.significance.outcome_codes import Reason, Tested
 
 Ends = tuple[FloatArray, FloatArray]
@@ -122,6 +124,11 @@ class Slices:
     def weight(self) -> FloatArray:
         """Σw [slices]."""
         return np.asarray(self.weights.sum(axis=-1))
+
+    @cached_property
+    def precisions(self) -> Precisions:
+        """Average precision, its errors and variance [slices]."""
+        return self.space.precisions(self.sums)
 
     @property
     def unequal(self) -> FloatArray:
@@ -361,9 +368,9 @@ class Metric(ABC):
     def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
         """Test whether slices without a reason against it are more extreme than random subsets of all examples."""
 
-    @abstractmethod
     def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
         """Test the new model against the old one on the slices without a reason against it."""
+        raise NotImplementedError
 
     @abstractmethod
     def delta_interval(self, slices: Slices, confidence: float) -> Ends:

@@ -42,7 +42,7 @@ _SUM_BITS = 62
 _LARGEST_DRAWN = 32.0
 # A range that is this small a part of the values is summed about its middle.
 _NARROW = 1 / 16
-# The placements of a slice in fixed point: all are within -1..1.
+# What is kept of scores in fixed point: placements and precisions are within -1..1, variances within the largest.
 _UNIT = 2.0**-52
 _UNDEFINED = np.iinfo(np.int64).min
 # The placements, the AUC of the complement, and how far either AUC may be off.
@@ -279,10 +279,10 @@ class StatisticSpace:
         return np.nan_to_num(self._ranking(sums, old=False)[..., _PLACEMENTS + 2])
 
     def precisions(self, sums: IntArray) -> Precisions:
-        """Return average precision, errors and variance [slices]; NaN without positives."""
-        own = Precisions(*np.moveaxis(self._ranking(sums, old=False)[..., _OF_SIDE:], -1, 0))
-        errors = map(np.nan_to_num, (own.error, own.complement_error))
-        return own._replace(**dict(zip(("error", "complement_error"), errors, strict=True)))
+        """Return average precision, errors and variance [slices]; values are NaN without positives, errors 0."""
+        columns = np.moveaxis(self._ranking(sums, old=False)[..., _OF_SIDE:], -1, 0)
+        columns[[1, 3]] = np.nan_to_num(columns[[1, 3]])
+        return Precisions(*columns)
 
     def ranking_columns(self, *, old: bool = False) -> slice:
         """Return the columns of reduced sums that hold a model's ranking."""
@@ -329,7 +329,7 @@ class StatisticSpace:
         return np.array(self.coarse[old]) if self.coarse else np.ones(BUCKETS, bool)
 
     def reduce(self, sums: IntArray, totals: IntArray) -> IntArray:
-        """Return sums whose bucket counts are reduced to what AUC needs."""
+        """Return sums whose bucket counts are reduced to what AUC and average precision need."""
         if not self.ranked:
             return sums
         reduced = [sums[:, : self.cell_columns + len(self.terms)]]
@@ -337,11 +337,11 @@ class StatisticSpace:
             histogram = self.histogram(sums, old=old)
             others = self.histogram(totals, old=old) - histogram
             inside, rest = placements(histogram), placements(others)
-            coarse = np.array(self.coarse[old]) if self.coarse else None
+            coarse = self.of_several_scores(old=old)
             errors = [discretisation_error(counts, coarse) for counts in (histogram, others)]
             columns = [*inside, rest.auc, *errors]
             if self.average_precision:
-                own = precisions(histogram, others, self.of_several_scores(old=old))
+                own = precisions(histogram, others, coarse)
                 columns += own._replace(variance=np.minimum(own.variance, _LARGEST_VARIANCE))
             reduced += [_in_units(column)[:, None] for column in columns]
         return np.concatenate([*reduced, sums[:, self.raw_columns :]], axis=1)
@@ -425,7 +425,7 @@ def _scale(total: float, largest: float) -> float:
 
 
 def _in_units(column: FloatArray) -> IntArray:
-    """Return values within -1..1 in fixed point, with a mark for NaN."""
+    """Return values in fixed point, with a mark for NaN."""
     known = ~np.isnan(column)
     fixed = np.rint(np.where(known, column, 0.0) / _UNIT).astype(np.int64)
     return np.where(known, fixed, _UNDEFINED)

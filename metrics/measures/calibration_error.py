@@ -139,10 +139,6 @@ class CalibrationError(Metric):
             )
         return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
-        """Refuse: two models are not compared."""
-        raise NotImplementedError
-
     def value_interval(self, slices: Slices, confidence: float) -> Ends:
         """Return no interval: that of a biased value does not cover."""
         return np.full(len(slices), np.nan), np.full(len(slices), np.nan)

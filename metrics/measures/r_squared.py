@@ -102,10 +102,6 @@ class RSquared(Metric):
             )
         return Tested.by(Method.RANDOM_SUBSET, p, reasons)
 
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
-        """Refuse: two models are not compared."""
-        raise NotImplementedError
-
     def _value_variance(self, slices: Slices) -> FloatArray:
         """Return the variance [slices] of the value, at least that of as many of all examples.
 

@@ -12,12 +12,7 @@ from slicebeam.metrics.counting.statistic_space import GAINS, Term
 from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.metric import Metric, Needs, Slices, ratio
 from slicebeam.metrics.significance import auc, hall, permutation
-from slicebeam.metrics.significance.average_precision import (
-    LARGEST_DRAWN,
-    PrecisionLaw,
-    log_odds,
-    precisions,
-)
+from slicebeam.metrics.significance.average_precision import LARGEST_DRAWN, PrecisionLaw, log_odds
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 
 if TYPE_CHECKING:
@@ -222,30 +217,24 @@ class AveragePrecision(_OfRanks):
 
     def value(self, slices: Slices) -> FloatArray:
         """See `Metric.value`."""
-        return slices.space.precisions(slices.sums).value
-
-    def value_of_raw(self, slices: Slices) -> FloatArray:
-        """See `Metric.value_of_raw`."""
-        own, space = slices.space.histogram(slices.sums, old=slices.is_old), slices.space
-        return precisions(own, own, space.of_several_scores(old=slices.is_old)).value
+        return slices.precisions.value
 
     def value_error(self, slices: Slices) -> FloatArray:
         """See `Metric.value_error`: scores in the same bucket tie."""
-        return slices.space.precisions(slices.sums).error
+        return slices.precisions.error
 
     def complement(self, slices: Slices) -> FloatArray:
         """See `Metric.complement`; known since the buckets were counted."""
-        return slices.space.precisions(slices.sums).complement
+        return slices.precisions.complement
 
     def complement_error(self, slices: Slices) -> FloatArray:
         """See `Metric.complement_error`: only buckets tell it."""
-        return slices.space.precisions(slices.sums).complement_error
+        return slices.precisions.complement_error
 
     def untestable(self, slices: Slices) -> NDArray[np.int8]:
         """Return the reasons [slices] against a test: among them too few of a class to be expected in a subset."""
-        fewest = np.array(slices.space.by_score).sum(axis=1).min()
         reasons = super().untestable(slices)
-        expected = slices.sizes * fewest
+        expected = slices.sizes * slices.space.by_class(slices.totals).min()
         small = expected < LEAST_DENOMINATOR * slices.total.sizes
         reasons[small & (reasons == 0)] = Reason.SMALL_DENOMINATOR
         return reasons
@@ -262,10 +251,6 @@ class AveragePrecision(_OfRanks):
             )
         return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
-        """Refuse: two models are not compared."""
-        raise NotImplementedError
-
     def _log_odds(self, slices: Slices) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return log-odds of the value [slices], p·(1 − p) of the value, and half a positive as a share of them."""
         half = 0.5 / np.maximum(slices.count("positive"), 1)
@@ -276,7 +261,7 @@ class AveragePrecision(_OfRanks):
     def _variance(self, slices: Slices) -> FloatArray:
         """Return the variance [slices] of the value: of influences, at least that of a share of the positives."""
         _, binomial, half = self._log_odds(slices)
-        variance = slices.space.precisions(slices.sums).variance
+        variance = slices.precisions.variance
         return np.asarray(np.maximum(variance, binomial) * 2.0 * half)
 
     def value_interval(self, slices: Slices, confidence: float) -> Ends:
@@ -304,8 +289,7 @@ class AveragePrecision(_OfRanks):
         share = slices.sizes / whole.sizes
         own = self._variance(slices)
         # The influences of all examples, for those outside the slice.
-        outside = self._variance(whole) * whole.sizes / np.maximum(slices.sizes, 1)
-        both = (1.0 - share) ** 2 * own + (1.0 - share) * share * outside
+        both = (1.0 - share) ** 2 * own + (1.0 - share) * self._variance(whole)
         ends = intervals.shrunk_to_delta(
             value, low, high, own, both, self.value(whole), 1.0, confidence
         )

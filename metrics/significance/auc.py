@@ -425,7 +425,13 @@ class Areas:
     """
 
     def __init__(
-        self, sizes: IntArray, of_all: IntArray, layers: int, *, is_weighted: bool
+        self,
+        sizes: IntArray,
+        of_all: IntArray,
+        layers: int,
+        *,
+        is_weighted: bool,
+        with_precisions: bool = False,
     ) -> None:
         self.sizes, self.of_all = sizes, of_all
         kind = np.float64 if is_weighted else np.int64
@@ -441,7 +447,7 @@ class Areas:
         self._below_all = np.zeros(2, np.int64)
         self._wins_all = np.zeros(1, kind)
         # Sums of the precisions of each slice's positives, if they are wanted.
-        self.precisions: FloatArray | None = None
+        self.precisions = np.zeros(slices) if with_precisions else None
 
     def begin(self, rows: ScoredRows) -> None:
         """Take all rows of the next group."""

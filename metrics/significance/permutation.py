@@ -100,7 +100,7 @@ def permutation_p_value(
 
 
 def p_of_draws(
-    draws: DrawnLaw, size: IntArray, value: FloatArray, tail: Tail, largest: int | None = None
+    draws: DrawnLaw, size: IntArray, value: FloatArray, tail: Tail, largest: float = np.inf
 ) -> Tested:
     """Return the p-values [slices] of values of slices of some sizes; of sizes above the largest, as its moments grow."""
     p = np.ones(size.shape)
@@ -205,12 +205,9 @@ def _moments_with_exact_linear_part(
     values: FloatArray, cells: IntArray, totals: IntArray, n: int
 ) -> NullMoments:
     """Return the moments of the exact linear part of the cells, a control variate, plus the simulated rest."""
-    plain = sample_moments(values)
-    if plain.sd == 0.0:
-        return plain
     shares = totals / totals.sum(dtype=np.float64)
     regressors = cells - n * shares
-    scores = np.linalg.lstsq(regressors, values - plain.mean, rcond=1e-10)[0]
+    scores = np.linalg.lstsq(regressors, values - values.mean(), rcond=1e-10)[0]
     exact = linear_statistic_moments(scores, totals, n)
     return moments_with_linear_part(values, regressors @ scores, exact)
 
@@ -219,6 +216,9 @@ def moments_with_linear_part(
     values: FloatArray, linear: FloatArray, exact: NullMoments
 ) -> NullMoments:
     """Return the moments of values of which a part, of mean 0 over all draws, has exact moments."""
+    plain = sample_moments(values)
+    if plain.sd == 0.0:
+        return plain
     rest = values - linear
     mean = rest.mean()
     rest -= mean
@@ -226,7 +226,7 @@ def moments_with_linear_part(
     mixed = 3.0 * linear * rest * (linear + rest) + rest**3
     third = exact.skewness * exact.sd**3 + mixed.mean()
     if variance <= 0.0:
-        return sample_moments(values)
+        return plain
     sd = np.sqrt(variance)
     return NullMoments(mean, sd, third / sd**3)
 
@@ -251,11 +251,11 @@ def _of_own_size(sample: DrawnValues, value: FloatArray, tail: Tail) -> tuple[Fl
 
 
 def _on_grid(
-    draws: DrawnLaw, n: IntArray, value: FloatArray, tail: Tail, largest: int | None
+    draws: DrawnLaw, n: IntArray, value: FloatArray, tail: Tail, largest: float
 ) -> tuple[FloatArray, NDArray[np.int8]]:
     """Return p-values and reasons of large slices, from moments interpolated between sizes of a grid."""
     N = float(draws.totals.sum(dtype=np.float64))
-    nodes = _grid(min(int(n.max()), largest or int(N)), N)
+    nodes = _grid(int(min(n.max(), largest)), N)
     samples = [draws.of_size(int(node)) for node in nodes]
     undefined = np.array([sample.undefined for sample in samples])
     # What a linear statistic's deviation from its limit, sd and skewness are proportional to.

@@ -215,9 +215,13 @@ def exact_areas(plan: WinsPlan, keys: Keys, sizes: IntArray) -> CountedWins:
     space = plan.scaling.space
     ranking, replicates = [], []
     for side in range(space.sides):
-        areas = Areas(sizes, plan.of_all, plan.layers, is_weighted=space.weighted)
-        if space.average_precision:
-            areas.precisions = np.zeros(len(sizes))
+        areas = Areas(
+            sizes,
+            plan.of_all,
+            plan.layers,
+            is_weighted=space.weighted,
+            with_precisions=space.average_precision,
+        )
         for group in range(len(plan.groups[side])):
             for rows, block, drawn in _group(plan, features, side, group):
                 areas.begin(rows)
