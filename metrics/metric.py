@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.counting import RowBlock
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.target_sums import TargetSums
@@ -31,8 +31,6 @@ from slicebeam.metrics.kinds import (
 from slicebeam.metrics.significance import hall
 from slicebeam.metrics.significance.average_precision import Precisions
 from slicebeam.metrics.significance.outcome_codes import Reason, Tested
-
-Ends = tuple[FloatArray, FloatArray]
 
 # A variance below this part of the mean square is what rounding of the sums leaves of nothing.
 ROUNDING = 1e-12
@@ -166,13 +164,6 @@ class Slices:
         """Return Kish's (1965) effective number of examples [slices] in some cells, (Σw)²/Σw²."""
         first = self.weights[:, within].sum(axis=1)
         return ratio(first**2, self.squares[:, within].sum(axis=1), otherwise=0.0)
-
-
-def ratio(above: NDArray[Any], below: NDArray[Any], *, otherwise: float = np.nan) -> NDArray[Any]:
-    """Return above/below [slices], NaN or another number where the denominator is 0."""
-    shape = np.broadcast_shapes(np.shape(above), np.shape(below))
-    undefined = np.full(shape, otherwise, np.result_type(above, below, np.float64))
-    return np.asarray(np.divide(above, below, out=undefined, where=np.real(below) > 0))
 
 
 @dataclass(frozen=True)
@@ -373,14 +364,14 @@ class Metric(ABC):
         raise NotImplementedError
 
     @abstractmethod
-    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the confidence interval (low, high) [slices] of the delta."""
 
     @abstractmethod
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the confidence interval (low, high) [slices] of the value."""
 
-    def ahead(self, slices: Slices, parents: Slices) -> Ends:
+    def ahead(self, slices: Slices, parents: Slices) -> Pair:
         """Return variance and degrees of freedom [slices] of the delta less that of the parent, for `p_refine`."""
         raise NotImplementedError
 

@@ -11,22 +11,19 @@ leaves of 62. A sum then is the same in any order, on any number of workers, to 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import frexp, prod
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.significance.auc import Placements, discretisation_error, placements
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+from slicebeam.metrics.kinds import Comparison
+from slicebeam.metrics.significance.auc import Area, Placements, discretisation_error, placements
 from slicebeam.metrics.significance.average_precision import Precisions, precisions
 from slicebeam.metrics.significance.random_subset import Population
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.kinds import Comparison
 
 Source = Literal["new", "old", "change", "gain1", "gain0"]
 # What an example gains in rank, if it is positive and if it is not.
@@ -266,17 +263,11 @@ class StatisticSpace:
         """Return AUC and moments of placements [slices]; NaN where a class is empty."""
         return Placements(*np.moveaxis(self._ranking(sums, old=old)[..., :_PLACEMENTS], -1, 0))
 
-    def complement_auc(self, sums: IntArray) -> FloatArray:
-        """Return the AUC [slices] of the examples outside each slice."""
-        return self._ranking(sums, old=False)[..., _PLACEMENTS]
-
-    def auc_error(self, sums: IntArray, *, old: bool = False) -> FloatArray:
-        """Return how far the AUC [slices] may be from that of the scores; 0 where it is exact."""
-        return np.nan_to_num(self._ranking(sums, old=old)[..., _PLACEMENTS + 1])
-
-    def complement_auc_error(self, sums: IntArray) -> FloatArray:
-        """Return how far the AUC [slices] outside each slice may be off; 0 where it is exact."""
-        return np.nan_to_num(self._ranking(sums, old=False)[..., _PLACEMENTS + 2])
+    def area(self, sums: IntArray, *, old: bool = False) -> Area:
+        """Return AUC, and that of the examples outside each slice; errors are 0 where a class is empty."""
+        columns = np.moveaxis(self._ranking(sums, old=old), -1, 0)
+        errors = np.nan_to_num(columns[_PLACEMENTS + 1 : _OF_SIDE])
+        return Area(columns[0], errors[0], columns[_PLACEMENTS], errors[1])
 
     def precisions(self, sums: IntArray) -> Precisions:
         """Return average precision, errors and variance [slices]; values are NaN without positives, errors 0."""

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.counting import RowBlock
 from slicebeam.metrics.counting.statistic_space import Deviations, Source, StatisticSpace, Term
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.kinds import Comparison, Tail
-from slicebeam.metrics.metric import ROUNDING, Ends, Metric, Movement, Needs, Slices, Target, ratio
+from slicebeam.metrics.metric import ROUNDING, Metric, Movement, Needs, Slices, Target
 from slicebeam.metrics.significance import count_tests, hall, random_subset, student_law
 from slicebeam.metrics.significance.hall import Moments
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
@@ -234,7 +234,7 @@ class Mean(Metric):
             & (mean**2 * slices.squares.sum(axis=-1) > 4 * changes.n * of_second)
         )
 
-    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Hall-corrected intervals of the difference from all examples, or of the mean change."""
         if slices.is_paired:
             return self.change(slices).interval(confidence)
@@ -244,7 +244,7 @@ class Mean(Metric):
         apart = (self.untestable(slices) == 0) & (own.variance + rest.variance == 0)
         return np.where(apart, -np.inf, low), np.where(apart, np.inf, high)
 
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Hall-corrected interval of the mean, with the skewness of all examples."""
         source = _NEW_AND_OLD[slices.is_old]
         t = hall.against_zero(self.moments(slices, source), self.of_all(slices, source))
@@ -370,11 +370,11 @@ class RootMean(Mean):
     def delta(self, slices: Slices) -> FloatArray:
         return Metric.delta(self, slices)
 
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         low, high = super().value_interval(slices, confidence)
         return _root(low), _root(high)
 
-    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the roots of the mean's interval; for two models its arms, to the roots' linearised deviation."""
         low, high = super().delta_interval(slices, confidence)
         before = self.reference(slices)

@@ -7,11 +7,12 @@ scikit-learn's `average_precision_score`. It rises with the share of positives, 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import psi
 
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, Pair
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.significance.auc import ENTRIES_AT_ONCE
 from slicebeam.metrics.significance.permutation import (
@@ -19,11 +20,6 @@ from slicebeam.metrics.significance.permutation import (
     linear_statistic_moments,
     moments_with_linear_part,
 )
-
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 
 # The law of a size is made of so many subsets, of so many examples together.
 _DRAWN, _FEWEST_DRAWS, _MOST_DRAWS = 2_000_000, 400, 40_000
@@ -60,7 +56,7 @@ class Ranks(NamedTuple):
         precision = by_class[:, 1] / np.maximum(reached, 1.0)
         return cls(counts, by_class - counts, reached, precision)
 
-    def bounded(self, coarse: BoolArray) -> tuple[FloatArray, FloatArray]:
+    def bounded(self, coarse: BoolArray) -> Pair:
         """Return AP, and how far it may be off."""
         positives = self.counts[:, 1]
         size = np.where(positives.any(axis=1), positives.sum(axis=1), np.nan)

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 from scipy.special import gammainc, gammaincc, ndtr
 
-from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray, floats
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray, Pair, floats
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.significance.count_tests import deviance
@@ -304,7 +304,7 @@ def pearson_iii_p_value(
     return np.where(usable, select_tail(upper, lower, tail), 1.0)
 
 
-def _gamma_tails(z: FloatArray, skewness: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _gamma_tails(z: FloatArray, skewness: FloatArray) -> Pair:
     """Return the upper and the lower tail at z of a standardised gamma law, skewness ≥ 0."""
     upper, lower = np.asarray(ndtr(-z)), np.asarray(ndtr(z))
     skewed = skewness > _NORMAL_SKEWNESS
@@ -319,7 +319,7 @@ def _gamma_tails(z: FloatArray, skewness: FloatArray) -> tuple[FloatArray, Float
     return upper, lower
 
 
-def _temme(shape: FloatArray, x: FloatArray, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _temme(shape: FloatArray, x: FloatArray, z: FloatArray) -> Pair:
     # k·η²/2 = x − k − k·log(x/k), a deviance.
     half_square = deviance(shape, x, shape - x)
     root = np.copysign(np.sqrt(2.0 * half_square), z)

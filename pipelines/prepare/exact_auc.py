@@ -150,9 +150,9 @@ def _digest(keys: Keys, sizes: IntArray, resampling: Resampling | None) -> str:
 
 def has_error(sums: IntArray, space: StatisticSpace) -> BoolArray:
     """Return of which slices (sums [slices, columns]) buckets leave an AUC, or AP, open."""
-    error = space.auc_error(sums) + space.complement_auc_error(sums)
-    if space.comparison == "baseline":
-        error = space.auc_error(sums) + space.auc_error(sums, old=True)
+    own = space.area(sums)
+    paired = space.comparison == "baseline"
+    error = own.error + (space.area(sums, old=True).error if paired else own.complement_error)
     if space.average_precision:
         error = error + space.precisions(sums).error
     rough: BoolArray = error > 0

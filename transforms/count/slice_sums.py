@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from slicebeam.metrics.arrays import ratio
 from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, RowBlock
 from slicebeam.metrics.counting.membership import DistinctGroups, Membership, RowHashSums
-from slicebeam.metrics.metric import ratio
 from slicebeam.metrics.significance.auc import Areas, ScoredRows
 from slicebeam.transforms.count.tables import work_items
 from slicebeam.transforms.encode.shards import Shard, score_column
