@@ -459,7 +459,13 @@ class Metric(ABC):
 
     def change_variance(self, slices: Slices) -> FloatArray | None:
         """Return the variance [slices] of an example's part in the delta; None if weighted, or not a mean over all."""
-        return None
+        target = self.target(slices.space)
+        if target is None or slices.space.weighted or not target.counted.all():
+            return None
+        sums = self.target_sums(slices)
+        n, first, second = (target.layout.moment(sums, 1, power) for power in range(3))
+        some = np.maximum(n, 1.0)
+        return np.maximum(second / some - (first / some) ** 2, 0.0)
 
     def movement(self, slices: Slices) -> Movement | None:
         """Return how examples change between two models; None where a change of single examples is not defined."""

@@ -229,16 +229,6 @@ class Share(CellMetric):
         improved, degraded = (gained, lost) if self.higher_is_better else (lost, gained)
         return Movement(sigma.inconsistency, improved, degraded, self.denominator(slices))
 
-    def change_variance(self, slices: Slices) -> FloatArray | None:
-        if slices.space.weighted or self.denominators[0]:
-            return None
-        n = np.maximum(slices.sizes, 1)
-        if slices.is_paired:
-            only_new, only_old = self.discordant(slices)
-            return np.asarray((only_new + only_old) / n - ((only_new - only_old) / n) ** 2)
-        share = np.nan_to_num(self.value(slices))
-        return np.asarray(share * (1 - share))
-
     def inputs(self, slices: Slices) -> dict[str, float]:
         """n, x, N and K of the table, or n, b and c of McNemar's test."""
         slices = self.seen(slices)

@@ -34,8 +34,6 @@ _GRID_RATIO = 1.25
 _LAST_NODE_SHARE = 0.95
 # numpy draws from populations below this.
 _NUMPY_POPULATION = 1_000_000_000
-# Up to here drawing with replacement from a larger population is the same to 0.1 % of a variance.
-_LARGEST_MULTINOMIAL = 1_000_000
 # With more cells than this share of the draws the fitted linear part would follow the noise.
 _CELLS_PER_DRAW = 0.02
 
@@ -172,23 +170,14 @@ class _Draws(NamedTuple):
             return generator.multivariate_hypergeometric(
                 self.totals, n, size=self.replicates, method="marginals"
             ).astype(np.int64, copy=False)
-        return _cells_of_huge_population(generator, self.totals, n, self.replicates)
-
-
-def _cells_of_huge_population(
-    generator: np.random.Generator, totals: IntArray, n: int, replicates: int
-) -> IntArray:
-    """Draw n from a population beyond numpy's limit: binomials, their excess taken back by the cells' variances."""
-    shares = totals / totals.sum(dtype=np.float64)
-    if n <= _LARGEST_MULTINOMIAL:
-        return generator.multinomial(n, shares, size=replicates).astype(np.int64, copy=False)
-    fraction = n / float(totals.sum(dtype=np.float64))
-    free = generator.binomial(totals, fraction, size=(replicates, totals.size))
-    excess = free.sum(axis=1) - n
-    nearest = np.rint(free - excess[:, None] * shares).astype(np.int64)
-    cells: IntArray = np.clip(nearest, 0, totals)
-    cells[:, int(np.argmax(totals))] += n - cells.sum(axis=1)
-    return cells
+        # Draws with replacement, nearer to their mean by what they vary more.
+        population = self.totals.sum(dtype=np.float64)
+        expected = n * (self.totals / population)
+        drawn = generator.multinomial(n, expected / n, size=self.replicates)
+        nearer = expected + (drawn - expected) * np.sqrt(1.0 - n / population)
+        cells: IntArray = np.rint(nearer).astype(np.int64)
+        cells[:, np.argmax(self.totals)] += n - cells.sum(axis=1)
+        return cells
 
 
 def sample_moments(values: FloatArray) -> NullMoments:
