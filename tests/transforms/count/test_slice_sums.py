@@ -361,10 +361,10 @@ def test_the_stated_error_is_that_of_the_pairs_in_a_bucket(seed, rows, different
         sums[row, : space.cells] = np.bincount(label[some], minlength=2)
         cells = label[some].astype(int), bucket[some]
         np.add.at(space.histogram(sums[row : row + 1])[0], cells, 1)
-    reduced = space.reduce(sums[:1], sums[1:])
+    area = space.area(space.reduce(sums[:1], sums[1:]))
     for some, value, error in (
-        (held, space.placements(reduced).auc, space.auc_error(reduced)),
-        (~held, space.complement_auc(reduced), space.complement_auc_error(reduced)),
+        (held, area.value, area.error),
+        (~held, area.complement, area.complement_error),
     ):
         s1, s0 = score[some & label], score[some & ~label]
         if not s1.size * s0.size:
