@@ -2,8 +2,10 @@
 
 import json
 import re
+import shutil
 import signal
 from collections import Counter
+from pathlib import Path
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -14,6 +16,7 @@ from tests import random_text_models as models
 from tests.oracles.adaptive_oracle import failed, topics_of
 from tests.paid_bench import NO_PLAN, PaidBench, bench_fixture, fail
 
+TREE = Path(__file__).parents[3] / "examples" / "adaptive" / "hotel_tree.csv"
 SAME, PRICE = "should have the same output as", 0.5
 
 
@@ -134,6 +137,17 @@ def test_each_input_is_paid_once_whatever_is_run(bench):
     (paid,) = changed["paid"]
     assert (paid["calls"], paid["replayed"]) == (len(texts) + 1, len(texts))
     assert "new.yaml: the endpoint's answer is no key of 'labels'" in str(changed["unscored"])
+
+
+def test_a_call_without_an_outcome_is_made_again_and_counted_beside(bench, capsys):
+    found = bench(frame_of(5), forced={"new text 0": ["drop-after"]})
+    found.file()
+    assert run(found.arguments()) == 0
+    (paid,) = found.document()["paid"]
+    answers = len(texts_of(found.frame))
+    assert (paid["unaccounted"], paid["spent"]) == (1, PRICE * answers)
+    assert len(found.api.charged) == answers + 1
+    assert "; 1 calls without an outcome" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_budget_that_does_not_suffice(bench, capsys):
@@ -358,6 +372,21 @@ def test_killed_runs_pay_each_input_once(bench, commands, lost, times):
         assert "without an outcome" in str(document["unscored"])
         assert paid["unaccounted"] == 0
     assert found.names() == PUBLISHED
+
+
+@pytest.mark.slow
+def test_suggestions_go_on_after_kills_with_the_answers_that_are_paid(bench, commands):
+    found = bench(latency=(0.02, 0.05), honours=True)
+    tree = str(shutil.copy(TREE, found.folder / "hotel.csv"))
+    model = found.file(json={"id": "{input}", "text": "{input}"}, concurrency=2)
+    options = ["--topic=/Rooms", "--proposer=mined", "--proposals=30", "--quiet"]
+    options += ["--classes=pos=POSITIVE,neg=NEGATIVE"]
+    found.killed(commands, ["adapt", "suggest", tree, f"--model={model}", *options], 2, seed=5)
+    found.paid_once()
+    assert sorted(found.answered()) == sorted(set(found.answered()))
+    assert len(found.answered()) == len(found.api.charged) > 30
+    # Each kill may lose what was in flight, and the API gives it again.
+    assert len(found.api.requests) <= len(found.api.charged) + 2 * 2
 
 
 @pytest.mark.slow
