@@ -26,7 +26,6 @@ from urllib.request import Request, urlopen
 
 import yaml
 
-ROOT = Path(__file__).parent.parent
 # What may befall a request. Those of the second line are charged.
 FREE = ("429", "429-at-once", "408", "500", "503", "401", "403", "404", "405", "redirect")
 PAID = ("garbage", "elsewhere", "null", "echo", "422", "400", "drop-after", "hang", "half")
