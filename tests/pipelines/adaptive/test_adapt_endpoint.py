@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import signal
 from collections import Counter
 from pathlib import Path
 
@@ -419,20 +418,3 @@ def test_output_and_ledger_in_object_storage(bench, bucket):
     document = json.loads(bucket.read("out/changelist.json"))["adaptive"]
     assert document["paid"][0]["replayed"] == len(found.api.charged)
     assert document["tests"] == 30
-
-
-@pytest.mark.slow
-def test_a_signal_loses_nothing(bench, commands):
-    found = bench(frame_of(60), latency=(0.1, 0.2))
-    found.file(concurrency=4)
-    command = found.start(commands, found.arguments("--quiet"))
-    found.wait_for(15, command)
-    command.send(signal.SIGINT)
-    ended = command.ended()
-    assert ended.code == 130
-    assert ended.said.startswith("slicebeam: interrupted")
-    assert "shift" not in ended.said
-    assert len(found.answered()) == len(found.api.charged) >= 15
-    assert found.names() == {"ledger"}
-    found.check(found.bought())
-    found.paid_once()
