@@ -55,12 +55,6 @@ def refused(error, match, folder, people, **plan):
         pass
 
 
-def covered(people, attribution):
-    truths = (people.precision, people.recall, people.missed)
-    found = (attribution.precision, attribution.recall, attribution.missed)
-    return np.array([one.lo <= true <= one.hi for one, true in zip(found, truths, strict=True)])
-
-
 def test_the_estimates_are_those_of_the_metrics_for_what_was_drawn(tmp_path):
     people = population()
     with opened(tmp_path, people) as session:
