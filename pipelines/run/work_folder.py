@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.config.option_fields import flag
-from slicebeam.pipelines.run.lock_files import LOCK, RunLock, lock_file
+from slicebeam.pipelines.run.lock_files import LOCK, lock_of
 from slicebeam.transforms.encode.sources import changed
 from slicebeam.transforms.storage.storage import (
     StoragePath,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from slicebeam.pipelines.config.common import DataConfig
+    from slicebeam.pipelines.run.lock_files import RunLock
 
 _MARKER = "run.json"
 _STAGES = "stages"
@@ -211,7 +212,7 @@ class WorkFolder:
             return
         with storage_errors(self.path, "make"):
             make_folder(self.path)
-        lock = RunLock(self.path, lock_file(self.path))
+        lock = lock_of(self.path)
         lock.acquire()
         self._lock = lock
 
