@@ -23,8 +23,7 @@ from slicebeam.pipelines.prepare.features import choose_features, resolve_outcom
 from slicebeam.pipelines.prepare.preparation import Examples, prepare_source
 from slicebeam.pipelines.prepare.rows_within import findings_of, read_within
 from slicebeam.pipelines.prepare.source import read_source
-from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.pipelines.run.stage import Stage
+from slicebeam.pipelines.run.stage import Stage, run_stage
 from slicebeam.transforms.discovery.derive_columns import (
     Derivation,
     cluster_field,

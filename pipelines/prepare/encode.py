@@ -21,7 +21,7 @@ from slicebeam.pipelines.prepare.encoded_dataset import (
 from slicebeam.pipelines.prepare.exact_auc import ExactAuc
 from slicebeam.pipelines.prepare.scaling import scale, totals
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE, read_rows
-from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.pipelines.run.stage import run_stage
 from slicebeam.transforms.encode.extract_predictions import check_classes, sum_labels
 from slicebeam.transforms.encode.extract_slice_keys import Encoding, shard_path
 from slicebeam.transforms.encode.list_outcomes import refuse_lengths

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.metric import Slices
-from slicebeam.pipelines.run.run_stage import run_parts
+from slicebeam.pipelines.run.stage import run_parts
 from slicebeam.transforms.encode.passes import (
     ROW_BYTES,
     as_row,
@@ -103,8 +103,6 @@ SECONDS_PER_ROW = 2e-8
 LEAST_PASS_SECONDS = 1.0
 # CPU time of distinguishing an example from equal ones.
 SECONDS_PER_NUMBER = 3e-7
-# The note of a pass that this process did.
-_HERE = {"plan": "", "facts": {"parts": 1}}
 
 
 def numbered(
@@ -163,8 +161,9 @@ def pass_over_shards(
     if not keeps:
         return [function(map(Shard, shards))]
     path = part_path(work.folder(stage), 0)
-    if work.done(stage) != _HERE or not path.is_file():
+    # Workers of an earlier process may have written it in several parts.
+    if work.done(stage) != {"parts": 1}:
         work.empty(stage)
         write_found(path, function(map(Shard, shards)))
-        work.finish(stage, _HERE)
+        work.finish(stage, {"parts": 1})
     return [read_found(path)]

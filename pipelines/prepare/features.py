@@ -14,7 +14,7 @@ import pyarrow as pa
 from slicebeam.metrics.errors import ColumnError, OptionError, unknown_name
 from slicebeam.metrics.registry import averaged_column, needs_of
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
-from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.pipelines.run.stage import run_stage
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
 from slicebeam.transforms.encode.extract_predictions import Outcome, Predictor, class_type
 from slicebeam.transforms.encode.learn_domains import (

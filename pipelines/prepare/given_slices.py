@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from slicebeam.metrics.errors import ColumnError, FileError, InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.run.run_stage import run_parts
+from slicebeam.pipelines.run.stage import run_parts
 from slicebeam.transforms.discovery.derive_columns import is_cluster_field
 from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
 from slicebeam.transforms.encode.passes import distinct, distinct_rows

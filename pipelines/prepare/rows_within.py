@@ -14,8 +14,8 @@ from slicebeam.pipelines.changelist.dataset import Within
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
-from slicebeam.pipelines.run.published_run import hash_of_document
-from slicebeam.pipelines.run.run_stage import run_parts
+from slicebeam.pipelines.run.published import hash_of_document
+from slicebeam.pipelines.run.stage import run_parts
 from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.encode.sources import ReservedRows, read_split

@@ -13,7 +13,7 @@ import pyarrow as pa
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.option_fields import flag
 from slicebeam.pipelines.config.slices import RunConfig
-from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.pipelines.run.stage import run_stage
 from slicebeam.transforms.encode.column import is_number
 from slicebeam.transforms.encode.convert import (
     Conversion,

@@ -23,8 +23,7 @@ from slicebeam.pipelines.prepare.preparation import Examples, encoding_of, read_
 from slicebeam.pipelines.python.python_runs import typed_options
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.run.open_run import paths_of
-from slicebeam.pipelines.run.published_run import hash_of_document
-from slicebeam.pipelines.run.run_stage import note_finished
+from slicebeam.pipelines.run.published import hash_of_document
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.iterations import stage_of
 from slicebeam.pipelines.search.search import compared, run_search
@@ -180,7 +179,7 @@ def _encoded(begun: _Begun, _: Sequence[int]) -> _Encoded:
     """Return how the examples are encoded, once the domains are written."""
     config, examples = begun
     work, source, features = _work(config), examples.source, examples.features
-    note_finished(work, "domains", learning(config, source, features, work).read())
+    work.finish("domains", learning(config, source, features, work).read())
     with _engine() as engine:
         learned = learn(config, source, features, work, engine)
     return _Encoded(config, *encoding_of(config, examples, learned, work))
@@ -190,7 +189,7 @@ def _planned(encoded: _Encoded, _: Sequence[int]) -> Planned:
     """Return the plan of the counting, once the shards are written."""
     config, encoding, lattice, left_out = encoded
     work = _work(config)
-    note_finished(work, "shards", {})
+    work.finish("shards", {})
     with _engine() as engine:
         prepared = encode(config, encoding, lattice, left_out, work, engine)
         counter = SliceCounter(config, prepared, work, engine)

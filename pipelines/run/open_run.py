@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Generic
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.changelist.reading import CHANGELIST, TABLE, naming_files
 from slicebeam.pipelines.run.lock_files import LostLockError
-from slicebeam.pipelines.run.published_run import (
+from slicebeam.pipelines.run.published import (
     Document,
     hash_of_document,
     published_before,

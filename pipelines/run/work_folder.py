@@ -278,22 +278,21 @@ class WorkFolder:
             remove_folder(path)
         self.folder(stage)
 
-    def done(self, stage: str) -> dict[str, Any] | None:
-        """Return the record of a finished stage, None if it is not finished."""
+    def done(self, stage: str, plan: str = "") -> dict[str, Any] | None:
+        """Return the record of a stage that was finished by a plan, None if it is not finished."""
         try:
             noted = read_facts(self._note(stage))
         except (FileNotFoundError, DamagedFileError):
             # What can't be read back is done again.
             return None
-        if not set(noted["files"]) <= set(self._files_of(stage)):
-            return None
-        facts: dict[str, Any] = noted["facts"]
-        return facts
+        is_valid = noted["plan"] == plan and set(noted["files"]) <= set(self._files_of(stage))
+        return noted["facts"] if is_valid else None
 
-    def finish(self, stage: str, facts: dict[str, Any]) -> None:
-        """Note that a stage is finished, and which files it wrote."""
+    def finish(self, stage: str, facts: dict[str, Any], plan: str = "") -> None:
+        """Note that a stage is finished, by which plan, and which files it wrote."""
         self.check()
-        write_facts(self._note(stage), {"facts": facts, "files": self._files_of(stage)})
+        files = self._files_of(stage)
+        write_facts(self._note(stage), {"facts": facts, "files": files, "plan": plan})
 
     def _note(self, stage: str) -> StoragePath:
         return beneath(self.path, _STAGES) / f"{_plain(stage)}.json"
