@@ -23,7 +23,6 @@ from slicebeam.pipelines.prepare.preparation import Examples, encoding_of, read_
 from slicebeam.pipelines.python.python_runs import typed_options
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.run.open_run import paths_of
-from slicebeam.pipelines.run.published import hash_of_document
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.iterations import stage_of
 from slicebeam.pipelines.search.search import compared, run_search
@@ -32,6 +31,7 @@ from slicebeam.pipelines.search.slice_counter import SliceCounter
 from slicebeam.transforms.encode.write_examples import WriteExamples
 from slicebeam.transforms.search_graph import CountAndTest, EncodeExamples
 from slicebeam.transforms.storage.parts import write_part
+from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import beneath, storage_path
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _begun(config: SearchConfig, files: Sequence[str]) -> _Begun:
         raise InputError("there are no examples in the PCollection")
     config, _ = compared(config.model_copy(update={"data": tuple(sorted(files))}))
     paths, output, folder = paths_of(config)
-    work, replaced = WorkFolder(folder), hash_of_document(output / CHANGELIST)
+    work, replaced = WorkFolder(folder), version_of(output / CHANGELIST)
     try:
         # Who tries again finds what it has begun.
         work.begin(config, paths, resume=True, replaces=replaced)

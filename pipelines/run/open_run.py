@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Generic
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.changelist.reading import CHANGELIST, TABLE, naming_files
 from slicebeam.pipelines.run.lock_files import LostLockError
-from slicebeam.pipelines.run.published import (
-    Document,
-    hash_of_document,
-    published_before,
-    remove_page,
-    with_run,
-)
+from slicebeam.pipelines.run.published import Document, published_before, remove_page, with_run
 from slicebeam.pipelines.run.work_folder import WorkFolder, described
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.publication import files_to_publish, remove_abandoned_lock
@@ -112,8 +106,8 @@ def open_run(
         if run.published is not None:
             yield run
             return
-        replaced = hash_of_document(run.document) if publishes else None
-        run.work.begin(config, files, resume=resume, replaces=replaced)
+        replaces = run.replaces if publishes else None
+        run.work.begin(config, files, resume=resume, replaces=replaces)
         if resume and not run.work.is_resumed:
             observer.note(f"--resume: there is no unfinished run in {folder}; a new one starts now")
         engine.log_to(

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist.document import ChangeList, Run
 from slicebeam.pipelines.run.work_folder import OtherRunError
-from slicebeam.transforms.storage.publish import sha256_of, well_known
+from slicebeam.transforms.storage.publish import sha256_of, version_of, well_known
 from slicebeam.transforms.storage.storage import storage_errors
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def published_before(
     text = _text(path)
     if text is None:
         return None
-    if begun is not None and begun.replaces == hash_of_document(path):
+    if begun is not None and begun.replaces == version_of(path):
         # What the run is to replace.
         return None
     try:

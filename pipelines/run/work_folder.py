@@ -68,7 +68,9 @@ class RunMarker:
     # Size and time or version of each input file; None for a missing one.
     files: dict[str, list[int | str] | None] = field(default_factory=dict)
     run_id: str = ""  # the same for all processes of a run; empty before it began
-    replaces: str | None = None  # hash of the document when the run began; None if there was none
+    replaces: str | None = (
+        None  # version of the document when the run began; None if there was none
+    )
     is_cleared: bool = True  # whether the stages of the run before are gone
     layout: int = _LAYOUT  # of the work folder, which changes with the program
 
@@ -156,7 +158,7 @@ class WorkFolder:
     ) -> None:
         """Make the folder ready for a run, new or to continue if it can be, and keep others out until released.
 
-        ``replaces``: hash of the document that the run is to replace; None if there is none.
+        ``replaces``: version of the document that the run is to replace; None if there is none.
         """
         run = replace(described(config, files), replaces=replaces)
         if self.path.is_file():
