@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import apache_beam as beam
+import numpy as np
 
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.prepare.encode import encode, example_encoding
+from slicebeam.metrics.errors import EngineError, InputError, OptionError
+from slicebeam.metrics.registry import statistic_space
+from slicebeam.pipelines.prepare.encoded_dataset import (
+    SECONDS_PER_ROW,
+    EncodedDataset,
+    RepeatedIds,
+    numbered,
+    pass_over_shards,
+)
+from slicebeam.pipelines.prepare.exact_auc import ExactAuc
 from slicebeam.pipelines.prepare.features import (
     check_parity_columns,
     choose_features,
@@ -15,22 +27,37 @@ from slicebeam.pipelines.prepare.features import (
     learn,
     resolve_outcome,
 )
-from slicebeam.pipelines.prepare.source import read_source
-from slicebeam.pipelines.run.stage import Stage
+from slicebeam.pipelines.prepare.scaling import scale, totals
+from slicebeam.pipelines.prepare.source import (
+    SECONDS_PER_VALUE,
+    read_rows,
+    read_source,
+    reserved_rows,
+)
+from slicebeam.pipelines.run.stage import Stage, run_stage
+from slicebeam.transforms.encode.extract_predictions import check_classes, sum_labels
+from slicebeam.transforms.encode.extract_slice_keys import Encoding, shard_path
+from slicebeam.transforms.encode.list_outcomes import refuse_lengths
+from slicebeam.transforms.encode.passes import read_repeats
+from slicebeam.transforms.encode.shards import CONTENT, read_all_facts, rows_in
+from slicebeam.transforms.search_graph import EncodeExamples
 from slicebeam.transforms.storage.files import file_format
+from slicebeam.transforms.storage.storage import matching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from slicebeam.pipelines.config.search import SearchConfig
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.features import Learned
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
-    from slicebeam.transforms.encode.extract_predictions import Outcome
-    from slicebeam.transforms.encode.extract_slice_keys import Encoding
+    from slicebeam.transforms.encode.extract_predictions import Outcome, Side
+    from slicebeam.transforms.encode.passes import Found, Function
     from slicebeam.transforms.encode.sources import Source
+    from slicebeam.transforms.storage.storage import StoragePath
+
 
 _MOST_REASONS = 5
 
@@ -87,8 +114,6 @@ def prepare_source(
     learned = learn(config, source, examples.features, work, engine)
     reserved = None
     if config.reserved is not None:
-        from slicebeam.pipelines.prepare.rows_within import reserved_rows
-
         source, reserved = reserved_rows(source, config.reserved, work, engine)
         examples = examples._replace(source=source)
     plan = encoding_of(config, examples, learned, work, known)
@@ -146,3 +171,160 @@ def encoding_of(
 
 def _files(work: WorkFolder, stage: str, pattern: str) -> Callable[[], int]:
     return lambda: sum(1 for _ in work.path_of(stage).glob(pattern))
+
+
+def example_encoding(
+    config: RunConfig,
+    source: Source,
+    domains: tuple[FeatureDomain, ...],
+    outcome: Outcome,
+    features: Sequence[str],
+    work: WorkFolder,
+) -> Encoding:
+    """Return how the examples are encoded; models read the features, unless they name columns."""
+    return Encoding(
+        source,
+        domains,
+        outcome,
+        statistic_space(config.measured, config.comparison, weighted=config.weight is not None),
+        work.folder("shards"),
+        config.group or config.example_id,
+        "--group" if config.group else "--example-id",
+        _model_columns(config, source, features),
+        is_resampled=config.resamples_examples,
+    )
+
+
+def _model_columns(
+    config: RunConfig, source: Source, features: Sequence[str]
+) -> dict[Side, tuple[str, ...]]:
+    """Return the columns that each model reads."""
+    columns: dict[Side, tuple[str, ...]] = {}
+    files: tuple[tuple[Side, str | None], ...] = (
+        ("prediction", config.model),
+        ("baseline", config.baseline_model),
+    )
+    is_used = False
+    for side, path in files:
+        if path is None:
+            continue
+        from slicebeam.transforms.encode.models import load_model, model_features
+
+        own = model_features(load_model(path))
+        names = own or config.model_inputs or features
+        for name in names:
+            what = f"--model {path} reads it" if own else "--model-inputs"
+            source.column_type(name, what)
+        columns[side] = tuple(names)
+        is_used |= not own
+    if config.model_inputs and not is_used:
+        raise OptionError(
+            f"--model-inputs: the model names its own columns ({', '.join(names)}); leave it out"
+        )
+    return columns
+
+
+def missing_shard(encoding: Encoding, facts: Sequence[Mapping[str, Any]]) -> StoragePath:
+    """Return the first shard that is not among those whose facts are known, which lack examples."""
+    known = {split.index: 0 for split in encoding.source.splits}
+    starts = {(fact["split"], fact["start_row"]) for fact in facts}
+    for fact in facts:
+        known[fact["split"]] += fact["rows"]
+    split = next(one for one in encoding.source.splits if known[one.index] != one.rows)
+    mine = sorted(
+        (fact["start_row"], fact["rows"]) for fact in facts if fact["split"] == split.index
+    )
+    row, batch = split.start_row, 0
+    while (split.index, row) in starts:
+        row += mine[batch][1]
+        batch += 1
+    return shard_path(encoding.folder, split.index, batch)
+
+
+def encode(
+    config: RunConfig,
+    encoding: Encoding,
+    lattice: Lattice,
+    left_out: tuple[LeftOutColumn, ...],
+    work: WorkFolder,
+    engine: Engine,
+    prefix: str = "",
+) -> EncodedDataset:
+    """Write the shards, unless they exist, and check what they say of the examples; ``prefix`` is of the stages."""
+    run_stage(
+        work,
+        engine,
+        f"{prefix}shards",
+        lambda pipeline: (
+            pipeline
+            | "Splits" >> beam.Create(list(encoding.source.splits))
+            | "Encode" >> EncodeExamples(encoding)
+        ),
+        lambda: rows_in(matching(encoding.folder, "*.arrow")) == encoding.source.rows,
+        job="encode",
+        seconds=encoding.source.rows * len(encoding.columns()) * SECONDS_PER_VALUE,
+        reads_data=True,
+    )
+    paths = matching(encoding.folder, "*.arrow")
+    facts = read_all_facts(paths)
+    rows = sum(fact["rows"] for fact in facts)
+    if rows != encoding.source.rows:
+        raise EngineError(
+            f"{missing_shard(encoding, facts)} is missing: {encoding.source.rows - rows:,} of "
+            f"{encoding.source.rows:,} examples are missing; run again without --resume"
+        )
+    refuse_lengths(fact["lengths"] for fact in facts)
+    labels = check_classes(
+        [fact["classes"] for fact in facts],
+        encoding.outcome,
+        is_positive_named=config.positive_class is not None,
+    )
+
+    def over(stage: str, function: Function) -> list[Found]:
+        seconds = rows * SECONDS_PER_ROW
+        return pass_over_shards(paths, f"{prefix}{stage}", function, work, engine, seconds)
+
+    scaling = scale(encoding, over, facts, rows)
+    found = over("totals", partial(totals, scaling, lattice))
+    of_all = np.sum([one["totals"] for one in found], axis=0)
+    if config.weight and not scaling.space.weights(of_all).sum() > 0:
+        raise OptionError(f"--weight {config.weight!r} is 0 for every example")
+    shards = tuple(map(str, paths))
+    repeated: RepeatedIds | None = None
+    if config.numbers_rows and not prefix:
+        column = "id" if encoding.example_id else CONTENT
+        heaviest = scaling.heaviest if column == CONTENT else 0.0
+        files = numbered(config, paths, column, rows, work, engine, heaviest)
+        if column == CONTENT:
+            scaling = replace(scaling, numbered=tuple(map(str, files)))
+        elif repeats := read_repeats(files):
+            start = read_all_facts([paths[repeats.shard]])[0]["start_row"]
+            repeated = RepeatedIds(repeats.values, _id_at(encoding, start + repeats.row))
+    differs = [fact["differs"] for fact in facts if fact["rows"]]
+    exact = ExactAuc(lattice, scaling, shards, of_all, config.memory, work, engine)
+    return EncodedDataset(
+        encoding.source,
+        encoding.outcome,
+        encoding.domains,
+        left_out,
+        lattice,
+        scaling,
+        of_all,
+        shards,
+        tuple(labels),
+        sum(fact["content"] for fact in facts) % 2**64,
+        exact.of_all(f"{prefix}auc-of-all"),
+        repeated_ids=repeated,
+        models_agree=bool(differs) and all(one is False for one in differs),
+        label_counts=sum_labels(
+            [fact["labels"] for fact in facts], [domain.radix for domain in encoding.domains]
+        ),
+        model_columns=encoding.model_columns,
+    )
+
+
+def _id_at(encoding: Encoding, position: int) -> Any:
+    """Return the id of an example."""
+    name = encoding.example_id or ""
+    (value,) = read_rows(encoding.source, np.array([position]), [name]).column(name).to_pylist()
+    return value
