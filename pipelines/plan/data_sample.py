@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import io
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -81,8 +80,12 @@ def read_sample(config: RunConfig, files: Sequence[str]) -> DataSample:
     size = sum(int(identity(storage_path(path))[0]) for path in files)
     if kinds == {"parquet"}:
         source = open_parquet([StoredFile(path, path) for path in files])
-        return DataSample(source, size, False, files)
-    return _of_text(config, files, size, next(iter(kinds)))
+        sample = DataSample(source, size, False, files)
+    else:
+        sample = _of_text(config, files, size, kinds.pop())
+    if sample.rows == 0:
+        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
+    return sample
 
 
 def _of_parquet(source: Source, columns: Sequence[str]) -> list[pa.ChunkedArray]:
@@ -121,48 +124,20 @@ def _of_text(config: RunConfig, files: Sequence[str], size: int, kind: Format) -
             has_header = kind == "csv" and not config.column_names
             lines += max(1, of_file - has_header - config.skip_rows)
             taken += bytes_of_file
-    if not tables:
-        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
-    sample = pa.concat_tables(tables, promote_options="permissive")
-    splits = (
-        Split(0, StoredFile(files[0], files[0]), 0, (), 0, max(1, round(lines * size / taken))),
-    )
+    rows = max(1, round(lines * size / taken)) if tables else 0
+    splits = (Split(0, StoredFile(files[0], files[0]), 0, (), 0, rows),)
+    sample = pa.concat_tables(tables or [pa.table({})], promote_options="permissive")
     source = Source(splits, sample.schema.serialize().to_pybytes(), {})
     return DataSample(source, size, True, files, sample)
 
 
 def _first_lines(path: str) -> tuple[int, int]:
     """Return the number of lines at the beginning of a text file, and the bytes they take there."""
-    streams: list[_Counted] = []
-
-    def opened(name: str) -> Any:
-        streams.append(_Counted(open_stored(name)))
-        return io.BufferedReader(streams[-1])
-
-    with open_bytes(path, opened) as stream:
+    stored = open_stored(path)
+    with open_bytes(path, lambda _: stored) as stream:
         text = stream.read(_BLOCK_BYTES)
         whole = not stream.read(1)
-    return text.count(b"\n") + (whole and not text.endswith(b"\n")), streams[0].taken
-
-
-class _Counted(io.RawIOBase):
-    """A stream that counts the bytes that were read."""
-
-    def __init__(self, stream: Any) -> None:
-        self.stream, self.taken = stream, 0
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self.stream.read(len(buffer))
-        buffer[: len(data)] = data
-        self.taken += len(data)
-        return len(data)
-
-    def close(self) -> None:
-        self.stream.close()
-        super().close()
+        return text.count(b"\n") + (whole and not text.endswith(b"\n")), stored.tell()
 
 
 def _typed(block: pa.Table) -> pa.Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 from math import comb
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -54,7 +54,6 @@ IMPORT_SECONDS, _OWN_SECONDS = 1.5, 0.5
 # Of an example, to work out which of the listed slices are the same, and what distinguishes them.
 # And of each metric of a tested slice, to adjust and write it.
 _DESCRIBE_ROW, _DESCRIBE_SLICE = 2e-6, 4e-6
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _CAUTION = (
     "from constants measured in process, accurate to a factor of two or three; the cost of "
     "starting and idle machines is not included"
@@ -105,7 +104,7 @@ class RunPlan:
         """Return it for a reader."""
         facts = self.facts
         rows = f"{facts['rows']:,}" + (" or so" if facts["is_sampled"] else "")
-        size = f"{_bytes(facts['bytes'])} in {counted(facts['files'], 'file')}"
+        size = f"{facts['bytes'] / 1e6:,.1f} MB in {counted(facts['files'], 'file')}"
         features = f"{facts['features']} features with {facts['singletons']} predicates"
         guessed = "guessed from a sample" if facts["is_guessed"] else "known"
         lines = [
@@ -136,25 +135,11 @@ class RunPlan:
         return "\n".join(lines)
 
 
-def _bytes(size: float) -> str:
-    """Return a size for a reader.
-
-    >>> _bytes(999), _bytes(1500), _bytes(2.5e9)
-    ('999 B', '1.5 kB', '2.5 GB')
-    """
-    unit = 0
-    while size >= 1000 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{size:.0f} B" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
-
-
 def plan_of(config: RunConfig, engine: Engine) -> RunPlan:
     """Return the plan of a search or a check."""
     if isinstance(config, SearchConfig):
         return plan_search(config, engine)
-    if isinstance(config, CheckConfig):
-        return plan_check(config, engine)
-    raise TypeError(f"nothing is known of {config.command}")
+    return plan_check(cast("CheckConfig", config), engine)
 
 
 def plan_search(config: SearchConfig, engine: Engine) -> RunPlan:
@@ -163,14 +148,14 @@ def plan_search(config: SearchConfig, engine: Engine) -> RunPlan:
     inputs = _inspect(config, engine)
     sample = inputs.sample
     features = choose_features(config, sample.source, inputs.outcome).features
-    known: dict[str, FeatureDomain] = {}
-    learned = features
+    learned: Sequence[str] = features
+    domains: dict[str, FeatureDomain] = {}
     if config.domains:
         given = given_domains(config.domains, sample.source, features, config.domains_option)
         # What is new in this data is not known before it is read.
-        known = {name: one.domain for name, one in given.domains.items()}
-        features, learned = [*given.domains, *given.learned], list(given.learned)
-    domains = known | sample.domains(learned, bins=config.bins, top_values=config.top_values)
+        domains = {name: one.domain for name, one in given.domains.items()}
+        features, learned = list(given.features), given.learned
+    domains |= sample.domains(learned, bins=config.bins, top_values=config.top_values)
     if not domains:
         raise InputError("no feature is left to slice by; --features names the columns to use")
     lattice = Lattice(
@@ -337,8 +322,6 @@ def _inspect(config: RunConfig, engine: Engine) -> _Inputs:
     work = storage_path(config.work_dir or f"{config.output.rstrip('/')}/_work", "--work-dir")
     engine.check_storage([*files, storage_path(config.output, "--output"), work])
     sample = read_sample(config, files)
-    if sample.rows == 0:
-        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     sample = replace(sample, source=with_lists(config, sample.source))
     left_out = list(cost_lines(config, sample.rows))
     if config.query:
