@@ -169,16 +169,16 @@ def _column_groups(begun: _Begun) -> Iterator[tuple[Any, ...]]:
     """Yield the arguments of `write_part` for each group of columns."""
     config, examples = begun
     transform = learning(config, examples.source, examples.features, _work(config)).transform
-    if transform is not None:
-        for element in enumerate(transform.items):
-            yield transform.function, transform.folder, False, element
+    for element in enumerate(transform.items):
+        yield transform.function, transform.folder, False, element
 
 
 def _encoded(begun: _Begun, _: Sequence[int]) -> _Encoded:
     """Return how the examples are encoded, once the domains are written."""
     config, examples = begun
     work, source, features = _work(config), examples.source, examples.features
-    work.finish("domains", learning(config, source, features, work).read())
+    parts = len(learning(config, source, features, work).transform.items)
+    work.finish("domains", {"parts": parts})
     with _engine() as engine:
         learned = learn(config, source, features, work, engine)
     return _Encoded(config, *encoding_of(config, examples, learned, work))
