@@ -175,22 +175,13 @@ def checked_domain(shape: Domain) -> FeatureDomain:
         kind = arrow_type(shape.data_type)
     except (pa.ArrowException, AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"data_type {shortened(shape.data_type)!r} is not a type") from error
-    column = pa.list_(kind) if shape.kind == "list" else kind
-    # A numeric column of few integers is numeric where another run saw more.
-    is_right = shape.kind == "list" or (shape.kind == "categorical") == is_categorical(kind, 0, 1)
-    is_right |= pa.types.is_integer(kind)
-    is_right &= not unsupported(column)
-    if not (is_right or _is_of_integers(shape, kind)):
-        raise InputError(f"a column of {column} has no {shape.kind} domain")
+    _check_kind(shape, kind)
     singletons = tuple(Singleton(one.field, one.op, one.value) for one in shape.singletons)
     if not singletons:
         raise InputError("it has no predicate")
-    at = 0
-    try:
-        for at, one in enumerate(singletons):  # noqa: B007  (the error reports it)
-            _check(one, shape.name, shape.kind, kind)
-    except InputError as error:
-        raise InputError(f"predicate {at + 1}: {error}") from error
+    for number, one in enumerate(singletons, start=1):
+        if problem := _problem(one, shape, kind):
+            raise InputError(f"predicate {number}: {problem}")
     nulls = [at for at, one in enumerate(singletons) if one.op == "is_null"]
     # Values that a later run named come after it.
     if len(nulls) > 1 or (shape.kind == "numeric" and nulls not in ([], [len(singletons) - 1])):
@@ -199,51 +190,64 @@ def checked_domain(shape: Domain) -> FeatureDomain:
         _check_bins([one for one in singletons if one.op != "is_null"], kind)
     else:
         _check_values(singletons, kind)
+    seen = None
+    if shape.seen is not None:
+        _check_ends(
+            [one for one in (shape.seen.low, shape.seen.high) if one is not None], shape, kind
+        )
+        seen = ColumnSummary(**shape.seen.model_dump())
     return FeatureDomain(
-        shape.name,
-        shape.kind,
-        shape.data_type,
-        singletons,
-        shape.error,
-        shape.closed,
-        _seen(shape, kind),
+        shape.name, shape.kind, shape.data_type, singletons, shape.error, shape.closed, seen
     )
 
 
-def _is_of_integers(shape: Domain, kind: pa.DataType) -> bool:
-    """Return whether a domain is of integers that a later run had as doubles, some being missing."""
-    if shape.kind == "numeric" or not pa.types.is_floating(kind):
-        return False
-    op = "contains" if shape.kind == "list" else "=="
-    values = [one.value for one in shape.singletons if one.op == op]
-    return bool(values) and all(isinstance(one, int) for one in values)
+def _check_kind(shape: Domain, kind: pa.DataType) -> None:
+    """Refuse a kind of domain that no run gives a column of a type."""
+    column = pa.list_(kind) if shape.kind == "list" else kind
+    is_right = shape.kind == "list" or (shape.kind == "categorical") == is_categorical(kind, 0, 1)
+    # A numeric column of few integers is numeric where another run saw more.
+    is_right |= pa.types.is_integer(kind)
+    # Integers that a later run had as doubles, some being missing.
+    values = [one.value for one in shape.singletons if one.op in ("==", "contains")]
+    were_integers = bool(values) and all(isinstance(one, int) for one in values)
+    was_right = were_integers and shape.kind != "numeric" and pa.types.is_floating(kind)
+    if not ((is_right and not unsupported(column)) or was_right):
+        raise InputError(f"a column of {column} has no {shape.kind} domain")
 
 
-def _seen(shape: Domain, kind: pa.DataType) -> ColumnSummary | None:
-    if shape.seen is None:
-        return None
-    ends = [one for one in (shape.seen.low, shape.seen.high) if one is not None]
+def _check_ends(ends: list[Any], shape: Domain, kind: pa.DataType) -> None:
     if len(ends) == 1 or (ends and shape.kind != "numeric"):
         raise InputError("its low and high do not fit a numeric column")
     for value in ends:
         if not _is_value(value, kind):
             raise InputError(f"{shortened(repr(value))} is not a value of a column of {kind}")
     arrow_values(ends, kind)
-    return ColumnSummary(**shape.seen.model_dump())
 
 
-def _check(one: Singleton, name: str, kind_of_domain: str, kind: pa.DataType) -> None:
-    if one.field != name:
-        raise InputError(f"it is a predicate on {one.field!r}")
-    if one.op not in _OPS[kind_of_domain]:
-        raise InputError(
-            f"op {one.op!r} is not one of a {kind_of_domain} domain: {', '.join(_OPS[kind_of_domain])}"
-        )
-    listed = list(_constants(one))
-    for value in listed:
-        if not _is_value(value, kind):
-            raise InputError(f"{shortened(repr(value))} is not a value of a column of {kind}")
-    _typed(listed, kind)
+def _problem(one: Singleton, shape: Domain, kind: pa.DataType) -> str:
+    """Return what is wrong with a predicate; an empty text if nothing is."""
+    known, value = _OPS[shape.kind], shortened(repr(one.value))
+    if one.field != shape.name:
+        return f"it is a predicate on {one.field!r}"
+    if one.op not in known:
+        return f"op {one.op!r} is not one of a {shape.kind} domain: {', '.join(known)}"
+    if one.op == "is_null":
+        return "" if one.value is None else f"op 'is_null' takes no value, not {value}"
+    listed = [one.value]
+    if one.op in ("not_in", "between"):
+        pair = one.op == "between"
+        if not isinstance(one.value, list) or (pair and len(one.value) != 2):
+            wanted = "[low, high]" if pair else "a list of values"
+            return f"op {one.op!r} needs {wanted}, not {value}"
+        listed = one.value
+    for constant in listed:
+        if not _is_value(constant, kind):
+            return f"{shortened(repr(constant))} is not a value of a column of {kind}"
+    try:
+        _typed(listed, kind)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def _typed(listed: list[Any], kind: pa.DataType) -> pa.Array:
@@ -253,27 +257,10 @@ def _typed(listed: list[Any], kind: pa.DataType) -> pa.Array:
     return arrow_values(listed, kind)
 
 
-def _constants(one: Singleton) -> Iterator[Any]:
-    """Yield the values of a predicate."""
-    if one.op == "is_null":
-        if one.value is not None:
-            raise InputError(f"op 'is_null' takes no value, not {shortened(repr(one.value))}")
-    elif one.op in ("not_in", "between"):
-        pair = one.op == "between"
-        if not isinstance(one.value, list) or (pair and len(one.value) != 2):
-            wanted = "[low, high]" if pair else "a list of values"
-            raise InputError(f"op {one.op!r} needs {wanted}, not {shortened(repr(one.value))}")
-        yield from one.value
-    else:
-        yield one.value
-
-
 def _is_value(value: Any, kind: pa.DataType) -> bool:
     """Whether a JSON value has the type in which a document writes the values of a column."""
-    if pa.types.is_boolean(kind):
-        return isinstance(value, bool)
-    if isinstance(value, bool):
-        return False
+    if pa.types.is_boolean(kind) or isinstance(value, bool):
+        return pa.types.is_boolean(kind) and isinstance(value, bool)
     if pa.types.is_integer(kind):
         return isinstance(value, int)
     if pa.types.is_floating(kind):
@@ -287,7 +274,7 @@ def _check_values(singletons: Sequence[Singleton], kind: pa.DataType) -> None:
     if len(arrow_values(values, kind).unique()) < len(values):
         raise InputError("two of its predicates have the same value")
     others = [one.value for one in singletons if one.op == "not_in"]
-    if others and (len(others) > 1 or others[0] != values):
+    if others not in ([], [values]):
         raise InputError("'not_in' does not list the values that have predicates of their own")
 
 
@@ -295,9 +282,8 @@ def _check_bins(bins: Sequence[Singleton], kind: pa.DataType) -> None:
     """Refuse bins that overlap or are not in the order of their values, or none."""
     if not bins:
         raise InputError("it has no bin")
-    last = len(bins) - 1
     for at, one in enumerate(bins):
-        if (one.op == "<" and at) or (one.op == ">=" and at != last):
+        if (one.op == "<" and at) or (one.op == ">=" and at != len(bins) - 1):
             raise InputError(f"op {one.op!r} is not at the right end of the bins")
     pairs = [one.value if one.op == "between" else [one.value, one.value] for one in bins]
     low, high = (sortable(_typed([pair[i] for pair in pairs], kind)) for i in (0, 1))
