@@ -36,7 +36,7 @@ from slicebeam.pipelines.prepare.source import (
 )
 from slicebeam.pipelines.run.stage import Stage, run_stage
 from slicebeam.transforms.encode.extract_predictions import check_classes, sum_labels
-from slicebeam.transforms.encode.extract_slice_keys import Encoding, shard_path
+from slicebeam.transforms.encode.extract_slice_keys import Encoding
 from slicebeam.transforms.encode.list_outcomes import refuse_lengths
 from slicebeam.transforms.encode.passes import read_repeats
 from slicebeam.transforms.encode.shards import CONTENT, read_all_facts, rows_in
@@ -45,7 +45,7 @@ from slicebeam.transforms.storage.files import file_format
 from slicebeam.transforms.storage.storage import matching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
@@ -56,7 +56,6 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.extract_predictions import Outcome, Side
     from slicebeam.transforms.encode.passes import Found, Function
     from slicebeam.transforms.encode.sources import Source
-    from slicebeam.transforms.storage.storage import StoragePath
 
 
 _MOST_REASONS = 5
@@ -204,41 +203,22 @@ def _model_columns(
         ("prediction", config.model),
         ("baseline", config.baseline_model),
     )
-    is_used = False
+    owns: list[tuple[str, ...]] = []
     for side, path in files:
         if path is None:
             continue
         from slicebeam.transforms.encode.models import load_model, model_features
 
-        own = model_features(load_model(path))
-        names = own or config.model_inputs or features
-        for name in names:
-            what = f"--model {path} reads it" if own else "--model-inputs"
-            source.column_type(name, what)
-        columns[side] = tuple(names)
-        is_used |= not own
-    if config.model_inputs and not is_used:
+        own = tuple(model_features(load_model(path)))
+        columns[side] = own or tuple(config.model_inputs or features)
+        for name in columns[side]:
+            source.column_type(name, f"--model {path} reads it" if own else "--model-inputs")
+        owns.append(own)
+    if config.model_inputs and all(owns):
         raise OptionError(
-            f"--model-inputs: the model names its own columns ({', '.join(names)}); leave it out"
+            f"--model-inputs: the model names its own columns ({', '.join(owns[-1])}); leave it out"
         )
     return columns
-
-
-def missing_shard(encoding: Encoding, facts: Sequence[Mapping[str, Any]]) -> StoragePath:
-    """Return the first shard that is not among those whose facts are known, which lack examples."""
-    known = {split.index: 0 for split in encoding.source.splits}
-    starts = {(fact["split"], fact["start_row"]) for fact in facts}
-    for fact in facts:
-        known[fact["split"]] += fact["rows"]
-    split = next(one for one in encoding.source.splits if known[one.index] != one.rows)
-    mine = sorted(
-        (fact["start_row"], fact["rows"]) for fact in facts if fact["split"] == split.index
-    )
-    row, batch = split.start_row, 0
-    while (split.index, row) in starts:
-        row += mine[batch][1]
-        batch += 1
-    return shard_path(encoding.folder, split.index, batch)
 
 
 def encode(
@@ -270,8 +250,8 @@ def encode(
     rows = sum(fact["rows"] for fact in facts)
     if rows != encoding.source.rows:
         raise EngineError(
-            f"{missing_shard(encoding, facts)} is missing: {encoding.source.rows - rows:,} of "
-            f"{encoding.source.rows:,} examples are missing; run again without --resume"
+            f"{encoding.folder}: {encoding.source.rows - rows:,} of {encoding.source.rows:,} examples "
+            "are missing; run again without --resume"
         )
     refuse_lengths(fact["lengths"] for fact in facts)
     labels = check_classes(
