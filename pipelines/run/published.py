@@ -83,13 +83,12 @@ def published_before(
         # What the run is to replace.
         return None
     try:
-        document = _unchanged(kind, path, text, run)
+        return _unchanged(kind, path, text, run)
     except InputError:
         if begun is None:
             raise
-        # Whoever published it in the meantime, the run continues.
+        # Another run published in the meantime; this one continues.
         return None
-    return document
 
 
 def _unchanged(kind: type[Document], path: StoragePath, text: bytes, run: RunMarker) -> Document:
@@ -100,10 +99,7 @@ def _unchanged(kind: type[Document], path: StoragePath, text: bytes, run: RunMar
         raise OptionError(f"--resume: {path} is not a document of this command; {_ANEW}") from error
     recorded = document.provenance.run
     if recorded is None:
-        raise OptionError(
-            f"--resume: {path} was written by an earlier version and does not record its options "
-            f"and data; {_ANEW}"
-        )
+        raise OptionError(f"--resume: {path} does not record its options and data; {_ANEW}")
     for what, mine, its in (
         ("options", run.config_hash, recorded.config),
         ("data", run.data_hash, recorded.data),
