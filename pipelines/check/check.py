@@ -14,9 +14,9 @@ from slicebeam.pipelines.discovery.known import (
     PublishedDiscovery,
     with_derived,
 )
+from slicebeam.pipelines.prepare.encoded_dataset import encode, example_encoding
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given, value_slices
-from slicebeam.pipelines.prepare.preparation import encode, example_encoding
 from slicebeam.pipelines.prepare.source import chunk_rows, read_source, read_within, searched_rows
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage

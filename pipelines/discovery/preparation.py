@@ -18,8 +18,8 @@ from slicebeam.pipelines.discovery.embedding import (
 )
 from slicebeam.pipelines.discovery.fitting import fit_mixtures
 from slicebeam.pipelines.discovery.model import DiscoveryModel
+from slicebeam.pipelines.prepare.encoded_dataset import Examples, example_encoding, prepare_source
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
-from slicebeam.pipelines.prepare.preparation import Examples, example_encoding, prepare_source
 from slicebeam.pipelines.prepare.source import findings_of, read_source, read_within
 from slicebeam.pipelines.run.stage import Stage, run_stage
 from slicebeam.transforms.discovery.derive_columns import (

@@ -17,8 +17,8 @@ from slicebeam.metrics.counting.counting_plan import plan_all
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.changelist.reading import CHANGELIST, opened_table
 from slicebeam.pipelines.config.search import STRATEGIES_OF, SearchConfig, search_config
+from slicebeam.pipelines.prepare.encoded_dataset import Examples, encode, encoding_of, read_examples
 from slicebeam.pipelines.prepare.features import learn, learning
-from slicebeam.pipelines.prepare.preparation import Examples, encode, encoding_of, read_examples
 from slicebeam.pipelines.python.python_runs import typed_options
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.run.open_run import paths_of
