@@ -54,7 +54,6 @@ class GivenDomains:
     """The domains in an earlier run's ChangeList for the features of this data."""
 
     uri: str
-    examples: int
     domains: dict[str, FrozenDomain]  # by feature, in their order; checked
     learned: tuple[str, ...]  # features without a domain, which are learned from this data
     left_out: tuple[LeftOutColumn, ...]
@@ -93,13 +92,10 @@ def given_domains(
     A feature without one is learned if the earlier run would have searched it, and else left out.
     """
     document, known = read_domains_of(path, option)
+    absent = [name for name in known if name not in source.schema.names]
     domains: dict[str, FrozenDomain] = {}
     learned = []
-    left_out = [
-        LeftOutColumn(name, f"in {path} but not in this data")
-        for name in known
-        if name not in source.schema.names
-    ]
+    left_out = [LeftOutColumn(name, f"in {path} but not in this data") for name in absent]
     for name in features:
         domain = known.get(name)
         if domain is None:
@@ -110,27 +106,18 @@ def given_domains(
             continue
         given = _held_against(domain, source.schema.field(name).type, f"{option} {path}")
         domains[name] = FrozenDomain(given, max(1, document.dataset.n))
+    named = document.provenance.config.get("top_values")
     return GivenDomains(
         path,
-        document.dataset.n,
         domains,
         tuple(learned),
         tuple(left_out),
         # Components of embeddings are no columns of any data.
-        tuple(
-            name for name in known if name not in source.schema.names and not is_cluster_field(name)
-        ),
+        tuple(name for name in absent if not is_cluster_field(name)),
         {one.name: one.reason for one in document.dataset.left_out},
-        _values_named(document),
+        named if isinstance(named, int) and named > 0 else None,
         option,
     )
-
-
-def _values_named(document: SearchChangeList) -> int | None:
-    named = document.provenance.config.get("top_values")
-    if not isinstance(named, int) or isinstance(named, bool) or named < 1:
-        return None
-    return named
 
 
 def _was_wanted(document: SearchChangeList, name: str) -> bool:
@@ -328,54 +315,50 @@ _MOST_VALUES = 3
 class _ColumnOfBothRuns:
     """A column in both runs."""
 
-    uri: str
-    then: FrozenDomain
+    given: GivenDomains
     now: FeatureDomain
     examples: int
     smallest: int
-    option: str
+
+    @property
+    def then(self) -> FrozenDomain:
+        """The domain of the earlier run."""
+        return self.given.domains[self.now.name]
 
     def parts(self) -> Iterator[str]:
         """Yield the new values, the most important first."""
-        for occurred, where in (
-            (False, f"{self.uri} does not have"),
-            (True, f"{self.uri} counted among its other values"),
-        ):
+        uri, kind = self.given.uri, self.now.kind
+        for occurred, where in ((False, "does not have"), (True, "counted among its other values")):
             new = [one for one in self.now.new_values if one.occurred == occurred]
             if new:
-                yield self._named(new, where)
+                yield self._named(new, f"{uri} {where}")
         seen, before = self.now.seen, self.then.domain.seen
         if seen is None:
             return
-        largest = self.then.largest_other
-        other = before.other if before is not None else (0 if largest == 0 else None)
-        what = {
-            "categorical": "have other values",
-            "numeric": "have a value in none of its bins",
-            "list": "contain elements without a predicate",
-        }[self.now.kind]
-        if self.now.kind == "list":
-            if largest == 0 and seen.other >= self.smallest:
-                yield f"{seen.other:,} elements without a predicate, none in {self.uri}"
-        elif self.now.kind == "numeric":
-            if seen.other >= self.smallest and not (before is not None and before.other):
-                yield f"{self._share(seen.other)} {what}, none in {self.uri}"
-        else:
-            grown = [*self._grown(seen.other, other, what)]
+        has_none = self.then.largest_other == 0
+        if kind == "categorical":
+            other = before.other if before is not None else (0 if has_none else None)
+            grown = [*self._grown(seen.other, other, "have other values")]
             yield from grown
             if grown and self._is_most(seen.other):
                 yield self._remedy("--top-values")
+        elif seen.other >= self.smallest:
+            if kind == "list" and has_none:
+                yield f"{seen.other:,} elements without a predicate, none in {uri}"
+            if kind == "numeric" and not (before is not None and before.other):
+                yield f"{self._share(seen.other)} have a value in none of its bins, none in {uri}"
         yield from self._grown(seen.missing, self.then.missing, "missing")
-        if before is not None:
-            for count, end, side in (
-                (seen.below, before.low, "below"),
-                (seen.above, before.high, "above"),
-            ):
-                # As many examples beyond the extremes of as many others: half of the nights have one.
-                if count is not None and self._is_surely_more(count, 0):
-                    yield f"{self._share(count)} {side} {shown(end)}, none in {self.uri}"
-                    if self._is_most(count):
-                        yield self._remedy("--bins")
+        ends = (
+            ()
+            if before is None
+            else ((seen.below, before.low, "below"), (seen.above, before.high, "above"))
+        )
+        for count, end, side in ends:
+            # As many examples beyond the extremes of as many others: half of the nights have one.
+            if count is not None and self._is_surely_more(count, 0):
+                yield f"{self._share(count)} {side} {shown(end)}, none in {uri}"
+                if self._is_most(count):
+                    yield self._remedy("--bins")
 
     def _named(self, new: Sequence[UnseenValue], where: str) -> str:
         values = "value" if len(new) == 1 else "values"
@@ -390,18 +373,16 @@ class _ColumnOfBothRuns:
         return f"{share} of the examples have {len(new):,} {values} that {where} ({names}{more})"
 
     def _grown(self, now: int, then: int | None, what: str) -> Iterator[str]:
+        uri, examples = self.given.uri, self.then.examples
         if now < self.smallest:
             return
         if then is None:
             if what == "missing":
-                yield f"{self._share(now)} missing, which {self.uri} does not test"
+                yield f"{self._share(now)} missing, which {uri} does not test"
         elif then == 0:
-            yield f"{self._share(now)} {what}, none in {self.uri}"
-        elif now * self.then.examples >= _GREW * then * self.examples and self._is_surely_more(
-            now, then
-        ):
-            before = _percent(then / self.then.examples)
-            yield f"{self._share(now)} {what}, {before} in {self.uri}"
+            yield f"{self._share(now)} {what}, none in {uri}"
+        elif now * examples >= _GREW * then * self.examples and self._is_surely_more(now, then):
+            yield f"{self._share(now)} {what}, {_percent(then / examples)} in {uri}"
 
     def _is_most(self, count: int) -> bool:
         """Return whether this is more than half of the examples with a value."""
@@ -409,7 +390,7 @@ class _ColumnOfBothRuns:
         return 2 * count > self.examples - missing
 
     def _remedy(self, chosen: str) -> str:
-        instead = " instead of --domains" if self.option == "--domains" else ""
+        instead = " instead of --domains" if self.given.option == "--domains" else ""
         return f"that is one slice, so bin the column again with {chosen}{instead}"
 
     def _is_surely_more(self, now: int, then: int) -> bool:
@@ -444,20 +425,13 @@ def drift_lines(
         for name in given.lost
     ]
     for domain in domains:
-        if domain.name in given.domains:
-            then = given.domains[domain.name]
-            parts = [
-                *_ColumnOfBothRuns(
-                    given.uri, then, domain, examples, smallest, given.option
-                ).parts()
-            ]
-            if parts:
-                lines.append(f"{domain.name}: {'; '.join(parts)}.")
-        elif domain.name in given.learned:
-            reason = given.reasons.get(domain.name, "not in its data")
-            lines.append(
-                f"{domain.name}: left out in {given.uri} ({reason}); its values are now tested."
-            )
+        name = domain.name
+        if name in given.domains:
+            parts = "; ".join(_ColumnOfBothRuns(given, domain, examples, smallest).parts())
+            lines += [f"{name}: {parts}."] if parts else []
+        elif name in given.learned:
+            reason = given.reasons.get(name, "not in its data")
+            lines.append(f"{name}: left out in {given.uri} ({reason}); its values are now tested.")
     return tuple(lines)
 
 

@@ -391,7 +391,7 @@ def noted(now, examples=10**6, seen=BEFORE):
     """The lines about a column that had a million examples before."""
     singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
     then = FeatureDomain("x", "categorical", "string", singletons, seen=seen)
-    given = GivenDomains("DOC", 10**6, {"x": FrozenDomain(then, 10**6)}, (), (), (), {}, None)
+    given = GivenDomains("DOC", {"x": FrozenDomain(then, 10**6)}, (), (), (), {}, None)
     return drift_lines(given, [replace(then, seen=now)], examples, 20)
 
 
@@ -428,7 +428,7 @@ def test_values_beyond_an_end_that_are_most(option, side):
     singletons = (Singleton("x", "<", 0), Singleton("x", ">=", 0))
     seen = ColumnSummary(0, low=-5, high=7)
     then = FeatureDomain("x", "numeric", "double", singletons, seen=seen)
-    given = GivenDomains("DOC", 1000, {"x": FrozenDomain(then, 1000)}, (), (), (), {}, None, option)
+    given = GivenDomains("DOC", {"x": FrozenDomain(then, 1000)}, (), (), (), {}, None, option)
     end = {"below": -5, "above": 7}[side]
     instead = " instead of --domains" if option == "--domains" else ""
     remedy = f"; that is one slice, so bin the column again with --bins{instead}"
