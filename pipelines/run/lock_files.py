@@ -12,7 +12,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,59 +38,6 @@ RENEWED_EVERY = 15.0
 LAPSES_AFTER = 180.0
 
 
-@dataclass(frozen=True)
-class Owner:
-    """Who holds a lock."""
-
-    host: str
-    pid: int
-    user: str
-    started: str  # when it took the lock, as an ISO time in UTC, for people to read
-    processes: str  # identifies the set of process numbers that ``pid`` belongs to
-    begun: str  # when the process was started, since another may get its number afterwards
-    token: str  # identifies this taking of the lock
-
-    @classmethod
-    def this_process(cls) -> Owner:
-        """Return this process as a new owner."""
-        pid = os.getpid()
-        return cls(
-            socket.gethostname(),
-            pid,
-            _user(),
-            datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"),
-            _process_numbers(),
-            process_stat.started(pid) or "",
-            uuid.uuid4().hex,
-        )
-
-    @classmethod
-    def from_json(cls, text: bytes) -> Owner | None:
-        """Return the owner that a lock names, None if it names none."""
-        try:
-            fields = json.loads(text)
-            return cls(
-                pid=int(fields["pid"]),
-                **{name: str(fields[name]) for name in cls.__dataclass_fields__ if name != "pid"},
-            )
-        except (ValueError, TypeError, KeyError):
-            return None
-
-    def to_json(self, renewals: int = 0) -> bytes:
-        """Return what stands in the lock."""
-        return json.dumps({**asdict(self), "renewals": renewals}).encode()
-
-    def lives(self) -> bool | None:
-        """Return whether the process lives, None if that can't be known from here."""
-        if self.processes != _process_numbers():
-            return None
-        now = process_stat.started(self.pid)
-        return now is not None and (now == self.begun or "" in (now, self.begun))
-
-    def __str__(self) -> str:
-        return f"{self.user} on {self.host}, process {self.pid}, since {self.started}"
-
-
 def _user() -> str:
     try:
         return getpass.getuser()
@@ -106,6 +53,48 @@ def _process_numbers() -> str:
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115  (no path)
     except OSError:
         return f"{socket.gethostname()}-{uuid.getnode():x}"
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who holds a lock: unless said otherwise this process."""
+
+    host: str = field(default_factory=socket.gethostname)
+    pid: int = field(default_factory=os.getpid)
+    user: str = field(default_factory=_user)
+    # When it took the lock, for people to read.
+    started: str = field(
+        default_factory=lambda: f"{datetime.now(timezone.utc):%Y-%m-%d %H:%M:%S UTC}"
+    )
+    # Identifies the set of process numbers that ``pid`` belongs to.
+    processes: str = field(default_factory=_process_numbers)
+    # When the process was started, since another may get its number afterwards.
+    begun: str = field(default_factory=lambda: process_stat.started(os.getpid()) or "")
+    # Identifies this taking of the lock.
+    token: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    @classmethod
+    def from_json(cls, text: bytes) -> Owner | None:
+        """Return the owner that a lock names, None if it names none."""
+        try:
+            named = json.loads(text)["owner"]
+            return cls(*(named[one.name] for one in fields(cls)))
+        except (ValueError, TypeError, KeyError):
+            return None
+
+    def to_json(self) -> bytes:
+        """Return what stands in the lock, which differs each time."""
+        return json.dumps({"owner": asdict(self), "written": time.time()}).encode()
+
+    def lives(self) -> bool | None:
+        """Return whether the process lives, None if that can't be known from here."""
+        if self.processes != _process_numbers():
+            return None
+        now = process_stat.started(self.pid)
+        return now is not None and (now == self.begun or "" in (now, self.begun))
+
+    def __str__(self) -> str:
+        return f"{self.user} on {self.host}, process {self.pid}, since {self.started}"
 
 
 class LostLockError(EngineError):
@@ -125,7 +114,7 @@ class RunLock(ABC):
     """Keeps a folder for this run until it is released or the process ends."""
 
     def __init__(self, folder: StoragePath) -> None:
-        self.folder, self.owner = folder, Owner.this_process()
+        self.folder, self.owner = folder, Owner()
 
     def acquire(self) -> None:
         """Take the lock."""
@@ -256,7 +245,6 @@ class Lease(RunLock):
         self.path = folder / LOCK
         self._renewed_every, self._lapses_after = renewed_every, lapses_after
         self._version: str | None = None
-        self._renewals = 0
         self._renewed = time.monotonic()
         self._renewing, self._ended = threading.Lock(), threading.Event()
         self._lost: LostLockError | None = None
@@ -278,7 +266,7 @@ class Lease(RunLock):
 
     def _write(self, expected: str | None) -> bool:
         """Write over a version, or where nothing is, and say whether the lock is this run's."""
-        content = io.BytesIO(self.owner.to_json(self._renewals))
+        content = io.BytesIO(self.owner.to_json())
         store, bucket, key = self.path.store, self.path.bucket, self.path.key
         # Where another version is there, it may be what a lost answer of this very write left.
         with suppress(VersionConflictError):
@@ -327,7 +315,6 @@ class Lease(RunLock):
     def _renew(self) -> None:
         """Give a sign of life; LostLockError where the lock is no longer this run's."""
         with self._renewing:
-            self._renewals += 1
             if not self._write(self._version):
                 self._lost = self._loss()
                 raise self._lost
