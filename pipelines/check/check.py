@@ -101,7 +101,7 @@ def prepare_given(
     if known is not None and is_own_data:
         source = searched_rows(source, known.document, work, engine)
     outcome = resolve_outcome(config, source)
-    features = choose_features(config, source, outcome).features
+    features = choose_features(config, source).features
     encoding = example_encoding(config, source, (), outcome, features, work)
     size = len(wanted.slices)
     is_discovery = known is not None and known.document.discovery is not None

@@ -158,7 +158,7 @@ def _encoding(
             raise OptionError(
                 f"--features: {name!r}: components are always features; leave them out"
             )
-    everything = choose_features(config, source, outcome).features
+    everything = choose_features(config, source).features
     features = everything if config.features else []
     read = [name for name in everything if name not in described]
     return features, example_encoding(config, source, (), outcome, read, work)

@@ -281,7 +281,7 @@ def plan_search(config: SearchConfig, engine: Engine) -> RunPlan:
     config, _ = compared(config)
     inputs = _inspect(config, engine)
     sample = inputs.sample
-    features = choose_features(config, sample.source, inputs.outcome).features
+    features = choose_features(config, sample.source).features
     learned: Sequence[str] = features
     domains: dict[str, FeatureDomain] = {}
     if config.domains:
@@ -331,7 +331,7 @@ def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
     membership = given_slices(
         read_given(config.changelist, config.slices), source.schema
     ).membership
-    features = choose_features(config, source, inputs.outcome).features
+    features = choose_features(config, source).features
     facts = {
         "features": len(membership.columns),
         "singletons": membership.size,

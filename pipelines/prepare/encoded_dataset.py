@@ -232,7 +232,7 @@ def read_examples(
     """Read what the files say of themselves, after converting those that are no Parquet."""
     source = read_source(config, files, work, engine)
     outcome = resolve_outcome(config, source)
-    return Examples(source, outcome, *choose_features(config, source, outcome))
+    return Examples(source, outcome, *choose_features(config, source))
 
 
 def prepare_source(

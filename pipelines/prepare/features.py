@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from slicebeam.metrics.errors import ColumnError, OptionError, unknown_name
 from slicebeam.metrics.registry import averaged_column, needs_of
-from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
+from slicebeam.pipelines.prepare.source import ROLES, SECONDS_PER_VALUE
 from slicebeam.pipelines.run.stage import run_parts
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
 from slicebeam.transforms.encode.extract_predictions import Outcome, Predictor, class_type
@@ -147,7 +147,7 @@ class ChosenColumns(NamedTuple):
     left_out: tuple[LeftOutColumn, ...]
 
 
-def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> ChosenColumns:
+def choose_features(config: RunConfig, source: Source) -> ChosenColumns:
     """Return the columns that are features: those named, or all that are nothing else."""
     names = [*source.schema.names, *source.varying]
     for option, given in (
@@ -161,9 +161,7 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> Chos
     for option, column in (("--example-id", config.example_id), ("--group", config.group)):
         if column:
             source.column_type(column, option)
-    roles = {outcome.label, config.prediction, config.score, config.baseline_prediction}
-    roles |= {config.baseline_score, config.example_id, config.weight, config.group}
-    roles |= {config.query, config.loss, config.baseline_loss}
+    roles = {getattr(config, role) or None for role in ROLES}
     roles |= {name for parts in source.lists.values() for name in parts}
     roles |= set(map(averaged_column, config.metric))
     for name in config.features:

@@ -12,6 +12,7 @@ from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.metrics.registry import averaged_column
 from slicebeam.metrics.significance.count_tests import p_more_frequent
 from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.prepare.source import ROLES
 from slicebeam.transforms.discovery.derive_columns import is_cluster_field
 from slicebeam.transforms.encode.column import arrow_type, plain_type, sortable
 from slicebeam.transforms.encode.domains import (
@@ -40,13 +41,6 @@ _OPS = {
     "numeric": ("<", ">=", "between", "==", "is_null"),
     "list": ("contains", "is_null"),
 }
-
-
-# Options that give a column a part other than that of a feature.
-_ROLES = (
-    *("label", "prediction", "score", "loss", "weight", "group", "example_id"),
-    *("baseline_prediction", "baseline_score", "baseline_loss"),
-)
 
 
 @dataclass(frozen=True)
@@ -125,7 +119,7 @@ def _was_wanted(document: SearchChangeList, name: str) -> bool:
     options = document.provenance.config
     if document.check is not None or document.discovery is not None:
         return False
-    roles = {options.get(role) for role in _ROLES}
+    roles = {options.get(role) for role in ROLES}
     roles |= {averaged_column(one.key) for one in document.metrics}
     chosen = options.get("features") or [name]
     return (

@@ -44,6 +44,11 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.sources import Source, Split
 
 
+# Options that give a column a part other than that of a feature.
+ROLES = (
+    *("label", "prediction", "score", "loss", "weight", "group", "query", "example_id"),
+    *("baseline_prediction", "baseline_score", "baseline_loss"),
+)
 # The options that say which rows are a query's, and what the columns are.
 AS_QUERIES = ("query", "label", "score", "baseline_score", "weight", "group")
 # Jobs that sort the rows apart by the query, and put them together.
