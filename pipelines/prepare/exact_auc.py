@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from slicebeam.metrics.counting.counting_plan import BLOCK_SECONDS
 from slicebeam.pipelines.run.engine import Cost
-from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.pipelines.run.stage import run_stage
 from slicebeam.transforms.count.slice_sums import WHOLE, WinsPlan, count_wins, read_wins
 from slicebeam.transforms.count.tables import read_part, write_part
 
