@@ -12,10 +12,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from slicebeam.metrics.arrays import FloatArray, IntArray, NDArray
+from slicebeam.metrics.arrays import FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
 from slicebeam.metrics.kinds import Tail
-from slicebeam.metrics.metric import Ends, Metric, Needs, Slices, ratio
+from slicebeam.metrics.metric import Metric, Needs, Slices
 from slicebeam.metrics.significance import permutation
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 from slicebeam.metrics.significance.random_subset import BINS
@@ -139,11 +139,7 @@ class CalibrationError(Metric):
             )
         return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
-        """Refuse: two models are not compared."""
-        raise NotImplementedError
-
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return no interval: that of a biased value does not cover."""
         return np.full(len(slices), np.nan), np.full(len(slices), np.nan)
 

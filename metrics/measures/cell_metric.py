@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.kinds import Tail
-from slicebeam.metrics.metric import Ends, Metric, Needs, Slices, ratio
+from slicebeam.metrics.metric import Metric, Needs, Slices
 from slicebeam.metrics.significance import count_tests, hall, permutation, student_law
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 from slicebeam.metrics.significance.random_subset import Population
@@ -29,7 +29,6 @@ _ROUNDED_GRADIENT = 1e-9
 _LEAST_CONTRIBUTIONS = 10.0
 # Weights of a squared coefficient of variation below this are equal, but for rounding.
 _EQUAL_WEIGHTS = 1e-9
-_STEP = 1e-100
 # Draws of the permutation law for each slice size: its deviation is known to 1.4 percent.
 _PERMUTATIONS = 2500
 
@@ -81,15 +80,12 @@ class CellMetric(Metric):
         return self.formula(*self.part_counts(slices.weights, slices))
 
     def gradient(self, slices: Slices) -> FloatArray:
-        """Return ∂metric/∂count [slices, cells], 0 where undefined, by a complex step: Squire and Trapp (1998)."""
-        parts, cells = self.parts(slices), slices.weights
-        counts = [cells[:, part].sum(axis=1) for part in parts]
-        defined = ~np.isnan(self.formula(*counts))
-        gradient = np.zeros(cells.shape)
-        for at, part in enumerate(parts):
-            moved = [*counts[:at], counts[at] + _STEP * 1j, *counts[at + 1 :]]
-            with np.errstate(invalid="ignore"):
-                slope = self.formula(*moved).imag / _STEP
+        """Return ∂metric/∂count [slices, cells], 0 where undefined."""
+        counts = self.part_counts(slices.weights, slices)
+        defined, gradient = ~np.isnan(self.formula(*counts)), np.zeros(slices.weights.shape)
+        for part, slope in zip(
+            self.parts(slices), intervals.slopes(self.formula, counts), strict=True
+        ):
             gradient[:, part] += np.where(defined, slope, 0.0)[:, None]
         return gradient
 
@@ -316,7 +312,7 @@ class CellMetric(Metric):
         """Return the delta method's variance of the value [slices]."""
         return np.asarray((self.gradient(slices) ** 2 * slices.squares).sum(axis=1))
 
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Delta method, with t at the effective number; with weights the variance is at least that of all the data."""
         variance = self.value_variance(slices)
         if slices.space.weighted:
@@ -324,7 +320,7 @@ class CellMetric(Metric):
         n = self.effective_n(slices)
         return intervals.by_delta_method(self.value(slices), variance, *self.range, n, confidence)
 
-    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Arms of the value's interval, scaled to the delta's deviation; the error of `change` for two models."""
         own = self.seen(slices)
         width = self.range[1] - self.range[0]
@@ -346,7 +342,7 @@ class CellMetric(Metric):
         own, above = self._contributions(slices), self._contributions(population)
         return hall.ahead_variance(own, above, slices.squares, population.squares)
 
-    def ahead(self, slices: Slices, parents: Slices) -> Ends:
+    def ahead(self, slices: Slices, parents: Slices) -> Pair:
         """See `Metric.ahead`: by the delta method."""
         freedom = np.maximum(self.effective_n(slices) - 1.0, 1.0)
         return self._ahead_variance(slices, parents), freedom

@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.counting import RowBlock
 from slicebeam.metrics.counting.statistic_space import Deviations, Source, StatisticSpace, Term
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.kinds import Comparison, Tail
-from slicebeam.metrics.metric import ROUNDING, Ends, Metric, Movement, Needs, Slices, Target, ratio
+from slicebeam.metrics.metric import ROUNDING, Metric, Movement, Needs, Slices, Target
 from slicebeam.metrics.significance import count_tests, hall, random_subset, student_law
 from slicebeam.metrics.significance.hall import Moments
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
@@ -94,29 +94,22 @@ class Mean(Metric):
         return self._mean(slices, source) + self._shift(slices.space, source)
 
     def delta(self, slices: Slices) -> FloatArray:
-        """See `Metric.delta`; without the shift, beside which a difference may have no digits."""
+        """Return the difference without the shift, beside which it may have no digits."""
         if slices.is_paired:
             return self._mean(slices, "change")
         return self._mean(slices, "new") - self._mean(slices.total, "new")
 
     def moments(self, slices: Slices, source: Source = "new", skewness: float = 0.0) -> Moments:
         """Return the moments [slices], the mean about the shift; a constant has variance 0."""
-        weight, space = slices.weight, slices.space
+        weight, squares = slices.weight, slices.squares.sum(axis=-1)
         some = weight > 0
         safe = np.where(some, weight, 1.0)
         centre = self._total(slices, source, 1) / safe
-        if space.weighted:
-            squares = slices.squares.sum(axis=-1)
-            n = np.where(some, weight**2 / np.where(some, squares, 1.0), 0.0)
-            first = self._total(slices, source, 1, 2)
-            second = self._total(slices, source, 2, 2)
-            # Of single values: n times the linearised variance of the mean.
-            raw = (second - 2 * centre * first + centre**2 * squares) / safe**2 * n
-            size = second / safe**2 * n
-        else:
-            n = weight
-            size = self._total(slices, source, 2) / safe
-            raw = size - centre**2
+        n = ratio(weight**2, squares, otherwise=0.0)
+        # Of single values: n times the linearised variance of the mean.
+        first, second = (self._total(slices, source, power, 2) * n / safe**2 for power in (1, 2))
+        size = second
+        raw = second - 2 * centre * first + centre**2 * ratio(squares * n, safe**2)
         varies = some & (n > 1) & (raw > ROUNDING * size)
         variance = np.where(varies, raw * n / np.where(n > 1, n - 1, 1.0), 0.0)
         return Moments(n, np.where(some, centre, 0.0), variance, np.asarray(skewness, np.float64))
@@ -125,22 +118,19 @@ class Mean(Metric):
         """Return the moments of all examples, 0 for a constant; with weights the skewness of w·(x − mean), scaled to n."""
         whole, space = slices.total, slices.space
         moments = Moments(*(part.reshape(()) for part in self.moments(whole, source)))
-        centre = float(moments.mean)
+        n, centre = float(moments.n), float(moments.mean)
         if not moments.variance > 0:
             return moments
-        weight_power = 3 if space.weighted else 0
-        powers = range(4) if space.weighted else (3,)
-        m3 = {
-            power: space.total_term(slices.totals, Term(self.name, source, power, weight_power))
-            for power in powers
-        }
-        n = float(moments.n)
-        if not space.weighted:
-            m1, m2 = (float(self._total(whole, source, power)[0]) / n for power in (1, 2))
-            third = m3[3] / n - 3 * m1 * m2 + 2 * m1**3
-            return moments._replace(skewness=np.asarray(third / (m2 - m1**2) ** 1.5))
+
+        def cubed(power: int) -> float:
+            """Return Σ w³·value^power."""
+            if space.weighted or power == 3:
+                term = Term(self.name, source, power, 3 if space.weighted else 0)
+                return space.total_term(slices.totals, term)
+            return float(self._total(whole, source, power)[0]) if power else n
+
         # Of the weighted deviations, of which the mean is a sum: its own skewness is 1/√n of this.
-        third = m3[3] - 3 * centre * m3[2] + 3 * centre**2 * m3[1] - centre**3 * m3[0]
+        third = cubed(3) - 3 * centre * cubed(2) + 3 * centre**2 * cubed(1) - centre**3 * cubed(0)
         spread = float(moments.variance) * (n - 1) / n**2 * float(whole.weight[0]) ** 2
         return moments._replace(skewness=np.asarray(third / spread**1.5 * np.sqrt(n)))
 
@@ -234,7 +224,7 @@ class Mean(Metric):
             & (mean**2 * slices.squares.sum(axis=-1) > 4 * changes.n * of_second)
         )
 
-    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Hall-corrected intervals of the difference from all examples, or of the mean change."""
         if slices.is_paired:
             return self.change(slices).interval(confidence)
@@ -244,7 +234,7 @@ class Mean(Metric):
         apart = (self.untestable(slices) == 0) & (own.variance + rest.variance == 0)
         return np.where(apart, -np.inf, low), np.where(apart, np.inf, high)
 
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Hall-corrected interval of the mean, with the skewness of all examples."""
         source = _NEW_AND_OLD[slices.is_old]
         t = hall.against_zero(self.moments(slices, source), self.of_all(slices, source))
@@ -307,13 +297,6 @@ class Mean(Metric):
         first, second = (self._total(slices, "change", power) for power in (1, 2))
         return Movement.of_sums(slices.weight, first, second)
 
-    def change_variance(self, slices: Slices) -> FloatArray | None:
-        if slices.space.weighted:
-            return None
-        n, _, variance, _ = self.moments(slices, self._source(slices.space))
-        # Moments are those of a sample.
-        return np.asarray(variance * np.maximum(n - 1, 0) / np.maximum(n, 1))
-
     def inputs(self, slices: Slices) -> dict[str, float]:
         """Return the moments that the test and the interval take, and the slice's sum of deviations S."""
         named: dict[str, float] = {}
@@ -370,11 +353,11 @@ class RootMean(Mean):
     def delta(self, slices: Slices) -> FloatArray:
         return Metric.delta(self, slices)
 
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         low, high = super().value_interval(slices, confidence)
         return _root(low), _root(high)
 
-    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the roots of the mean's interval; for two models its arms, to the roots' linearised deviation."""
         low, high = super().delta_interval(slices, confidence)
         before = self.reference(slices)
@@ -396,17 +379,17 @@ class RootMean(Mean):
         return next(ends), next(ends)
 
     def target(self, space: StatisticSpace) -> Target | None:
-        """See `Metric.target`; None for two models, whose difference of roots is not a mean."""
+        """Return None for two models, whose difference of roots is not a mean."""
         return super().target(space) if space.comparison == "overall" else None
 
     def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
         return _root(super().of_target(mean, space))
 
     def change_variance(self, slices: Slices) -> None:
-        """See `Metric.change_variance`."""
+        """Return None: an example has no root of its own."""
 
     def movement(self, slices: Slices) -> None:
-        """See `Metric.movement`: an example has no root of its own."""
+        """Return None, too."""
 
 
 def _root(mean: FloatArray) -> FloatArray:

@@ -11,12 +11,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.arrays import FloatArray, NDArray
+from slicebeam.metrics.arrays import FloatArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.statistic_space import Term
 from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.mean import LABEL, subset_p
-from slicebeam.metrics.metric import ROUNDING, Ends, Metric, Needs, Slices, ratio
+from slicebeam.metrics.metric import ROUNDING, Metric, Needs, Slices
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 # Where errors are but a multiple of (y − ȳ)², nothing of u varies but by rounding.
@@ -102,10 +102,6 @@ class RSquared(Metric):
             )
         return Tested.by(Method.RANDOM_SUBSET, p, reasons)
 
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
-        """Refuse: two models are not compared."""
-        raise NotImplementedError
-
     def _value_variance(self, slices: Slices) -> FloatArray:
         """Return the variance [slices] of the value, at least that of as many of all examples.
 
@@ -131,21 +127,21 @@ class RSquared(Metric):
             np.maximum(variance, of_u), own.label**2 * np.maximum(slices.weight - 1.0, 1.0)
         )
 
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the value and Student's t of n − 1 degrees of freedom to either side."""
         variance = self._value_variance(slices)
         return intervals.by_delta_method(
             self.value(slices), variance, *self.range, slices.weight, confidence
         )
 
-    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the arms of the value's interval, shrunk by the examples that are in both."""
         variance, freedom = self.ahead(slices, slices.total)
         return intervals.by_delta_method(
             self.delta(slices), variance, -np.inf, np.inf, freedom + 1.0, confidence
         )
 
-    def ahead(self, slices: Slices, parents: Slices) -> Ends:
+    def ahead(self, slices: Slices, parents: Slices) -> Pair:
         """See `Metric.ahead`: the child is part of its parent."""
         part = np.clip(slices.weight / np.maximum(parents.weight, 1.0), 0.0, 1.0)
         return self._value_variance(slices) * (1.0 - part), np.maximum(slices.weight - 1.0, 1.0)

@@ -24,7 +24,7 @@ from slicebeam.pipelines.attribution.state import (
     write_state,
 )
 from slicebeam.pipelines.config.attribute import EXPONENT, UNIFORM_SHARE
-from slicebeam.pipelines.run.lock_files import RunLock, lock_file
+from slicebeam.pipelines.run.lock_files import lock_of
 from slicebeam.transforms.storage.storage import beneath, make_folder, storage_errors, storage_path
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def session(
 
 @contextmanager
 def _locked(folder: StoragePath) -> Iterator[None]:
-    lock = RunLock(folder, lock_file(folder))
+    lock = lock_of(folder)
     try:
         lock.acquire()
     except EngineError as error:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.config.confirmation import Confirmed
 from slicebeam.pipelines.discovery.known import (
@@ -14,16 +14,14 @@ from slicebeam.pipelines.discovery.known import (
     PublishedDiscovery,
     with_derived,
 )
-from slicebeam.pipelines.prepare.encode import encode, example_encoding
+from slicebeam.pipelines.prepare.encoded_dataset import encode, example_encoding
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given, value_slices
-from slicebeam.pipelines.prepare.rows_within import read_within, searched_rows
-from slicebeam.pipelines.prepare.source import chunk_rows, read_source
+from slicebeam.pipelines.prepare.source import chunk_rows, read_source, read_within, searched_rows
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.earlier_run import earlier_run
 from slicebeam.pipelines.search.search import Steps, run_steps
-from slicebeam.transforms.discovery.derive_columns import is_cluster_field
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -39,8 +37,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search.search import HowToRun
     from slicebeam.pipelines.search.search_observer import SearchObserver
     from slicebeam.transforms.discovery.embeddings import ExampleSplit
-    from slicebeam.transforms.encode.extract_slice_keys import Encoding
-    from slicebeam.transforms.encode.sources import Source
 
 # Slices whose membership takes as much memory of a chunk as a column does.
 _SLICES_PER_COLUMN = 4
@@ -105,13 +101,13 @@ def prepare_given(
     if known is not None and is_own_data:
         source = searched_rows(source, known.document, work, engine)
     outcome = resolve_outcome(config, source)
-    features = choose_features(config, source, outcome).features
+    features = choose_features(config, source).features
     encoding = example_encoding(config, source, (), outcome, features, work)
     size = len(wanted.slices)
     is_discovery = known is not None and known.document.discovery is not None
     wishes = wishes_of(wanted, () if is_discovery else source.schema.names)
     if wishes.any and known is not None:
-        source = with_own_columns(
+        source = with_derived(
             config, known, wishes, source, encoding, work, engine, on_stage, split
         )
     try:
@@ -144,37 +140,3 @@ def wishes_of(wanted: WantedSlices, own: Iterable[str]) -> DerivedColumnRequest:
         for condition in one.predicate
     ]
     return DerivedColumnRequest(definitions, frozenset(fields), frozenset(own))
-
-
-def with_own_columns(
-    config: RunConfig,
-    known: PublishedDiscovery,
-    wishes: DerivedColumnRequest,
-    source: Source,
-    encoding: Encoding,
-    work: WorkFolder,
-    engine: Engine,
-    on_stage: Callable[[Stage], None],
-    split: ExampleSplit | None,
-) -> Source:
-    """Return the examples with the columns that slices ask for and the data has not."""
-    for name in sorted(wishes.all_fields - set(source.schema.names)):
-        if not is_cluster_field(name):
-            raise unknown_name("column", name, source.schema.names)
-    for name in sorted(wishes.components & set(source.schema.names)):
-        raise InputError(f"the data has a column {name!r}, the name of the components; rename it")
-    own = [name for name in source.schema.names if name in wishes.all_fields]
-    return with_derived(
-        known,
-        wishes,
-        source,
-        [*own, *encoding.columns()],
-        config.example_id or known.document.dataset.id_field,
-        encoding,
-        config.seed,
-        work,
-        engine,
-        on_stage,
-        lambda fields: fields.chunked(config, source),
-        split if wishes.clusters else None,
-    )

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from scipy.special import expit
 
 from slicebeam.metrics.discovery.chunks import blocks
-from slicebeam.metrics.errors import ColumnError, InputError, OptionError
+from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.attribution.population import SlicePopulation
 from slicebeam.pipelines.changelist.edits import find_slice
@@ -26,8 +26,13 @@ from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
 from slicebeam.pipelines.define.measuring import measured, split_of
 from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import DerivedColumnRequest, PublishedDiscovery
-from slicebeam.pipelines.prepare.rows_within import read_within, searched_rows
-from slicebeam.pipelines.prepare.source import AS_QUERIES, read_rows, read_source
+from slicebeam.pipelines.prepare.source import (
+    AS_QUERIES,
+    read_rows,
+    read_source,
+    read_within,
+    searched_rows,
+)
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, chunk_name, write_embeddings
@@ -104,11 +109,9 @@ class DocumentData:
             with work:
                 source = read_source(config, files, work, engine)
                 within = self.known.document.dataset.within
-                if within is not None and source.rows:
+                if within is not None:
                     source, _ = read_within(source, within, work, engine)
                 source = searched_rows(source, self.known.document, work, engine)
-        if source.rows == 0:
-            raise OptionError(f"--data {' '.join(paths)}: there are no examples in it")
         if self.known.document.discovery is not None:
             self.known.fields.check(source)
             source = self.known.fields.chunked(config, source)

@@ -59,6 +59,6 @@ def _step(command: str, options: dict[str, Any]) -> tuple[Any, Any]:
 
         return prepare_check, check_config(options)
     from slicebeam.pipelines.config.search import search_config
-    from slicebeam.pipelines.prepare.preparation import prepare
+    from slicebeam.pipelines.prepare.encoded_dataset import prepare
 
     return prepare, search_config(options)

@@ -11,8 +11,7 @@ import apache_beam as beam
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.discovery.fitting import EmbeddedFiles
 from slicebeam.pipelines.prepare.source import chunk_rows
-from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.pipelines.run.stage import Stage
+from slicebeam.pipelines.run.stage import Stage, run_stage
 from slicebeam.transforms.discovery.embeddings import (
     Embedding,
     TextSample,

@@ -24,13 +24,14 @@ from slicebeam.transforms.encode.conditions import (
 from slicebeam.transforms.storage.storage import beneath, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping
 
     import numpy as np
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition, Discovery
     from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.stage import Stage
     from slicebeam.pipelines.run.work_folder import WorkFolder
@@ -164,26 +165,30 @@ class DerivedColumnRequest:
 
 
 def with_derived(
+    config: RunConfig,
     known: PublishedDiscovery,
     wishes: DerivedColumnRequest,
     source: Source,
-    columns: Iterable[str],
-    id_field: str | None,
     encoding: Encoding,
-    seed: int,
     work: WorkFolder,
     engine: Engine,
     on_stage: Callable[[Stage], None],
-    chunked: Callable[[EmbeddingFields], Source],
     split: ExampleSplit | None,
 ) -> Source:
-    """Return the examples with the columns that slices ask for, in files of the work folder.
+    """Return the examples with the columns that slices ask for and the data has not, in files of the work folder.
 
-    ``chunked``: returns the source as it is read where embeddings are read too. ``split``: the
-    examples that are left out; None for all.
+    ``split``: the examples that are left out where components are needed; None for all.
     """
+    names = source.schema.names
+    for name in sorted(wishes.all_fields - set(names)):
+        if not is_cluster_field(name):
+            raise unknown_name("column", name, names)
+    for name in sorted(wishes.components & set(names)):
+        raise InputError(f"the data has a column {name!r}, the name of the components; rename it")
+    id_field = config.example_id or known.document.dataset.id_field
     if wishes.ids and id_field is None:
         raise InputError("a slice is defined by ids: name the column of ids with --example-id")
+    columns = [*(name for name in names if name in wishes.all_fields), *encoding.columns()]
     queries: dict[str, NDArray[np.float32]] = {}
     embeddings = None
     clusters = None
@@ -191,10 +196,10 @@ def with_derived(
         wishes.check_encoders(known)
         fields = known.fields
         _check_column(known, fields, source)
-        source = chunked(fields)
+        source = fields.chunked(config, source)
         embeddings = work.folder("embeddings")
         embedding = known.embedding(work.folder("encoder"))
-        wanted = Embedded(embedding, embeddings, work.folder("samples"), 0.0, seed)
+        wanted = Embedded(embedding, embeddings, work.folder("samples"), 0.0, config.seed)
         files = embed(source, wanted, encoding, work, engine, on_stage)
         _check_dimensions(known, files.dimensions)
         queries = wishes.queries(embedding)
@@ -207,7 +212,7 @@ def with_derived(
         wishes.rules,
         queries,
         id_field,
-        split=split,
+        split=split if wishes.clusters else None,
     )
     return derive(derivation, source, encoding, work, engine)
 

@@ -18,13 +18,10 @@ from slicebeam.pipelines.discovery.embedding import (
 )
 from slicebeam.pipelines.discovery.fitting import fit_mixtures
 from slicebeam.pipelines.discovery.model import DiscoveryModel
-from slicebeam.pipelines.prepare.encode import example_encoding
+from slicebeam.pipelines.prepare.encoded_dataset import Examples, example_encoding, prepare_source
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
-from slicebeam.pipelines.prepare.preparation import Examples, prepare_source
-from slicebeam.pipelines.prepare.rows_within import findings_of, read_within
-from slicebeam.pipelines.prepare.source import read_source
-from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.pipelines.run.stage import Stage
+from slicebeam.pipelines.prepare.source import findings_of, read_source, read_within
+from slicebeam.pipelines.run.stage import Stage, run_stage
 from slicebeam.transforms.discovery.derive_columns import (
     Derivation,
     cluster_field,
@@ -161,7 +158,7 @@ def _encoding(
             raise OptionError(
                 f"--features: {name!r}: components are always features; leave them out"
             )
-    everything = choose_features(config, source, outcome).features
+    everything = choose_features(config, source).features
     features = everything if config.features else []
     read = [name for name in everything if name not in described]
     return features, example_encoding(config, source, (), outcome, read, work)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.paid_api.calls import Answer
-from slicebeam.pipelines.run.lock_files import RunLock, lock_file
+from slicebeam.pipelines.run.lock_files import lock_of
 from slicebeam.transforms.storage.object_stores import VersionConflictError
 from slicebeam.transforms.storage.storage import (
     ObjectPath,
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from typing_extensions import Self
+
+    from slicebeam.pipelines.run.lock_files import RunLock
 
 _VERSION = 1
 # Characters of a body that are kept: what a user needs to see why there is no answer.
@@ -101,7 +103,7 @@ class Ledger:
             raise OptionError(f"--ledger {folder} is a file; name a folder")
         with storage_errors(folder, "make"):
             make_folder(folder)
-        lock = RunLock(folder, lock_file(folder))
+        lock = lock_of(folder)
         try:
             lock.acquire()
         except EngineError as error:

@@ -1,12 +1,14 @@
-"""``--dry-run``: what a run would do, and what it would take; nothing is submitted or written."""
+"""``--dry-run``: what a run would do and take, guessed from a sample of its data; nothing is submitted or written."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from math import comb
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import pyarrow as pa
 
 from slicebeam.metrics.counting.counting import Resampling
 from slicebeam.metrics.counting.counting_plan import TABLE_ROW, TABLE_UNIT, plan_all, plan_listed
@@ -15,7 +17,6 @@ from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.search import SearchConfig
-from slicebeam.pipelines.plan.data_sample import DataSample, read_sample
 from slicebeam.pipelines.prepare.encoded_dataset import SECONDS_PER_NUMBER, SECONDS_PER_ROW
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
 from slicebeam.pipelines.prepare.given_domains import given_domains
@@ -31,9 +32,17 @@ from slicebeam.pipelines.search.slice_counter import counting_budget
 from slicebeam.pipelines.search.strategies import batch_cost, conjunctions_per_level, test_seconds
 from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.tfma.request import cost_lines
+from slicebeam.transforms.encode.column import plain_type
+from slicebeam.transforms.encode.convert import file_blocks
+from slicebeam.transforms.encode.domains import FeatureDomain
 from slicebeam.transforms.encode.extract_slice_keys import Encoding
-from slicebeam.transforms.storage.files import expand_paths
-from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.encode.learn_domains import learn_domain
+from slicebeam.transforms.encode.sources import Source, Split, StoredFile, open_parquet, read_split
+from slicebeam.transforms.encode.value_counts import ColumnCounter, unsupported
+from slicebeam.transforms.formats.column_kinds import block_kinds, parse_column
+from slicebeam.transforms.formats.raw_text import open_bytes, open_stored
+from slicebeam.transforms.storage.files import expand_paths, file_format
+from slicebeam.transforms.storage.storage import identity, storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -42,9 +51,134 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.transforms.encode.domains import FeatureDomain
     from slicebeam.transforms.encode.extract_predictions import Outcome, Side
+    from slicebeam.transforms.storage.file_formats import Format
     from slicebeam.transforms.storage.storage import StoragePath
+
+
+_BLOCK_BYTES = 4 << 20
+_SAMPLE_BYTES = 64 << 20
+# Of Parquet so many splits are looked into, and so many rows of each.
+_SPLITS, _SPLIT_ROWS, _CHUNK_ROWS = 8, 1 << 16, 1 << 12
+
+
+@dataclass(frozen=True)
+class DataSample:
+    """What is known of the data."""
+
+    source: Source  # with the schema; of other formats than Parquet its splits are made up
+    bytes: int
+    is_sampled: bool  # whether rows and types are estimated from the first block of each file
+    files: Sequence[str]
+    blocks: pa.Table | None = None  # the beginnings of text files; None for Parquet
+
+    @property
+    def rows(self) -> int:
+        """Number of examples."""
+        return self.source.rows
+
+    def domains(
+        self, features: Sequence[str], *, bins: int, top_values: int
+    ) -> dict[str, FeatureDomain]:
+        """Return a guess at the domain of each feature that has one."""
+        schema = self.source.schema
+        features = [name for name in features if not unsupported(schema.field(name).type)]
+        columns = (
+            _of_parquet(self.source, features)
+            if self.blocks is None
+            else self.blocks.select(features).columns
+        )
+        found = {}
+        for name, column in zip(features, columns, strict=True):
+            kind = schema.field(name).type
+            counter = ColumnCounter(plain_type(kind), _SAMPLE_BYTES)
+            counter.add(column)
+            counted = counter.result()
+            learned = learn_domain(name, counted, bins=bins, top_values=top_values, named=False)
+            if isinstance(learned, FeatureDomain):
+                found[name] = learned
+        return found
+
+
+def read_sample(config: RunConfig, files: Sequence[str]) -> DataSample:
+    """Return what footers or first blocks of the files say."""
+    kinds = {file_format(path, config.format) for path in files}
+    if len(kinds) > 1:
+        raise OptionError(
+            f"--data mixes formats ({', '.join(sorted(kinds))}); convert them to one format"
+        )
+    size = sum(int(identity(storage_path(path))[0]) for path in files)
+    if kinds == {"parquet"}:
+        source = open_parquet([StoredFile(path, path) for path in files])
+        sample = DataSample(source, size, False, files)
+    else:
+        sample = _of_text(config, files, size, kinds.pop())
+    if sample.rows == 0:
+        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
+    return sample
+
+
+def _of_parquet(source: Source, columns: Sequence[str]) -> list[pa.ChunkedArray]:
+    """Return the columns at the beginnings of some splits, evenly spread."""
+    tables = []
+    chosen = source.splits[:: -(-len(source.splits) // _SPLITS)]
+    for split in chosen:
+        rows, taken = 0, 0
+        with closing(read_split(source.in_chunks(_CHUNK_ROWS), split, columns)) as chunks:  # type: ignore[type-var]
+            for chunk in chunks:
+                tables.append(chunk.table)
+                rows, taken = rows + chunk.table.num_rows, taken + chunk.table.nbytes
+                if rows >= _SPLIT_ROWS or taken >= _SAMPLE_BYTES // len(chosen):
+                    break
+    pieces = [[table.column(name).chunks for table in tables] for name in columns]
+    return [pa.chunked_array([one for chunks in piece for one in chunks]) for piece in pieces]
+
+
+def _of_text(config: RunConfig, files: Sequence[str], size: int, kind: Format) -> DataSample:
+    tables: list[pa.Table] = []
+    taken, lines = 0, 0
+    for path in files:
+        if taken >= _SAMPLE_BYTES:
+            break
+        # What is not read any further is closed.
+        with closing(file_blocks(path, kind, config.csv_layout, _BLOCK_BYTES)) as reading:  # type: ignore[type-var]
+            first = next(reading, None)
+        if first is None or not first.num_rows:
+            continue
+        tables.append(_typed(first) if kind == "csv" else first)
+        if kind == "tfrecord":
+            # As many bytes a record as the block has in memory, which is about what they take.
+            lines, taken = lines + first.num_rows, taken + first.nbytes
+        else:
+            of_file, bytes_of_file = _first_lines(path)
+            has_header = kind == "csv" and not config.column_names
+            lines += max(1, of_file - has_header - config.skip_rows)
+            taken += bytes_of_file
+    rows = max(1, round(lines * size / taken)) if tables else 0
+    splits = (Split(0, StoredFile(files[0], files[0]), 0, (), 0, rows),)
+    sample = pa.concat_tables(tables or [pa.table({})], promote_options="permissive")
+    source = Source(splits, sample.schema.serialize().to_pybytes(), {})
+    return DataSample(source, size, True, files, sample)
+
+
+def _first_lines(path: str) -> tuple[int, int]:
+    """Return the number of lines at the beginning of a text file, and the bytes they take there."""
+    stored = open_stored(path)
+    with open_bytes(path, lambda _: stored) as stream:
+        text = stream.read(_BLOCK_BYTES)
+        whole = not stream.read(1)
+        return text.count(b"\n") + (whole and not text.endswith(b"\n")), stored.tell()
+
+
+def _typed(block: pa.Table) -> pa.Table:
+    """Return text columns in the types that their values look like."""
+    for name, kinds in block_kinds(block).items():
+        kind = kinds.resolve()
+        if not pa.types.is_string(kind):
+            at = block.schema.get_field_index(name)
+            block = block.set_column(at, name, parse_column(block.column(name), kind, column=name))
+    return block
+
 
 # What stands in names for what distinguishes runs.
 RUN = "RUN"
@@ -53,7 +187,6 @@ IMPORT_SECONDS, _OWN_SECONDS = 1.5, 0.5
 # Of an example, to work out which of the listed slices are the same, and what distinguishes them.
 # And of each metric of a tested slice, to adjust and write it.
 _DESCRIBE_ROW, _DESCRIBE_SLICE = 2e-6, 4e-6
-_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _CAUTION = (
     "from constants measured in process, accurate to a factor of two or three; the cost of "
     "starting and idle machines is not included"
@@ -104,7 +237,7 @@ class RunPlan:
         """Return it for a reader."""
         facts = self.facts
         rows = f"{facts['rows']:,}" + (" or so" if facts["is_sampled"] else "")
-        size = f"{_bytes(facts['bytes'])} in {counted(facts['files'], 'file')}"
+        size = f"{facts['bytes'] / 1e6:,.1f} MB in {counted(facts['files'], 'file')}"
         features = f"{facts['features']} features with {facts['singletons']} predicates"
         guessed = "guessed from a sample" if facts["is_guessed"] else "known"
         lines = [
@@ -135,25 +268,11 @@ class RunPlan:
         return "\n".join(lines)
 
 
-def _bytes(size: float) -> str:
-    """Return a size for a reader.
-
-    >>> _bytes(999), _bytes(1500), _bytes(2.5e9)
-    ('999 B', '1.5 kB', '2.5 GB')
-    """
-    unit = 0
-    while size >= 1000 and unit < len(_UNITS) - 1:
-        size, unit = size / 1000, unit + 1
-    return f"{size:.0f} B" if unit == 0 else f"{size:.1f} {_UNITS[unit]}"
-
-
 def plan_of(config: RunConfig, engine: Engine) -> RunPlan:
     """Return the plan of a search or a check."""
     if isinstance(config, SearchConfig):
         return plan_search(config, engine)
-    if isinstance(config, CheckConfig):
-        return plan_check(config, engine)
-    raise TypeError(f"nothing is known of {config.command}")
+    return plan_check(cast("CheckConfig", config), engine)
 
 
 def plan_search(config: SearchConfig, engine: Engine) -> RunPlan:
@@ -161,15 +280,15 @@ def plan_search(config: SearchConfig, engine: Engine) -> RunPlan:
     config, _ = compared(config)
     inputs = _inspect(config, engine)
     sample = inputs.sample
-    features = choose_features(config, sample.source, inputs.outcome).features
-    known: dict[str, FeatureDomain] = {}
-    learned = features
+    features = choose_features(config, sample.source).features
+    learned: Sequence[str] = features
+    domains: dict[str, FeatureDomain] = {}
     if config.domains:
         given = given_domains(config.domains, sample.source, features, config.domains_option)
         # What is new in this data is not known before it is read.
-        known = {name: one.domain for name, one in given.domains.items()}
-        features, learned = [*given.domains, *given.learned], list(given.learned)
-    domains = known | sample.domains(learned, bins=config.bins, top_values=config.top_values)
+        domains = {name: one.domain for name, one in given.domains.items()}
+        features, learned = list(given.features), given.learned
+    domains |= sample.domains(learned, bins=config.bins, top_values=config.top_values)
     if not domains:
         raise InputError("no feature is left to slice by; --features names the columns to use")
     lattice = Lattice(
@@ -211,7 +330,7 @@ def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
     membership = given_slices(
         read_given(config.changelist, config.slices), source.schema
     ).membership
-    features = choose_features(config, source, inputs.outcome).features
+    features = choose_features(config, source).features
     facts = {
         "features": len(membership.columns),
         "singletons": membership.size,
@@ -336,8 +455,6 @@ def _inspect(config: RunConfig, engine: Engine) -> _Inputs:
     work = storage_path(config.work_dir or f"{config.output.rstrip('/')}/_work", "--work-dir")
     engine.check_storage([*files, storage_path(config.output, "--output"), work])
     sample = read_sample(config, files)
-    if sample.rows == 0:
-        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     sample = replace(sample, source=with_lists(config, sample.source))
     left_out = list(cost_lines(config, sample.rows))
     if config.query:

@@ -1,16 +1,37 @@
-"""The examples of a run, encoded and ready to be counted, and passes over their shards.
-
-Workers do a pass if there are many examples.
-"""
+"""The examples of a run, encoded and ready to be counted: from files to shards, and passes over these."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import apache_beam as beam
+import numpy as np
+
+from slicebeam.metrics.counting.lattice import Lattice
+from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.metrics.metric import Slices
-from slicebeam.pipelines.run.run_stage import run_parts
+from slicebeam.metrics.registry import statistic_space
+from slicebeam.pipelines.prepare.exact_auc import ExactAuc
+from slicebeam.pipelines.prepare.features import (
+    check_parity_columns,
+    choose_features,
+    feature_hints,
+    learn,
+    resolve_outcome,
+)
+from slicebeam.pipelines.prepare.scaling import scale, totals
+from slicebeam.pipelines.prepare.source import (
+    SECONDS_PER_VALUE,
+    read_rows,
+    read_source,
+    reserved_rows,
+)
+from slicebeam.pipelines.run.stage import Stage, run_parts, run_stage
+from slicebeam.transforms.encode.extract_predictions import check_classes, sum_labels
+from slicebeam.transforms.encode.extract_slice_keys import Encoding
+from slicebeam.transforms.encode.list_outcomes import refuse_lengths
 from slicebeam.transforms.encode.passes import (
     ROW_BYTES,
     as_row,
@@ -18,9 +39,12 @@ from slicebeam.transforms.encode.passes import (
     number_equal_rows,
     over_shards,
     read_found,
+    read_repeats,
     write_found,
 )
-from slicebeam.transforms.encode.shards import Shard
+from slicebeam.transforms.encode.shards import CONTENT, Shard, read_all_facts, rows_in
+from slicebeam.transforms.search_graph import EncodeExamples
+from slicebeam.transforms.storage.files import file_format
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import matching
 from slicebeam.transforms.storage.work_files import part_path
@@ -29,11 +53,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from slicebeam.metrics.arrays import IntArray
-    from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.pipelines.changelist.dataset import Within
+    from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.features import ColumnHint
+    from slicebeam.pipelines.prepare.features import ColumnHint, Learned
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
@@ -103,8 +127,6 @@ SECONDS_PER_ROW = 2e-8
 LEAST_PASS_SECONDS = 1.0
 # CPU time of distinguishing an example from equal ones.
 SECONDS_PER_NUMBER = 3e-7
-# The note of a pass that this process did.
-_HERE = {"plan": "", "facts": {"parts": 1}}
 
 
 def numbered(
@@ -163,8 +185,261 @@ def pass_over_shards(
     if not keeps:
         return [function(map(Shard, shards))]
     path = part_path(work.folder(stage), 0)
-    if work.done(stage) != _HERE or not path.is_file():
+    # Workers of an earlier process may have written it in several parts.
+    if work.done(stage) != {"parts": 1}:
         work.empty(stage)
         write_found(path, function(map(Shard, shards)))
-        work.finish(stage, _HERE)
+        work.finish(stage, {"parts": 1})
     return [read_found(path)]
+
+
+_MOST_REASONS = 5
+
+
+def prepare(
+    config: SearchConfig,
+    files: Sequence[str],
+    work: WorkFolder,
+    engine: Engine,
+    on_stage: Callable[[Stage], None],
+) -> EncodedDataset:
+    """Read the data, learn the domains and write the encoded shards."""
+    if config.domains:
+        from slicebeam.pipelines.prepare.given_domains import read_domains_of
+
+        # What is wrong with it is said before anything takes long.
+        read_domains_of(config.domains, config.domains_option)
+    if any(file_format(path, config.format) != "parquet" for path in files):
+        on_stage(Stage("reading the data", _files(work, "parquet", "*.parquet"), "blocks read"))
+    else:
+        on_stage(Stage("reading the data"))
+    examples = read_examples(config, files, work, engine)
+    return prepare_source(config, examples, work, engine, on_stage)
+
+
+class Examples(NamedTuple):
+    """The data, and what its columns are."""
+
+    source: Source
+    outcome: Outcome
+    features: Sequence[str]
+    left_out: tuple[LeftOutColumn, ...] = ()
+
+
+def read_examples(
+    config: SearchConfig, files: Sequence[str], work: WorkFolder, engine: Engine
+) -> Examples:
+    """Read what the files say of themselves, after converting those that are no Parquet."""
+    source = read_source(config, files, work, engine)
+    outcome = resolve_outcome(config, source)
+    return Examples(source, outcome, *choose_features(config, source))
+
+
+def prepare_source(
+    config: SearchConfig,
+    examples: Examples,
+    work: WorkFolder,
+    engine: Engine,
+    on_stage: Callable[[Stage], None],
+    known: tuple[FeatureDomain, ...] = (),
+) -> EncodedDataset:
+    """Learn the domains of features, beside those that are known, and write the encoded shards."""
+    source = examples.source
+    learned = learn(config, source, examples.features, work, engine)
+    reserved = None
+    if config.reserved is not None:
+        source, reserved = reserved_rows(source, config.reserved, work, engine)
+        examples = examples._replace(source=source)
+    plan = encoding_of(config, examples, learned, work, known)
+    chunks = sum(-(-split.rows // source.chunk_rows) for split in source.splits)
+    on_stage(
+        Stage("encoding the examples", _files(work, "shards", "*.arrow"), "chunks encoded", chunks)
+    )
+    prepared = encode(config, *plan, work, engine)
+    if reserved is not None:
+        encoding, lattice, left_out = plan
+        folder = work.folder("reserved-shards")
+        encoding = replace(encoding, source=reserved, folder=folder)
+        measured = encode(config, encoding, lattice, left_out, work, engine, "reserved-")
+        prepared = replace(prepared, reserved=measured)
+    # What is known already are no columns of the data, or chosen by other means.
+    chosen = {domain.name for domain in known} | set(config.features)
+    return replace(
+        prepared,
+        drift=learned.drift,
+        top_values=learned.top_values,
+        lost=learned.lost,
+        hints=feature_hints(prepared.domains, prepared.label_counts, prepared.rows, chosen),
+    )
+
+
+def encoding_of(
+    config: SearchConfig,
+    examples: Examples,
+    learned: Learned,
+    work: WorkFolder,
+    known: tuple[FeatureDomain, ...] = (),
+) -> tuple[Encoding, Lattice, tuple[LeftOutColumn, ...]]:
+    """Return how the examples are encoded, the slices that there are, and the columns without any."""
+    source, outcome, features, left_out = examples
+    domains, left_out = (*known, *learned.domains), (*left_out, *learned.left_out)
+    if not domains:
+        reasons = "; ".join(
+            f"{column.name}: {column.reason}" for column in left_out[:_MOST_REASONS]
+        )
+        raise InputError(
+            f"no feature is left to slice by ({reasons or 'no other column'}); give data with "
+            "columns that describe the examples"
+        )
+    check_parity_columns(config, domains, left_out)
+    lattice = Lattice(
+        tuple(domain.size for domain in domains),
+        # Levels beyond the number of features hold no slice, and take no share of alpha.
+        max(1, min(config.max_cross_size, len(domains))),
+        tuple(domain.kind == "list" for domain in domains),
+        tuple(domain.radix > domain.size for domain in domains),
+    )
+    encoding = example_encoding(config, source, domains, outcome, features, work)
+    return encoding, lattice, left_out
+
+
+def _files(work: WorkFolder, stage: str, pattern: str) -> Callable[[], int]:
+    return lambda: sum(1 for _ in work.path_of(stage).glob(pattern))
+
+
+def example_encoding(
+    config: RunConfig,
+    source: Source,
+    domains: tuple[FeatureDomain, ...],
+    outcome: Outcome,
+    features: Sequence[str],
+    work: WorkFolder,
+) -> Encoding:
+    """Return how the examples are encoded; models read the features, unless they name columns."""
+    return Encoding(
+        source,
+        domains,
+        outcome,
+        statistic_space(config.measured, config.comparison, weighted=config.weight is not None),
+        work.folder("shards"),
+        config.group or config.example_id,
+        "--group" if config.group else "--example-id",
+        _model_columns(config, source, features),
+        is_resampled=config.resamples_examples,
+    )
+
+
+def _model_columns(
+    config: RunConfig, source: Source, features: Sequence[str]
+) -> dict[Side, tuple[str, ...]]:
+    """Return the columns that each model reads."""
+    columns: dict[Side, tuple[str, ...]] = {}
+    files: tuple[tuple[Side, str | None], ...] = (
+        ("prediction", config.model),
+        ("baseline", config.baseline_model),
+    )
+    owns: list[tuple[str, ...]] = []
+    for side, path in files:
+        if path is None:
+            continue
+        from slicebeam.transforms.encode.models import load_model, model_features
+
+        own = tuple(model_features(load_model(path)))
+        columns[side] = own or tuple(config.model_inputs or features)
+        for name in columns[side]:
+            source.column_type(name, f"--model {path} reads it" if own else "--model-inputs")
+        owns.append(own)
+    if config.model_inputs and all(owns):
+        raise OptionError(
+            f"--model-inputs: the model names its own columns ({', '.join(owns[-1])}); leave it out"
+        )
+    return columns
+
+
+def encode(
+    config: RunConfig,
+    encoding: Encoding,
+    lattice: Lattice,
+    left_out: tuple[LeftOutColumn, ...],
+    work: WorkFolder,
+    engine: Engine,
+    prefix: str = "",
+) -> EncodedDataset:
+    """Write the shards, unless they exist, and check what they say of the examples; ``prefix`` is of the stages."""
+    run_stage(
+        work,
+        engine,
+        f"{prefix}shards",
+        lambda pipeline: (
+            pipeline
+            | "Splits" >> beam.Create(list(encoding.source.splits))
+            | "Encode" >> EncodeExamples(encoding)
+        ),
+        lambda: rows_in(matching(encoding.folder, "*.arrow")) == encoding.source.rows,
+        job="encode",
+        seconds=encoding.source.rows * len(encoding.columns()) * SECONDS_PER_VALUE,
+        reads_data=True,
+    )
+    paths = matching(encoding.folder, "*.arrow")
+    facts = read_all_facts(paths)
+    rows = sum(fact["rows"] for fact in facts)
+    if rows != encoding.source.rows:
+        raise EngineError(
+            f"{encoding.folder}: {encoding.source.rows - rows:,} of {encoding.source.rows:,} examples "
+            "are missing; run again without --resume"
+        )
+    refuse_lengths(fact["lengths"] for fact in facts)
+    labels = check_classes(
+        [fact["classes"] for fact in facts],
+        encoding.outcome,
+        is_positive_named=config.positive_class is not None,
+    )
+
+    def over(stage: str, function: Function) -> list[Found]:
+        seconds = rows * SECONDS_PER_ROW
+        return pass_over_shards(paths, f"{prefix}{stage}", function, work, engine, seconds)
+
+    scaling = scale(encoding, over, facts, rows)
+    found = over("totals", partial(totals, scaling, lattice))
+    of_all = np.sum([one["totals"] for one in found], axis=0)
+    if config.weight and not scaling.space.weights(of_all).sum() > 0:
+        raise OptionError(f"--weight {config.weight!r} is 0 for every example")
+    shards = tuple(map(str, paths))
+    repeated: RepeatedIds | None = None
+    if config.numbers_rows and not prefix:
+        column = "id" if encoding.example_id else CONTENT
+        heaviest = scaling.heaviest if column == CONTENT else 0.0
+        files = numbered(config, paths, column, rows, work, engine, heaviest)
+        if column == CONTENT:
+            scaling = replace(scaling, numbered=tuple(map(str, files)))
+        elif repeats := read_repeats(files):
+            start = read_all_facts([paths[repeats.shard]])[0]["start_row"]
+            repeated = RepeatedIds(repeats.values, _id_at(encoding, start + repeats.row))
+    differs = [fact["differs"] for fact in facts if fact["rows"]]
+    exact = ExactAuc(lattice, scaling, shards, of_all, config.memory, work, engine)
+    return EncodedDataset(
+        encoding.source,
+        encoding.outcome,
+        encoding.domains,
+        left_out,
+        lattice,
+        scaling,
+        of_all,
+        shards,
+        tuple(labels),
+        sum(fact["content"] for fact in facts) % 2**64,
+        exact.of_all(f"{prefix}auc-of-all"),
+        repeated_ids=repeated,
+        models_agree=bool(differs) and all(one is False for one in differs),
+        label_counts=sum_labels(
+            [fact["labels"] for fact in facts], [domain.radix for domain in encoding.domains]
+        ),
+        model_columns=encoding.model_columns,
+    )
+
+
+def _id_at(encoding: Encoding, position: int) -> Any:
+    """Return the id of an example."""
+    name = encoding.example_id or ""
+    (value,) = read_rows(encoding.source, np.array([position]), [name]).column(name).to_pylist()
+    return value

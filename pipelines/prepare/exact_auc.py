@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from slicebeam.metrics.counting.counting_plan import BLOCK_SECONDS
 from slicebeam.pipelines.run.engine import Cost
-from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.pipelines.run.stage import run_stage
 from slicebeam.transforms.count.slice_sums import WHOLE, WinsPlan, count_wins, read_wins
 from slicebeam.transforms.count.tables import read_part, write_part
 
@@ -150,23 +150,13 @@ def _digest(keys: Keys, sizes: IntArray, resampling: Resampling | None) -> str:
 
 def has_error(sums: IntArray, space: StatisticSpace) -> BoolArray:
     """Return of which slices (sums [slices, columns]) buckets leave an AUC, or AP, open."""
-    error = space.auc_error(sums) + space.complement_auc_error(sums)
-    if space.comparison == "baseline":
-        error = space.auc_error(sums) + space.auc_error(sums, old=True)
+    own = space.area(sums)
+    paired = space.comparison == "baseline"
+    error = own.error + (space.area(sums, old=True).error if paired else own.complement_error)
     if space.average_precision:
         error = error + space.precisions(sums).error
     rough: BoolArray = error > 0
     return rough
-
-
-def move_auc(sums: IntArray, side: int, space: StatisticSpace) -> IntArray:
-    """Return sums whose AUC, or change of AUC, is at the upper (side 1) or lower (−1) end of its bound."""
-    moved = sums.copy()
-    for old in (False, True)[: space.sides]:
-        columns = space.ranking_columns(old=old)
-        ranking = space.moved_auc(sums[:, columns], -side if old else side)
-        moved[:, columns] = ranking
-    return moved
 
 
 def put_whole(sums: IntArray, of_all: IntArray, space: StatisticSpace) -> None:

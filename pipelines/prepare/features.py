@@ -13,14 +13,13 @@ import pyarrow as pa
 
 from slicebeam.metrics.errors import ColumnError, OptionError, unknown_name
 from slicebeam.metrics.registry import averaged_column, needs_of
-from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
-from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.pipelines.prepare.source import ROLES, SECONDS_PER_VALUE
+from slicebeam.pipelines.run.stage import run_parts
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
 from slicebeam.transforms.encode.extract_predictions import Outcome, Predictor, class_type
 from slicebeam.transforms.encode.learn_domains import (
     FEW_VALUES,
     DomainOptions,
-    domain_from_json,
     learn_domains,
     written_domains,
 )
@@ -148,7 +147,7 @@ class ChosenColumns(NamedTuple):
     left_out: tuple[LeftOutColumn, ...]
 
 
-def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> ChosenColumns:
+def choose_features(config: RunConfig, source: Source) -> ChosenColumns:
     """Return the columns that are features: those named, or all that are nothing else."""
     names = [*source.schema.names, *source.varying]
     for option, given in (
@@ -162,9 +161,7 @@ def choose_features(config: RunConfig, source: Source, outcome: Outcome) -> Chos
     for option, column in (("--example-id", config.example_id), ("--group", config.group)):
         if column:
             source.column_type(column, option)
-    roles = {outcome.label, config.prediction, config.score, config.baseline_prediction}
-    roles |= {config.baseline_score, config.example_id, config.weight, config.group}
-    roles |= {config.query, config.loss, config.baseline_loss}
+    roles = {getattr(config, role) or None for role in ROLES}
     roles |= {name for parts in source.lists.values() for name in parts}
     roles |= set(map(averaged_column, config.metric))
     for name in config.features:
@@ -226,21 +223,15 @@ class Learning(NamedTuple):
     """What is to be learned: the features without a domain of an earlier run, and new values."""
 
     given: GivenDomains | None
-    options: DomainOptions
-    transform: WriteParts | None
-
-    def read(self) -> dict[str, Any]:
-        """Return the facts of the stage, once the parts are written."""
-        if self.transform is None:
-            return {"learned": []}
-        return {"learned": written_domains(self.transform.read(len(self.transform.items)))}
+    top_values: int
+    transform: WriteParts
 
 
 def learning(
     config: SearchConfig, source: Source, features: Sequence[str], work: WorkFolder
 ) -> Learning:
     """Return what is to be learned of the features."""
-    given = None
+    given, top_values = None, config.top_values
     if config.domains:
         from slicebeam.pipelines.prepare.given_domains import given_domains
 
@@ -249,62 +240,40 @@ def learning(
             # A feature that the user did not name is not missed.
             given = replace(given, lost=())
         features = given.features
-    options = domain_options(config, given)
-    folder = work.folder("domains")
-    return Learning(
-        given, options, learn_domains(source, features, options, folder) if features else None
+        if given.top_values and "top_values" not in config.model_fields_set:
+            top_values = given.top_values
+    options = DomainOptions(
+        config.bins,
+        top_values,
+        frozenset(config.features),
+        config.memory,
+        {} if given is None else given.domains,
+        config.used_min_slice_size,
+        config.exact_edges,
     )
+    transform = learn_domains(source, features, options, work.folder("domains"))
+    return Learning(given, top_values, transform)
 
 
 def learn(
     config: SearchConfig, source: Source, features: Sequence[str], work: WorkFolder, engine: Engine
 ) -> Learned:
     """Return the domains of the features: learned, or those of another run with new values."""
-    wanted = learning(config, source, features, work)
-    given, transform = wanted.given, wanted.transform
-    facts: dict[str, Any] = {"learned": []}
-    if transform is not None:
-        learns = len(features if given is None else given.features)
-        facts = run_stage(
-            work,
-            engine,
-            "domains",
-            lambda pipeline: pipeline | "Learn domains" >> transform,
-            transform.is_written,
-            seconds=source.rows * learns * SECONDS_PER_VALUE,
-            reads_data=True,
-            facts=lambda _: wanted.read(),
-        )
-    learned = [domain_from_json(shape) for shape in facts["learned"]]
+    given, top_values, transform = learning(config, source, features, work)
+    number = sum(map(len, transform.items))
+    seconds = source.rows * number * SECONDS_PER_VALUE
+    parts = []
+    if number:
+        parts = run_parts(work, engine, "domains", transform, seconds=seconds, reads_data=True)
+    learned = written_domains(parts)
     domains = tuple(domain for domain in learned if isinstance(domain, FeatureDomain))
     left_out = tuple(domain for domain in learned if isinstance(domain, LeftOutColumn))
     if given is None:
-        return Learned(domains, left_out, (), wanted.options.top_values)
+        return Learned(domains, left_out, (), top_values)
     from slicebeam.pipelines.prepare.given_domains import drift_lines
 
-    return Learned(
-        domains,
-        (*given.left_out, *left_out),
-        drift_lines(given, domains, source.rows, config.used_min_slice_size),
-        wanted.options.top_values,
-        given.lost,
-    )
-
-
-def domain_options(config: SearchConfig, given: GivenDomains | None) -> DomainOptions:
-    """Return how columns are divided, with the number of values of the given run unless chosen."""
-    top_values = config.top_values
-    if given is not None and given.top_values and "top_values" not in config.model_fields_set:
-        top_values = given.top_values
-    return DomainOptions(
-        config.bins,
-        top_values,
-        frozenset(config.features),
-        config.memory,
-        given.domains if given is not None else {},
-        config.used_min_slice_size,
-        config.exact_edges,
-    )
+    drift = drift_lines(given, domains, source.rows, config.used_min_slice_size)
+    return Learned(domains, (*given.left_out, *left_out), drift, top_values, given.lost)
 
 
 LooksLike = Literal["output", "label", "id"]

@@ -12,6 +12,7 @@ from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.metrics.registry import averaged_column
 from slicebeam.metrics.significance.count_tests import p_more_frequent
 from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.prepare.source import ROLES
 from slicebeam.transforms.discovery.derive_columns import is_cluster_field
 from slicebeam.transforms.encode.column import arrow_type, plain_type, sortable
 from slicebeam.transforms.encode.domains import (
@@ -42,19 +43,11 @@ _OPS = {
 }
 
 
-# Options that give a column a part other than that of a feature.
-_ROLES = (
-    *("label", "prediction", "score", "loss", "weight", "group", "example_id"),
-    *("baseline_prediction", "baseline_score", "baseline_loss"),
-)
-
-
 @dataclass(frozen=True)
 class GivenDomains:
     """The domains in an earlier run's ChangeList for the features of this data."""
 
     uri: str
-    examples: int
     domains: dict[str, FrozenDomain]  # by feature, in their order; checked
     learned: tuple[str, ...]  # features without a domain, which are learned from this data
     left_out: tuple[LeftOutColumn, ...]
@@ -93,13 +86,10 @@ def given_domains(
     A feature without one is learned if the earlier run would have searched it, and else left out.
     """
     document, known = read_domains_of(path, option)
+    absent = [name for name in known if name not in source.schema.names]
     domains: dict[str, FrozenDomain] = {}
     learned = []
-    left_out = [
-        LeftOutColumn(name, f"in {path} but not in this data")
-        for name in known
-        if name not in source.schema.names
-    ]
+    left_out = [LeftOutColumn(name, f"in {path} but not in this data") for name in absent]
     for name in features:
         domain = known.get(name)
         if domain is None:
@@ -110,27 +100,18 @@ def given_domains(
             continue
         given = _held_against(domain, source.schema.field(name).type, f"{option} {path}")
         domains[name] = FrozenDomain(given, max(1, document.dataset.n))
+    named = document.provenance.config.get("top_values")
     return GivenDomains(
         path,
-        document.dataset.n,
         domains,
         tuple(learned),
         tuple(left_out),
         # Components of embeddings are no columns of any data.
-        tuple(
-            name for name in known if name not in source.schema.names and not is_cluster_field(name)
-        ),
+        tuple(name for name in absent if not is_cluster_field(name)),
         {one.name: one.reason for one in document.dataset.left_out},
-        _values_named(document),
+        named if isinstance(named, int) and named > 0 else None,
         option,
     )
-
-
-def _values_named(document: SearchChangeList) -> int | None:
-    named = document.provenance.config.get("top_values")
-    if not isinstance(named, int) or isinstance(named, bool) or named < 1:
-        return None
-    return named
 
 
 def _was_wanted(document: SearchChangeList, name: str) -> bool:
@@ -138,7 +119,7 @@ def _was_wanted(document: SearchChangeList, name: str) -> bool:
     options = document.provenance.config
     if document.check is not None or document.discovery is not None:
         return False
-    roles = {options.get(role) for role in _ROLES}
+    roles = {options.get(role) for role in ROLES}
     roles |= {averaged_column(one.key) for one in document.metrics}
     chosen = options.get("features") or [name]
     return (
@@ -175,22 +156,13 @@ def checked_domain(shape: Domain) -> FeatureDomain:
         kind = arrow_type(shape.data_type)
     except (pa.ArrowException, AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"data_type {shortened(shape.data_type)!r} is not a type") from error
-    column = pa.list_(kind) if shape.kind == "list" else kind
-    # A numeric column of few integers is numeric where another run saw more.
-    is_right = shape.kind == "list" or (shape.kind == "categorical") == is_categorical(kind, 0, 1)
-    is_right |= pa.types.is_integer(kind)
-    is_right &= not unsupported(column)
-    if not (is_right or _is_of_integers(shape, kind)):
-        raise InputError(f"a column of {column} has no {shape.kind} domain")
+    _check_kind(shape, kind)
     singletons = tuple(Singleton(one.field, one.op, one.value) for one in shape.singletons)
     if not singletons:
         raise InputError("it has no predicate")
-    at = 0
-    try:
-        for at, one in enumerate(singletons):  # noqa: B007  (the error reports it)
-            _check(one, shape.name, shape.kind, kind)
-    except InputError as error:
-        raise InputError(f"predicate {at + 1}: {error}") from error
+    for number, one in enumerate(singletons, start=1):
+        if problem := _problem(one, shape, kind):
+            raise InputError(f"predicate {number}: {problem}")
     nulls = [at for at, one in enumerate(singletons) if one.op == "is_null"]
     # Values that a later run named come after it.
     if len(nulls) > 1 or (shape.kind == "numeric" and nulls not in ([], [len(singletons) - 1])):
@@ -199,51 +171,64 @@ def checked_domain(shape: Domain) -> FeatureDomain:
         _check_bins([one for one in singletons if one.op != "is_null"], kind)
     else:
         _check_values(singletons, kind)
+    seen = None
+    if shape.seen is not None:
+        _check_ends(
+            [one for one in (shape.seen.low, shape.seen.high) if one is not None], shape, kind
+        )
+        seen = ColumnSummary(**shape.seen.model_dump())
     return FeatureDomain(
-        shape.name,
-        shape.kind,
-        shape.data_type,
-        singletons,
-        shape.error,
-        shape.closed,
-        _seen(shape, kind),
+        shape.name, shape.kind, shape.data_type, singletons, shape.error, shape.closed, seen
     )
 
 
-def _is_of_integers(shape: Domain, kind: pa.DataType) -> bool:
-    """Return whether a domain is of integers that a later run had as doubles, some being missing."""
-    if shape.kind == "numeric" or not pa.types.is_floating(kind):
-        return False
-    op = "contains" if shape.kind == "list" else "=="
-    values = [one.value for one in shape.singletons if one.op == op]
-    return bool(values) and all(isinstance(one, int) for one in values)
+def _check_kind(shape: Domain, kind: pa.DataType) -> None:
+    """Refuse a kind of domain that no run gives a column of a type."""
+    column = pa.list_(kind) if shape.kind == "list" else kind
+    is_right = shape.kind == "list" or (shape.kind == "categorical") == is_categorical(kind, 0, 1)
+    # A numeric column of few integers is numeric where another run saw more.
+    is_right |= pa.types.is_integer(kind)
+    # Integers that a later run had as doubles, some being missing.
+    values = [one.value for one in shape.singletons if one.op in ("==", "contains")]
+    were_integers = bool(values) and all(isinstance(one, int) for one in values)
+    was_right = were_integers and shape.kind != "numeric" and pa.types.is_floating(kind)
+    if not ((is_right and not unsupported(column)) or was_right):
+        raise InputError(f"a column of {column} has no {shape.kind} domain")
 
 
-def _seen(shape: Domain, kind: pa.DataType) -> ColumnSummary | None:
-    if shape.seen is None:
-        return None
-    ends = [one for one in (shape.seen.low, shape.seen.high) if one is not None]
+def _check_ends(ends: list[Any], shape: Domain, kind: pa.DataType) -> None:
     if len(ends) == 1 or (ends and shape.kind != "numeric"):
         raise InputError("its low and high do not fit a numeric column")
     for value in ends:
         if not _is_value(value, kind):
             raise InputError(f"{shortened(repr(value))} is not a value of a column of {kind}")
     arrow_values(ends, kind)
-    return ColumnSummary(**shape.seen.model_dump())
 
 
-def _check(one: Singleton, name: str, kind_of_domain: str, kind: pa.DataType) -> None:
-    if one.field != name:
-        raise InputError(f"it is a predicate on {one.field!r}")
-    if one.op not in _OPS[kind_of_domain]:
-        raise InputError(
-            f"op {one.op!r} is not one of a {kind_of_domain} domain: {', '.join(_OPS[kind_of_domain])}"
-        )
-    listed = list(_constants(one))
-    for value in listed:
-        if not _is_value(value, kind):
-            raise InputError(f"{shortened(repr(value))} is not a value of a column of {kind}")
-    _typed(listed, kind)
+def _problem(one: Singleton, shape: Domain, kind: pa.DataType) -> str:
+    """Return what is wrong with a predicate; an empty text if nothing is."""
+    known, value = _OPS[shape.kind], shortened(repr(one.value))
+    if one.field != shape.name:
+        return f"it is a predicate on {one.field!r}"
+    if one.op not in known:
+        return f"op {one.op!r} is not one of a {shape.kind} domain: {', '.join(known)}"
+    if one.op == "is_null":
+        return "" if one.value is None else f"op 'is_null' takes no value, not {value}"
+    listed = [one.value]
+    if one.op in ("not_in", "between"):
+        pair = one.op == "between"
+        if not isinstance(one.value, list) or (pair and len(one.value) != 2):
+            wanted = "[low, high]" if pair else "a list of values"
+            return f"op {one.op!r} needs {wanted}, not {value}"
+        listed = one.value
+    for constant in listed:
+        if not _is_value(constant, kind):
+            return f"{shortened(repr(constant))} is not a value of a column of {kind}"
+    try:
+        _typed(listed, kind)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def _typed(listed: list[Any], kind: pa.DataType) -> pa.Array:
@@ -253,27 +238,10 @@ def _typed(listed: list[Any], kind: pa.DataType) -> pa.Array:
     return arrow_values(listed, kind)
 
 
-def _constants(one: Singleton) -> Iterator[Any]:
-    """Yield the values of a predicate."""
-    if one.op == "is_null":
-        if one.value is not None:
-            raise InputError(f"op 'is_null' takes no value, not {shortened(repr(one.value))}")
-    elif one.op in ("not_in", "between"):
-        pair = one.op == "between"
-        if not isinstance(one.value, list) or (pair and len(one.value) != 2):
-            wanted = "[low, high]" if pair else "a list of values"
-            raise InputError(f"op {one.op!r} needs {wanted}, not {shortened(repr(one.value))}")
-        yield from one.value
-    else:
-        yield one.value
-
-
 def _is_value(value: Any, kind: pa.DataType) -> bool:
     """Whether a JSON value has the type in which a document writes the values of a column."""
-    if pa.types.is_boolean(kind):
-        return isinstance(value, bool)
-    if isinstance(value, bool):
-        return False
+    if pa.types.is_boolean(kind) or isinstance(value, bool):
+        return pa.types.is_boolean(kind) and isinstance(value, bool)
     if pa.types.is_integer(kind):
         return isinstance(value, int)
     if pa.types.is_floating(kind):
@@ -287,7 +255,7 @@ def _check_values(singletons: Sequence[Singleton], kind: pa.DataType) -> None:
     if len(arrow_values(values, kind).unique()) < len(values):
         raise InputError("two of its predicates have the same value")
     others = [one.value for one in singletons if one.op == "not_in"]
-    if others and (len(others) > 1 or others[0] != values):
+    if others not in ([], [values]):
         raise InputError("'not_in' does not list the values that have predicates of their own")
 
 
@@ -295,9 +263,8 @@ def _check_bins(bins: Sequence[Singleton], kind: pa.DataType) -> None:
     """Refuse bins that overlap or are not in the order of their values, or none."""
     if not bins:
         raise InputError("it has no bin")
-    last = len(bins) - 1
     for at, one in enumerate(bins):
-        if (one.op == "<" and at) or (one.op == ">=" and at != last):
+        if (one.op == "<" and at) or (one.op == ">=" and at != len(bins) - 1):
             raise InputError(f"op {one.op!r} is not at the right end of the bins")
     pairs = [one.value if one.op == "between" else [one.value, one.value] for one in bins]
     low, high = (sortable(_typed([pair[i] for pair in pairs], kind)) for i in (0, 1))
@@ -342,54 +309,50 @@ _MOST_VALUES = 3
 class _ColumnOfBothRuns:
     """A column in both runs."""
 
-    uri: str
-    then: FrozenDomain
+    given: GivenDomains
     now: FeatureDomain
     examples: int
     smallest: int
-    option: str
+
+    @property
+    def then(self) -> FrozenDomain:
+        """The domain of the earlier run."""
+        return self.given.domains[self.now.name]
 
     def parts(self) -> Iterator[str]:
         """Yield the new values, the most important first."""
-        for occurred, where in (
-            (False, f"{self.uri} does not have"),
-            (True, f"{self.uri} counted among its other values"),
-        ):
+        uri, kind = self.given.uri, self.now.kind
+        for occurred, where in ((False, "does not have"), (True, "counted among its other values")):
             new = [one for one in self.now.new_values if one.occurred == occurred]
             if new:
-                yield self._named(new, where)
+                yield self._named(new, f"{uri} {where}")
         seen, before = self.now.seen, self.then.domain.seen
         if seen is None:
             return
-        largest = self.then.largest_other
-        other = before.other if before is not None else (0 if largest == 0 else None)
-        what = {
-            "categorical": "have other values",
-            "numeric": "have a value in none of its bins",
-            "list": "contain elements without a predicate",
-        }[self.now.kind]
-        if self.now.kind == "list":
-            if largest == 0 and seen.other >= self.smallest:
-                yield f"{seen.other:,} elements without a predicate, none in {self.uri}"
-        elif self.now.kind == "numeric":
-            if seen.other >= self.smallest and not (before is not None and before.other):
-                yield f"{self._share(seen.other)} {what}, none in {self.uri}"
-        else:
-            grown = [*self._grown(seen.other, other, what)]
+        has_none = self.then.largest_other == 0
+        if kind == "categorical":
+            other = before.other if before is not None else (0 if has_none else None)
+            grown = [*self._grown(seen.other, other, "have other values")]
             yield from grown
             if grown and self._is_most(seen.other):
                 yield self._remedy("--top-values")
+        elif seen.other >= self.smallest:
+            if kind == "list" and has_none:
+                yield f"{seen.other:,} elements without a predicate, none in {uri}"
+            if kind == "numeric" and not (before is not None and before.other):
+                yield f"{self._share(seen.other)} have a value in none of its bins, none in {uri}"
         yield from self._grown(seen.missing, self.then.missing, "missing")
-        if before is not None:
-            for count, end, side in (
-                (seen.below, before.low, "below"),
-                (seen.above, before.high, "above"),
-            ):
-                # As many examples beyond the extremes of as many others: half of the nights have one.
-                if count is not None and self._is_surely_more(count, 0):
-                    yield f"{self._share(count)} {side} {shown(end)}, none in {self.uri}"
-                    if self._is_most(count):
-                        yield self._remedy("--bins")
+        ends = (
+            ()
+            if before is None
+            else ((seen.below, before.low, "below"), (seen.above, before.high, "above"))
+        )
+        for count, end, side in ends:
+            # As many examples beyond the extremes of as many others: half of the nights have one.
+            if count is not None and self._is_surely_more(count, 0):
+                yield f"{self._share(count)} {side} {shown(end)}, none in {uri}"
+                if self._is_most(count):
+                    yield self._remedy("--bins")
 
     def _named(self, new: Sequence[UnseenValue], where: str) -> str:
         values = "value" if len(new) == 1 else "values"
@@ -404,18 +367,16 @@ class _ColumnOfBothRuns:
         return f"{share} of the examples have {len(new):,} {values} that {where} ({names}{more})"
 
     def _grown(self, now: int, then: int | None, what: str) -> Iterator[str]:
+        uri, examples = self.given.uri, self.then.examples
         if now < self.smallest:
             return
         if then is None:
             if what == "missing":
-                yield f"{self._share(now)} missing, which {self.uri} does not test"
+                yield f"{self._share(now)} missing, which {uri} does not test"
         elif then == 0:
-            yield f"{self._share(now)} {what}, none in {self.uri}"
-        elif now * self.then.examples >= _GREW * then * self.examples and self._is_surely_more(
-            now, then
-        ):
-            before = _percent(then / self.then.examples)
-            yield f"{self._share(now)} {what}, {before} in {self.uri}"
+            yield f"{self._share(now)} {what}, none in {uri}"
+        elif now * examples >= _GREW * then * self.examples and self._is_surely_more(now, then):
+            yield f"{self._share(now)} {what}, {_percent(then / examples)} in {uri}"
 
     def _is_most(self, count: int) -> bool:
         """Return whether this is more than half of the examples with a value."""
@@ -423,7 +384,7 @@ class _ColumnOfBothRuns:
         return 2 * count > self.examples - missing
 
     def _remedy(self, chosen: str) -> str:
-        instead = " instead of --domains" if self.option == "--domains" else ""
+        instead = " instead of --domains" if self.given.option == "--domains" else ""
         return f"that is one slice, so bin the column again with {chosen}{instead}"
 
     def _is_surely_more(self, now: int, then: int) -> bool:
@@ -458,20 +419,13 @@ def drift_lines(
         for name in given.lost
     ]
     for domain in domains:
-        if domain.name in given.domains:
-            then = given.domains[domain.name]
-            parts = [
-                *_ColumnOfBothRuns(
-                    given.uri, then, domain, examples, smallest, given.option
-                ).parts()
-            ]
-            if parts:
-                lines.append(f"{domain.name}: {'; '.join(parts)}.")
-        elif domain.name in given.learned:
-            reason = given.reasons.get(domain.name, "not in its data")
-            lines.append(
-                f"{domain.name}: left out in {given.uri} ({reason}); its values are now tested."
-            )
+        name = domain.name
+        if name in given.domains:
+            parts = "; ".join(_ColumnOfBothRuns(given, domain, examples, smallest).parts())
+            lines += [f"{name}: {parts}."] if parts else []
+        elif name in given.learned:
+            reason = given.reasons.get(name, "not in its data")
+            lines.append(f"{name}: left out in {given.uri} ({reason}); its values are now tested.")
     return tuple(lines)
 
 

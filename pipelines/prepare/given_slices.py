@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -13,7 +12,8 @@ import pyarrow.compute as pc
 from slicebeam.metrics.errors import ColumnError, FileError, InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.run.run_stage import run_parts
+from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
+from slicebeam.pipelines.run.stage import run_parts
 from slicebeam.transforms.discovery.derive_columns import is_cluster_field
 from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
 from slicebeam.transforms.encode.passes import distinct, distinct_rows
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.tfma.eval_config import SliceSpec
 
-_KEYS = ("name", "predicate")
-_CONDITION_KEYS = ("field", "op", "value")
 _OPTIONS = {"changelist": "--changelist", "file": "--slices", "eval_config": "--eval-config"}
 
 
@@ -130,84 +128,81 @@ def read_slices(uri: str) -> WantedSlices:
 
     A predicate is a text, or conditions as in a ChangeList: ``{all: [{field, op, value}, …]}``.
     """
-    path = storage_path(uri, "--slices")
+    where = f"--slices {uri}"
     try:
-        content, _ = parse_yaml(path.read_text("utf-8"))
+        content, _ = parse_yaml(storage_path(uri, "--slices").read_text("utf-8"))
     except FileNotFoundError as error:
-        raise FileError(f"--slices {uri}: no such file") from error
+        raise FileError(f"{where}: no such file") from error
     except (OSError, ValueError) as error:
         reason = " ".join(str(error).split())
-        raise OptionError(f"--slices {uri}: not readable as YAML ({reason})") from error
+        raise OptionError(f"{where}: not readable as YAML ({reason})") from error
     if isinstance(content, dict) and "schema_version" in content:
-        raise OptionError(f"--slices {uri} is a ChangeList; use --changelist")
-    if isinstance(content, dict):
-        for key in content:
-            if key != "slices":
-                raise OptionError(f"--slices {uri}: {unknown_name('key', str(key), ['slices'])}")
-        content = content["slices"] if content else None
-    if not isinstance(content, list) or not content:
-        raise OptionError(f"--slices {uri}: a list of slices is expected, such as '- age < 25'")
+        raise OptionError(f"{where} is a ChangeList; use --changelist")
     try:
-        wanted = tuple(_wanted(f"slice {at + 1}", one) for at, one in enumerate(content))
+        if isinstance(content, dict):
+            _check_keys(content, "slices")
+            content = content.get("slices")
     except InputError as error:
-        raise OptionError(f"--slices {uri}, {error}") from error
-    return WantedSlices("file", uri, wanted)
+        raise OptionError(f"{where}: {error}") from error
+    if not isinstance(content, list) or not content:
+        raise OptionError(f"{where}: a list of slices is expected, such as '- age < 25'")
+    wanted = [_wanted(where, number, one) for number, one in enumerate(content, start=1)]
+    return WantedSlices("file", uri, tuple(wanted))
 
 
-def _wanted(place: str, written: Any) -> SliceRequest:
-    if isinstance(written, dict) and "predicate" in written:
-        _check_keys(place, written, _KEYS)
-        name = written.get("name")
+def _wanted(where: str, number: int, written: Any) -> SliceRequest:
+    place = f"slice {number}"
+    try:
+        return SliceRequest(place, *_predicate_and_name(written))
+    except InputError as error:
+        raise OptionError(f"{where}, {place}: {error}") from error
+
+
+def _predicate_and_name(written: Any) -> tuple[str | tuple[Singleton, ...], str | None]:
+    name, predicate = None, written
+    if isinstance(written, dict) and ("predicate" in written or "name" in written):
+        _check_keys(written, "name", "predicate")
+        name, predicate = written.get("name"), written.get("predicate")
         if name is not None and not (isinstance(name, str) and name.strip()):
-            raise InputError(f"{place}: name {name!r} is not text; put it in quotes")
-        return SliceRequest(place, _predicate(place, written["predicate"]), name)
-    if isinstance(written, dict) and "name" in written and "all" not in written:
-        raise InputError(f"{place}: key 'predicate' is missing next to 'name'")
-    return SliceRequest(place, _predicate(place, written))
+            raise InputError(f"name {name!r} is not text; put it in quotes")
+        if "predicate" not in written:
+            raise InputError("key 'predicate' is missing next to 'name'")
+    if isinstance(predicate, str) and predicate.strip():
+        return predicate, name
+    # A single condition needs no list.
+    conditions = [predicate]
+    if isinstance(predicate, dict) and "all" in predicate:
+        _check_keys(predicate, "all")
+        conditions = predicate["all"]
+    if not (conditions and isinstance(conditions, list)) or not all(
+        isinstance(one, dict) for one in conditions
+    ):
+        raise InputError(
+            f"{shortened(repr(predicate))} is not a predicate; write text such as 'age < 25', "
+            "or all: [{field: age, op: '<', value: 25}]"
+        )
+    return tuple(map(_condition, conditions)), name
 
 
-def _predicate(place: str, written: Any) -> str | tuple[Singleton, ...]:
-    if isinstance(written, str) and written.strip():
-        return written
-    if isinstance(written, dict):
-        if "all" in written:
-            _check_keys(place, written, ("all",))
-            conditions = written["all"]
-        else:
-            # A single condition needs no list.
-            _check_keys(place, written, _CONDITION_KEYS)
-            conditions = [written]
-        if isinstance(conditions, list) and conditions:
-            return tuple(_condition(place, one) for one in conditions)
-    raise InputError(
-        f"{place}: {shortened(repr(written))} is not a predicate; write text such as 'age < 25', "
-        "or all: [{field: age, op: '<', value: 25}]"
-    )
-
-
-def _condition(place: str, written: Any) -> Singleton:
-    if not isinstance(written, dict):
-        raise InputError(f"{place}: {shortened(repr(written))} has no field, op and value")
-    _check_keys(place, written, _CONDITION_KEYS)
-    for key in ("field", "op"):
-        if not isinstance(written.get(key), str):
-            raise InputError(f"{place}: {key} {written.get(key)!r} is not text")
-    field, op = written["field"], written["op"]
+def _condition(written: Mapping[Any, Any]) -> Singleton:
+    _check_keys(written, "field", "op", "value")
+    field, op, value = (written.get(key) for key in ("field", "op", "value"))
+    for key, text in (("field", field), ("op", op)):
+        if not isinstance(text, str):
+            raise InputError(f"{key} {text!r} is not text")
     if op not in OPS:
-        raise InputError(f"{place}: {unknown_name('op', op, OPS)}")
-    if op == "is_null":
-        if written.get("value") is not None:
-            raise InputError(f"{place}: op 'is_null' takes no value, not {written['value']!r}")
-        return Singleton(field, op)
-    if "value" not in written:
-        raise InputError(f"{place}: op {op!r} of {field!r} has no value")
-    return Singleton(field, op, _json_value(written["value"]))
+        raise unknown_name("op", str(op), OPS)
+    if op == "is_null" and value is not None:
+        raise InputError(f"op 'is_null' takes no value, not {value!r}")
+    if op != "is_null" and "value" not in written:
+        raise InputError(f"op {op!r} of {field!r} has no value")
+    return Singleton(str(field), str(op), _json_value(value))
 
 
-def _check_keys(place: str, written: Mapping[Any, Any], known: tuple[str, ...]) -> None:
+def _check_keys(written: Mapping[Any, Any], *known: str) -> None:
     for key in written:
         if key not in known:
-            raise InputError(f"{place}: {unknown_name('key', str(key), known)}")
+            raise unknown_name("key", str(key), known)
 
 
 def _json_value(value: Any) -> Any:
@@ -252,15 +247,13 @@ def _checked(
         conditions = parse_predicate(conditions, columns)
     seen = set()
     for condition in conditions:
-        if condition.field not in columns and (
-            wanted.definition is not None or is_cluster_field(condition.field)
-        ):
+        if condition.field not in columns:
+            if wanted.definition is None and not is_cluster_field(condition.field):
+                raise unknown_name("column", condition.field, columns)
             raise InputError(
                 "it is defined by embeddings, ids or other slices, which only slicebeam check "
                 "--changelist supports"
             )
-        if condition.field not in columns:
-            raise unknown_name("column", condition.field, columns)
         kind = columns[condition.field]
         try:
             check_condition(condition, kind)
@@ -302,7 +295,6 @@ def _canonical(condition: Singleton, kind: pa.DataType) -> Singleton:
 
 # More given slices than this are a search: each takes memory of every chunk.
 MOST_SLICES = 10_000
-_SECONDS_PER_VALUE = 4e-8
 
 
 def value_slices(uri: str, source: Source, work: WorkFolder, engine: Engine) -> WantedSlices:
@@ -319,7 +311,7 @@ def value_slices(uri: str, source: Source, work: WorkFolder, engine: Engine) -> 
             engine,
             stage,
             distinct_rows(source, columns, work.folder(stage)),
-            seconds=source.rows * len(columns) * _SECONDS_PER_VALUE,
+            seconds=source.rows * len(columns) * SECONDS_PER_VALUE,
             reads_data=True,
         )
         for conditions in _conditions(spec, distinct(parts), source.schema):
@@ -345,17 +337,14 @@ def _conditions(
     }
     for row in zip(*columns.values(), strict=True):
         values = dict(zip(columns, row, strict=True))
-        if all(_is_value(values[name], value) for name, value in given.items()):
+        # The numbers of a spec are texts as well.
+        if all(
+            values[name] == (str(value) if isinstance(values[name], str) else value)
+            for name, value in given.items()
+        ):
             yield tuple(
                 Singleton(
                     name, "contains" if pa.types.is_list(schema.field(name).type) else "==", value
                 )
                 for name, value in values.items()
             )
-
-
-def _is_value(value: Any, wanted: str | float) -> bool:
-    """Return whether a value is the one of a spec, whose numbers are texts as well."""
-    if isinstance(value, str):
-        return value == str(wanted)
-    return not isinstance(wanted, str) and math.isclose(value, wanted, rel_tol=0.0, abs_tol=0.0)

@@ -24,7 +24,7 @@ from slicebeam.transforms.encode.shards import WEIGHT, Scaling, score_column, va
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from slicebeam.metrics.arrays import FloatArray, IntArray
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.transforms.encode.extract_slice_keys import Encoding
@@ -80,9 +80,9 @@ def scale(
             earlier = ranges.get((name, old), Range(low, high))
             ranges[name, old] = Range(min(low, earlier.low), max(high, earlier.high))
     _check_ranges(ranges)
-    heaviest, exponent = frexp(max(fact["heaviest"] for fact in facts))
-    if not space.weighted:
-        heaviest, exponent = 1.0, 0
+    heaviest, exponent = 1.0, 0
+    if space.weighted:
+        heaviest, exponent = frexp(max(fact["heaviest"] for fact in facts))
     space = replace(space.scaled(ranges, heaviest, rows), weight_exponent=exponent)
     largest = ldexp(heaviest, exponent) if space.weighted else 0.0
     scaling = Scaling(space, classes, other, heaviest=largest)
@@ -124,9 +124,8 @@ def _refined(
     weight_sizes = sizes[len(space.all_terms) :]
     # Each example may have lost half a unit.
     own = [(size + rows) * scale for size, scale in zip(sizes, space.scales, strict=False)]
-    first, second = (
-        (size + rows) * scale for size, scale in zip(weight_sizes, space.weight_scales, strict=True)
-    )
+    scales = zip(weight_sizes, space.weight_scales, strict=True)
+    first, second = ((size + rows) * scale for size, scale in scales)
     refined = space.refined(ranges, heaviest, own, (first, second))
     rough = set()
     for term, scale, size in zip(refined.all_terms, refined.scales, own, strict=True):
@@ -240,12 +239,16 @@ def _binned(
     return {name: own.ravel() for name, own in sums.items()}
 
 
+def _score_columns(space: StatisticSpace) -> list[str]:
+    return [score_column(old=side == 1) for side in range(space.sides)]
+
+
 def _ranked(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
     """Return the scaling with the buckets of scores."""
     space = scaling.space
     step = -(-rows // _SCORES_AT_MOST)
-    names = [score_column(old=side == 1) for side in range(space.sides)]
-    found = over("scores", partial(_scores, names, step))
+    names = _score_columns(space)
+    found = over("scores", partial(_sampled, names, step, None))
     edges, coarse = [], []
     for name in names:
         scores = np.concatenate([one[name] for one in found])
@@ -274,44 +277,35 @@ def _with_cuts(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
     """Return the scaling with the scores that no larger share of all negatives than wanted is above."""
     space, cuts = scaling.space, []
     names = [name for name in space.indicators if name.startswith(ABOVE)]
-    found = over("negatives", partial(_negatives, space, -(-rows // _SCORES_AT_MOST)))
-    weights = np.concatenate([part[WEIGHT] for part in found])
+    columns = [*_score_columns(space), *([WEIGHT] if space.weighted else [])]
+    step = -(-rows // _SCORES_AT_MOST)
+    found = over("negatives", partial(_sampled, columns, step, ~space.holds("positive")))
+    values = {name: np.concatenate([part[name] for part in found]) for name in columns}
+    weights = values.get(WEIGHT, np.ones(values[columns[0]].size))
     if not weights.sum() > 0:
         raise InputError(
             f"--metric recall_at_{names[0].replace(ABOVE, 'fpr:')}: no example has a negative label, so "
             "there is no false positive rate; leave it out"
         )
-    for old in (False, True)[: space.sides]:
-        scores = np.concatenate([part[score_column(old=old)] for part in found])
-        order = np.argsort(-scores)
-        scores, above = scores[order], np.cumsum(weights[order])
+    for side, column in enumerate(_score_columns(space)):
+        order = np.argsort(-values[column])
+        scores, above = values[column][order], np.cumsum(weights[order])
         for name in names:
             # With it, too many are at least the cut; above it are those with a higher score.
             too_many = above > float(name.removeprefix(ABOVE)) * above[-1] * (1 + _LEAST_SPREAD)
-            cuts.append((name, old, float(scores[np.argmax(too_many)])))
+            cuts.append((name, side == 1, float(scores[np.argmax(too_many)])))
     return replace(scaling, cuts=tuple(cuts))
 
 
-def _negatives(space: StatisticSpace, step: int, shards: Iterable[Shard]) -> Found:
-    """Return every k-th score of each model, and weight, of negatives."""
-    positive = space.holds("positive")
-    names = [score_column(old=side == 1) for side in range(space.sides)]
-    parts: dict[str, list[FloatArray]] = {name: [np.zeros(0)] for name in (*names, WEIGHT)}
-    for shard in shards:
-        some = np.flatnonzero(~positive[shard.column("cell")])[::step]
-        for name in names:
-            parts[name].append(shard.column(name)[some])
-        weights = shard.column(WEIGHT)[some] if space.weighted else np.ones(some.size)
-        parts[WEIGHT].append(weights)
-    return {name: np.concatenate(one) for name, one in parts.items()}
-
-
-def _scores(names: Sequence[str], step: int, shards: Iterable[Shard]) -> Found:
-    """Return every k-th score of each model."""
+def _sampled(
+    names: Sequence[str], step: int, wanted: BoolArray | None, shards: Iterable[Shard]
+) -> Found:
+    """Return every k-th value of some columns, of the wanted cells (bool [cells]) or of all."""
     parts: dict[str, list[FloatArray]] = {name: [np.zeros(0)] for name in names}
     for shard in shards:
+        kept = slice(None) if wanted is None else wanted[shard.column("cell")]
         for name in names:
-            parts[name].append(shard.column(name)[::step])
+            parts[name].append(shard.column(name)[kept][::step])
     return {name: np.concatenate(some) for name, some in parts.items()}
 
 

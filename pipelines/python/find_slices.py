@@ -17,14 +17,11 @@ from slicebeam.metrics.counting.counting_plan import plan_all
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist.reading import CHANGELIST
 from slicebeam.pipelines.config.search import STRATEGIES_OF, SearchConfig, search_config
-from slicebeam.pipelines.prepare.encode import encode
+from slicebeam.pipelines.prepare.encoded_dataset import Examples, encode, encoding_of, read_examples
 from slicebeam.pipelines.prepare.features import learn, learning
-from slicebeam.pipelines.prepare.preparation import Examples, encoding_of, read_examples
 from slicebeam.pipelines.python.python_runs import opened_slices, typed_options
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.run.open_run import paths_of
-from slicebeam.pipelines.run.published_run import hash_of_document
-from slicebeam.pipelines.run.run_stage import note_finished
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.iterations import stage_of
 from slicebeam.pipelines.search.search import compared, run_search
@@ -33,6 +30,7 @@ from slicebeam.pipelines.search.slice_counter import SliceCounter
 from slicebeam.transforms.encode.write_examples import WriteExamples
 from slicebeam.transforms.search_graph import CountAndTest, EncodeExamples
 from slicebeam.transforms.storage.parts import write_part
+from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import beneath, storage_path
 
 if TYPE_CHECKING:
@@ -157,7 +155,7 @@ def _begun(config: SearchConfig, files: Sequence[str]) -> _Begun:
         raise InputError("there are no examples in the PCollection")
     config, _ = compared(config.model_copy(update={"data": tuple(sorted(files))}))
     paths, output, folder = paths_of(config)
-    work, replaced = WorkFolder(folder), hash_of_document(output / CHANGELIST)
+    work, replaced = WorkFolder(folder), version_of(output / CHANGELIST)
     try:
         # Who tries again finds what it has begun.
         work.begin(config, paths, resume=True, replaces=replaced)
@@ -171,16 +169,16 @@ def _column_groups(begun: _Begun) -> Iterator[tuple[Any, ...]]:
     """Yield the arguments of `write_part` for each group of columns."""
     config, examples = begun
     transform = learning(config, examples.source, examples.features, _work(config)).transform
-    if transform is not None:
-        for element in enumerate(transform.items):
-            yield transform.function, transform.folder, False, element
+    for element in enumerate(transform.items):
+        yield transform.function, transform.folder, False, element
 
 
 def _encoded(begun: _Begun, _: Sequence[int]) -> _Encoded:
     """Return how the examples are encoded, once the domains are written."""
     config, examples = begun
     work, source, features = _work(config), examples.source, examples.features
-    note_finished(work, "domains", learning(config, source, features, work).read())
+    parts = len(learning(config, source, features, work).transform.items)
+    work.finish("domains", {"parts": parts})
     with _engine() as engine:
         learned = learn(config, source, features, work, engine)
     return _Encoded(config, *encoding_of(config, examples, learned, work))
@@ -190,7 +188,7 @@ def _planned(encoded: _Encoded, _: Sequence[int]) -> Planned:
     """Return the plan of the counting, once the shards are written."""
     config, encoding, lattice, left_out = encoded
     work = _work(config)
-    note_finished(work, "shards", {})
+    work.finish("shards", {})
     with _engine() as engine:
         prepared = encode(config, encoding, lattice, left_out, work, engine)
         counter = SliceCounter(config, prepared, work, engine)

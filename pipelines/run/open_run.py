@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Generic
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.changelist.reading import CHANGELIST, TABLE, naming_files
 from slicebeam.pipelines.run.lock_files import LostLockError
-from slicebeam.pipelines.run.published_run import (
-    Document,
-    hash_of_document,
-    published_before,
-    remove_page,
-    with_run,
-)
+from slicebeam.pipelines.run.published import Document, published_before, remove_page, with_run
 from slicebeam.pipelines.run.work_folder import WorkFolder, described
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.publication import files_to_publish, remove_abandoned_lock
@@ -108,12 +102,18 @@ def open_run(
         for line in getattr(config, "notes", ()):
             observer.note(line)
         if resume and publishes:
-            _continue_published(run, config, kind)
+            known = described(config, files)
+            run.published = published_before(kind, run.document, known, run.work.marker())
         if run.published is not None:
+            observer.note(f"already published: {run.document}; nothing to compute")
+            _try_to(run.work.remove_rest, observer)
+            if isinstance(run.document, Path):
+                with storage_errors(run.document, "write"):
+                    remove_abandoned_lock(run.document)
             yield run
             return
-        replaced = hash_of_document(run.document) if publishes else None
-        run.work.begin(config, files, resume=resume, replaces=replaced)
+        replaces = run.replaces if publishes else None
+        run.work.begin(config, files, resume=resume, replaces=replaces)
         if resume and not run.work.is_resumed:
             observer.note(f"--resume: there is no unfinished run in {folder}; a new one starts now")
         engine.log_to(
@@ -127,22 +127,6 @@ def open_run(
             _try_to(run.work.remove, observer)
 
 
-def _continue_published(
-    run: RunContext[Document], config: DataConfig, kind: type[Document]
-) -> None:
-    """Note whether an earlier process of the run published, and remove what it left."""
-    document = run.document
-    known = described(config, run.files)
-    run.published = published_before(kind, document, known, run.work.marker())
-    if run.published is None:
-        return
-    run.observer.note(f"already published: {document}; nothing to compute")
-    _try_to(run.work.remove_rest, run.observer)
-    if isinstance(document, Path):
-        with storage_errors(document, "write"):
-            remove_abandoned_lock(document)
-
-
 def paths_of(config: DataConfig) -> tuple[Sequence[str], StoragePath, StoragePath]:
     """Return input files, output folder and work folder, after making the output folder."""
     files = expand_paths(config.data)
@@ -154,15 +138,11 @@ def paths_of(config: DataConfig) -> tuple[Sequence[str], StoragePath, StoragePat
     folder = (
         storage_path(config.work_dir, "--work-dir") if config.work_dir else beneath(output, "_work")
     )
-    if _resolved(folder) == _resolved(output):
+    if os.path.realpath(str(folder)) == os.path.realpath(str(output)):
         raise OptionError(
             f"--work-dir {folder} is the output folder; name another folder, or leave it out"
         )
     return files, output, folder
-
-
-def _resolved(path: StoragePath) -> StoragePath:
-    return path.resolve() if isinstance(path, Path) else path
 
 
 @contextmanager
@@ -197,6 +177,9 @@ def _try_to(remove: Callable[[], str | None], observer: Observer) -> None:
 @contextmanager
 def _saying_how_to_continue(work: WorkFolder) -> Iterator[None]:
     """Say in an error of engine or storage where a run continues from; after wrong input there is nothing left."""
+    in_less_memory = "continue with --resume and a lower --memory-budget"
+    if "memory_budget" in work.run.config:
+        in_less_memory = "start over with a lower --memory-budget, without --resume"
     try:
         yield
     except InputError:
@@ -217,16 +200,10 @@ def _saying_how_to_continue(work: WorkFolder) -> Iterator[None]:
             raise
         again = "continue with the same command and --resume"
         if "--memory-budget" in str(error):
-            again = _in_less_memory(work)
+            again = in_less_memory
         raise type(error)(f"{error}\nfinished work is in {work.path}; {again}") from error
     except MemoryError as error:
         raise EngineError(
-            f"out of memory; finished work is in {work.path}; {_in_less_memory(work)}, or start over "
+            f"out of memory; finished work is in {work.path}; {in_less_memory}, or start over "
             "with a lower --top-values or --max-cross-size"
         ) from error
-
-
-def _in_less_memory(work: WorkFolder) -> str:
-    if "memory_budget" in work.run.config:
-        return "start over with a lower --memory-budget, without --resume"
-    return "continue with --resume and a lower --memory-budget"

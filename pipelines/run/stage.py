@@ -1,14 +1,22 @@
-"""What the user is shown of a run: its stages, and what follows them."""
+"""The stages of a run: what the user is shown of them, and work that is not done twice."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
+
+from slicebeam.metrics.errors import EngineError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    import pyarrow as pa
+
     from slicebeam.pipelines.config.common import DataConfig
+    from slicebeam.pipelines.run.engine import Cost, Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.storage.parts import WriteParts
 
 
 @dataclass(frozen=True)
@@ -33,3 +41,83 @@ class Observer(Protocol):
 
     def stage(self, stage: Stage) -> None:
         """Show what begins, and follow it where it counts something."""
+
+
+def run_stage(
+    work: WorkFolder,
+    engine: Engine,
+    stage: str,
+    build: Callable[[Any], Any],
+    is_complete: Callable[[], bool],
+    *,
+    job: str = "",
+    seconds: float | None = None,
+    plan: str = "",
+    keeps_parts: bool = False,
+    reads_data: bool = False,
+    before: Callable[[], object] = lambda: None,
+    facts: Callable[[Cost], dict[str, Any]] = lambda _: {},
+) -> dict[str, Any]:
+    """Fill the folder of a stage, unless a note says that it is complete, and return its record.
+
+    A job that an earlier process of this run sent is waited for where the engine kept it, and counts if
+    its files are complete. Only then the folder is emptied, and the job is run.
+
+    ``plan``: digest of what a job does; a note or job of another plan does not count. ``keeps_parts``:
+    files say to which plan they belong: the folder is not emptied, and complete ones need no note.
+    ``reads_data``: the user's files are read, which must not have changed. ``before`` the job.
+    """
+    work.folder(stage)
+    noted = work.done(stage, plan)
+    is_done = is_complete() if keeps_parts else noted is not None
+    if is_done:
+        return noted or {}
+    job = job or stage
+    own = f"{job}-{plan[:8]}" if plan else job
+    cost = engine.attach(own)
+    if cost is None or not _is_complete(is_complete):
+        engine.end_earlier(job, but=own)
+
+        def begin() -> None:
+            if not keeps_parts:
+                work.empty(stage)
+            before()
+
+        cost = engine.run(build, own, seconds, before=begin)
+    if reads_data:
+        work.check_data()
+    found = facts(cost)
+    work.finish(stage, found, plan)
+    return found
+
+
+def _is_complete(is_complete: Callable[[], bool]) -> bool:
+    # What is damaged is made again.
+    with suppress(EngineError):
+        return is_complete()
+    return False
+
+
+def run_parts(
+    work: WorkFolder,
+    engine: Engine,
+    stage: str,
+    transform: WriteParts,
+    *,
+    seconds: float | None = None,
+    reads_data: bool = False,
+    has_written: Callable[[], bool] = lambda: True,
+) -> list[pa.Table]:
+    """Write the parts of a stage, unless they are complete, and return them; see `run_stage`."""
+    noted = run_stage(
+        work,
+        engine,
+        stage,
+        lambda pipeline: pipeline | stage >> transform,
+        lambda: transform.is_written() and has_written(),
+        seconds=seconds,
+        reads_data=reads_data,
+        before=transform.write_shared,
+        facts=lambda _: {"parts": len(transform.items)},
+    )
+    return transform.read(noted["parts"])

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.config.option_fields import flag
-from slicebeam.pipelines.run.lock_files import LOCK, RunLock, lock_file
+from slicebeam.pipelines.run.lock_files import LOCK, lock_of
 from slicebeam.transforms.encode.sources import changed
 from slicebeam.transforms.storage.storage import (
     StoragePath,
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from slicebeam.pipelines.config.common import DataConfig
+    from slicebeam.pipelines.run.lock_files import RunLock
 
 _MARKER = "run.json"
 _STAGES = "stages"
@@ -67,7 +68,9 @@ class RunMarker:
     # Size and time or version of each input file; None for a missing one.
     files: dict[str, list[int | str] | None] = field(default_factory=dict)
     run_id: str = ""  # the same for all processes of a run; empty before it began
-    replaces: str | None = None  # hash of the document when the run began; None if there was none
+    replaces: str | None = (
+        None  # version of the document when the run began; None if there was none
+    )
     is_cleared: bool = True  # whether the stages of the run before are gone
     layout: int = _LAYOUT  # of the work folder, which changes with the program
 
@@ -155,7 +158,7 @@ class WorkFolder:
     ) -> None:
         """Make the folder ready for a run, new or to continue if it can be, and keep others out until released.
 
-        ``replaces``: hash of the document that the run is to replace; None if there is none.
+        ``replaces``: version of the document that the run is to replace; None if there is none.
         """
         run = replace(described(config, files), replaces=replaces)
         if self.path.is_file():
@@ -211,7 +214,7 @@ class WorkFolder:
             return
         with storage_errors(self.path, "make"):
             make_folder(self.path)
-        lock = RunLock(self.path, lock_file(self.path))
+        lock = lock_of(self.path)
         lock.acquire()
         self._lock = lock
 
@@ -277,22 +280,21 @@ class WorkFolder:
             remove_folder(path)
         self.folder(stage)
 
-    def done(self, stage: str) -> dict[str, Any] | None:
-        """Return the record of a finished stage, None if it is not finished."""
+    def done(self, stage: str, plan: str = "") -> dict[str, Any] | None:
+        """Return the record of a stage that was finished by a plan, None if it is not finished."""
         try:
             noted = read_facts(self._note(stage))
         except (FileNotFoundError, DamagedFileError):
             # What can't be read back is done again.
             return None
-        if not set(noted["files"]) <= set(self._files_of(stage)):
-            return None
-        facts: dict[str, Any] = noted["facts"]
-        return facts
+        is_valid = noted["plan"] == plan and set(noted["files"]) <= set(self._files_of(stage))
+        return noted["facts"] if is_valid else None
 
-    def finish(self, stage: str, facts: dict[str, Any]) -> None:
-        """Note that a stage is finished, and which files it wrote."""
+    def finish(self, stage: str, facts: dict[str, Any], plan: str = "") -> None:
+        """Note that a stage is finished, by which plan, and which files it wrote."""
         self.check()
-        write_facts(self._note(stage), {"facts": facts, "files": self._files_of(stage)})
+        files = self._files_of(stage)
+        write_facts(self._note(stage), {"facts": facts, "files": files, "plan": plan})
 
     def _note(self, stage: str) -> StoragePath:
         return beneath(self.path, _STAGES) / f"{_plain(stage)}.json"

@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import connected_components
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.counting.membership import plan_hashes
 from slicebeam.metrics.randomness import splitmix64
-from slicebeam.pipelines.run.run_stage import run_parts
+from slicebeam.pipelines.run.stage import run_parts
 from slicebeam.transforms.count.slice_sums import hash_slices, slice_sums
 
 if TYPE_CHECKING:

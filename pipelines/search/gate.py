@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from slicebeam.pipelines.changelist.document import ChangeList
 from slicebeam.pipelines.changelist.gate import Gate
-from slicebeam.pipelines.run.published_run import sealed
+from slicebeam.pipelines.run.published import sealed
 from slicebeam.pipelines.search.since_overall import (
     change_text,
     has_fallen,

@@ -10,7 +10,7 @@ import numpy as np
 from slicebeam.metrics.counting.counting_plan import plan_listed
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.registry import metric
-from slicebeam.pipelines.prepare.exact_auc import has_error, move_auc, put_ranking
+from slicebeam.pipelines.prepare.exact_auc import has_error, put_ranking
 from slicebeam.pipelines.search.slice_counter import parts_of
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def label_is_open(own: Metric, slices: Slices, parents: Slices) -> NDArray[np.bo
     worse = upward != own.higher_is_better
     refines = []
     for side in (-1, 1):
-        moved = replace(parents, sums=move_auc(parents.sums, side, parents.space))
+        moved = replace(parents, sums=parents.space.moved(parents.sums, side))
         p = np.empty(len(slices))
         for harm in (True, False):
             some = np.flatnonzero(worse == harm)

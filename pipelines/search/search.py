@@ -9,7 +9,7 @@ from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import TABLE, TFMA_TABLE
 from slicebeam.pipelines.config.slices import Config
-from slicebeam.pipelines.prepare.preparation import prepare
+from slicebeam.pipelines.prepare.encoded_dataset import prepare
 from slicebeam.pipelines.run.open_run import RunContext, open_run
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage

@@ -14,7 +14,7 @@ from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import Reason
 from slicebeam.metrics.testing.multiplicity import adjusted
 from slicebeam.pipelines.prepare.exact_auc import Exact, ExactAuc, has_error
-from slicebeam.pipelines.run.run_stage import run_parts
+from slicebeam.pipelines.run.stage import run_parts
 from slicebeam.pipelines.search.retested import LEAST_GROUPS, BootstrapStage
 from slicebeam.pipelines.search.slice_counter import SliceCounter, parts_of, slice_sizes
 from slicebeam.transforms.count.slice_sums import count_groups, slice_sums

@@ -12,7 +12,7 @@ from slicebeam.metrics.counting.counting import Resampling
 from slicebeam.metrics.counting.counting_plan import Budget, balanced, blocks
 from slicebeam.metrics.testing.slice_test import SliceTest
 from slicebeam.pipelines.run.engine import Cost, Engine
-from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.pipelines.run.stage import run_stage
 from slicebeam.transforms.count.tables import (
     BlockTest,
     finished_blocks,

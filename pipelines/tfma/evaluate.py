@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
-from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.pipelines.run.stage import Stage
+from slicebeam.pipelines.run.stage import Stage, run_stage
 from slicebeam.pipelines.tfma.request import seconds_of
 from slicebeam.pipelines.tfma.results import TfmaResults, conditions
 from slicebeam.transforms.encode.conditions import SliceMembership

@@ -139,9 +139,10 @@ def learn_domains(
     return WriteParts(partial(_learned, source, options), groups, folder)
 
 
-def written_domains(parts: Sequence[pa.Table]) -> list[dict[str, Any]]:
-    """Return what `learn_domains` wrote as JSON, in the order of the features."""
-    return [json.loads(text) for part in parts for text in part.column("domain").to_pylist()]
+def written_domains(parts: Sequence[pa.Table]) -> list[FeatureDomain | LeftOutColumn]:
+    """Return what `learn_domains` wrote, in the order of the features."""
+    texts = [text for part in parts for text in part.column("domain").to_pylist()]
+    return [domain_from_json(json.loads(text)) for text in texts]
 
 
 # A text column of which more than this share of the values are distinct is an id or free text.

@@ -21,8 +21,7 @@ from slicebeam.pipelines import api
 from slicebeam.pipelines.changelist.dataset import Domain
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.search import search_config
-from slicebeam.pipelines.plan import data_sample
-from slicebeam.pipelines.plan.data_sample import read_sample
+from slicebeam.pipelines.plan import dry_run as dry_runs
 from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.pipelines.prepare.features import looks_like_output
 from slicebeam.pipelines.prepare.given_domains import GivenDomains, checked_domain, drift_lines
@@ -98,7 +97,7 @@ def guessed(data, known):
     """What a plan takes for the columns of a search, and how many predicates these have."""
     sizes = {name: len(singles) for name, singles in known.domains().items()}
     config = search_config({"data": (str(data),), "output": "x", **ROLES_OF})
-    sample = read_sample(config, [str(data)])
+    sample = dry_runs.read_sample(config, [str(data)])
     found = sample.domains([*sizes], bins=10, top_values=100)
     assert set(found) == set(sizes)
     return sample, {name: (one.size, sizes[name]) for name, one in found.items()}
@@ -113,7 +112,7 @@ def known(tmp_path, adult_path):
 @pytest.mark.slow
 def test_text_is_sampled(tmp_path, adult_path, known, capsys, monkeypatch, kind):
     """Of a file larger than a block its rows are estimated, and its types are those of the block."""
-    monkeypatch.setattr(data_sample, "_BLOCK_BYTES", 1 << 19)
+    monkeypatch.setattr(dry_runs, "_BLOCK_BYTES", 1 << 19)
     table, text = pq.read_table(adult_path), pa.BufferOutputStream()
     pa_csv.write_csv(table, text)
     content, path = text.getvalue().to_pybytes(), tmp_path / f"adult.{kind}"
@@ -130,7 +129,7 @@ def test_text_is_sampled(tmp_path, adult_path, known, capsys, monkeypatch, kind)
 @pytest.mark.parametrize("rows", [16_281, 4096])
 @pytest.mark.slow
 def test_a_sample_tells_about_how_many_values_there_are(data, known, monkeypatch, rows):
-    monkeypatch.setattr(data_sample, "_SPLIT_ROWS", rows)
+    monkeypatch.setattr(dry_runs, "_SPLIT_ROWS", rows)
     sample, sizes = guessed(data, known)
     assert (sample.rows, sample.is_sampled) == (16281, False)
     assert all((0.6 if rows < 16_281 else 1) * size <= one <= size for one, size in sizes.values())
@@ -392,7 +391,7 @@ def noted(now, examples=10**6, seen=BEFORE):
     """The lines about a column that had a million examples before."""
     singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
     then = FeatureDomain("x", "categorical", "string", singletons, seen=seen)
-    given = GivenDomains("DOC", 10**6, {"x": FrozenDomain(then, 10**6)}, (), (), (), {}, None)
+    given = GivenDomains("DOC", {"x": FrozenDomain(then, 10**6)}, (), (), (), {}, None)
     return drift_lines(given, [replace(then, seen=now)], examples, 20)
 
 
@@ -429,7 +428,7 @@ def test_values_beyond_an_end_that_are_most(option, side):
     singletons = (Singleton("x", "<", 0), Singleton("x", ">=", 0))
     seen = ColumnSummary(0, low=-5, high=7)
     then = FeatureDomain("x", "numeric", "double", singletons, seen=seen)
-    given = GivenDomains("DOC", 1000, {"x": FrozenDomain(then, 1000)}, (), (), (), {}, None, option)
+    given = GivenDomains("DOC", {"x": FrozenDomain(then, 1000)}, (), (), (), {}, None, option)
     end = {"below": -5, "above": 7}[side]
     instead = " instead of --domains" if option == "--domains" else ""
     remedy = f"; that is one slice, so bin the column again with --bins{instead}"

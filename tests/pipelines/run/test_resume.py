@@ -19,7 +19,8 @@ from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.config.shift import shift_config
 from slicebeam.pipelines.discovery.discover import run_discovery
 from slicebeam.pipelines.prepare import encoded_dataset
-from slicebeam.pipelines.run import engine, run_stage
+from slicebeam.pipelines.run import engine
+from slicebeam.pipelines.run import stage as run_stages
 from slicebeam.pipelines.run.work_folder import WorkFolder, described
 from slicebeam.pipelines.search import findings, slice_counter
 from slicebeam.pipelines.search.search import run_search
@@ -316,13 +317,13 @@ def dying(stage, parts):
     """Return a `WorkFolder.finish` that dies at a stage of which the last file is not written yet."""
     finish = WorkFolder.finish
 
-    def finish_or_die(work, name, facts):
+    def finish_or_die(work, name, *facts):
         if name == stage:
             files = sorted(work.path_of(name).glob("[0-9]*"))
             parts.append(len(files))
             files[-1].unlink()
             raise EngineError("died")
-        finish(work, name, facts)
+        finish(work, name, *facts)
 
     return finish_or_die
 
@@ -364,7 +365,7 @@ OF_GROUPS = slow("iteration-1-resampled-groups", {"group": "fnlwgt"})
     ("stage", "options"), [("hashes", {}), OF_GROUPS], ids=["hashes", "groups"]
 )
 def test_a_part_that_vanishes_is_named(tmp_path, adult_path, monkeypatch, stage, options):
-    inner, removed = run_stage.run_stage, []
+    inner, removed = run_stages.run_stage, []
 
     def without_a_part(work, engine, name, *arguments, **keywords):
         noted = inner(work, engine, name, *arguments, **keywords)
@@ -374,7 +375,7 @@ def test_a_part_that_vanishes_is_named(tmp_path, adult_path, monkeypatch, stage,
             removed[0].unlink()
         return noted
 
-    monkeypatch.setattr(run_stage, "run_stage", without_a_part)
+    monkeypatch.setattr(run_stages, "run_stage", without_a_part)
     roles = {"label": "income", "prediction": "prediction", "max_cross_size": 2}
     given = {"data": adult_path, **roles, **options}
     refuses(EngineError, r"\d{6}\.arrow", search, tmp_path / "out", **given)
@@ -440,11 +441,11 @@ def killed_at_each_stage(command, given, folder, monkeypatch):
     KeepingEngine.ran.clear()
     finish, stages = WorkFolder.finish, list[str]()
 
-    def killed(work, stage, facts):
+    def killed(work, stage, *facts):
         if stage not in stages:
             stages.append(stage)
             raise Killed
-        finish(work, stage, facts)
+        finish(work, stage, *facts)
 
     with monkeypatch.context() as patch:
         patch.setattr(WorkFolder, "finish", killed)

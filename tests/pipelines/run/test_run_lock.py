@@ -23,7 +23,7 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.discovery.known import PublishedDiscovery
 from slicebeam.pipelines.run import lock_files, work_folder
-from slicebeam.pipelines.run.lock_files import LocalLock, LostLockError, Owner, RunLock, lock_file
+from slicebeam.pipelines.run.lock_files import LostLockError, Owner, lock_of
 from slicebeam.pipelines.run.work_folder import RunMarker, WorkFolder
 from slicebeam.runner_configs.guarded_process import python_module
 from slicebeam.transforms.storage import storage
@@ -41,14 +41,12 @@ ROUNDS = 50
 CONTENDER = """
 import sys
 from slicebeam.metrics.errors import EngineError
-from slicebeam.pipelines.run.lock_files import lock_file
-from slicebeam.pipelines.run.lock_files import RunLock
+from slicebeam.pipelines.run.lock_files import lock_of
 from slicebeam.transforms.storage.storage import storage_path
 
 print("ready", flush=True)
 for line in sys.stdin:
-    folder = storage_path(line.strip())
-    lock = RunLock(folder, lock_file(folder))
+    lock = lock_of(storage_path(line.strip()))
     try:
         lock.acquire()
         print("got it", flush=True)
@@ -77,7 +75,7 @@ def hear(process):
 
 
 def held(folder, every=15.0, after=180.0):
-    return RunLock(folder, lock_file(folder), every, after)
+    return lock_of(folder, every, after)
 
 
 def take(folder, **times):
@@ -88,7 +86,7 @@ def take(folder, **times):
 
 
 def elsewhere(owner):
-    return replace(owner, host="far", machine="another boot", user="ada", pid=77)
+    return replace(owner, host="far", processes="another boot", user="ada", pid=77)
 
 
 def put(folder, owner):
@@ -102,7 +100,7 @@ def test_one_of_those_that_start_at_the_same_instant_gets_it(tmp_path, left):
         folder = tmp_path / str(number)
         folder.mkdir()
         if left != "nothing":
-            put(folder, replace(Owner.this_process(), begun="long ago"))
+            put(folder, replace(Owner(), begun="long ago"))
         for one in contenders:
             tell(one, str(folder))
         told = [hear(one) for one in contenders]
@@ -164,31 +162,20 @@ def test_a_folder_in_use_by_this_process_is_in_use(tmp_path):
 
 @pytest.mark.parametrize(("happens", "said"), [
     (lambda path: path.unlink(), "was removed while a run used it; run again without --resume"),
-    (lambda path: (path.unlink(), put(path.parent, elsewhere(Owner.this_process()))), r"another run \(ada on far, process 77, .* took .* over"),
+    (lambda path: (path.unlink(), put(path.parent, elsewhere(Owner()))), r"another run \(ada on far, process 77, .* took .* over"),
 ])  # fmt: skip
 def test_a_run_notices_that_it_lost_the_folder(tmp_path, happens, said):
-    lock = held(tmp_path, every=0.01)
+    lock = held(tmp_path)
     lock.acquire()
     lock.check()
     happens(tmp_path / "lock")
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    while lock._lost is None:
-        time.sleep(0.001)
     refuses(LostLockError, said, lock.check)
     lock.release()
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_run_that_was_stopped_for_long_asks_before_it_goes_on(tmp_path):
-    lock = held(tmp_path, every=1000, after=0.02)
-    lock.acquire()
-    (tmp_path / "lock").unlink()
-    time.sleep(0.02)
-    refuses(LostLockError, "was removed", lock.check)
-    lock.release()
-
-
-@pytest.mark.parametrize("left", ["", "abc", "[]", '{"pid": 1}', '{"pid": "x"}'])
+@pytest.mark.parametrize("left", ["", "abc", "[]", '{"owner": 1}', '{"owner": {"pid": 1}}'])
 def test_nonsense_is_no_owner(tmp_path, left):
     (tmp_path / "lock").write_text(left)
     take(tmp_path)
@@ -203,7 +190,7 @@ def test_a_file_system_without_locks_is_refused(tmp_path, monkeypatch):
 
 
 def test_a_process_number_of_another_container_says_nothing():
-    owner = Owner.this_process()
+    owner = Owner()
     assert owner.lives()
     assert replace(owner, processes="pid:[1]").lives() is None
     assert elsewhere(owner).lives() is None
@@ -215,7 +202,7 @@ def test_a_full_disk_leaves_no_lock(tmp_path, monkeypatch):
     fault = Mock(side_effect=OSError(28, "No space left on device"))
     monkeypatch.setattr(lock_files.os, "write", fault)
     with pytest.raises(EngineError, match=r"cannot write .*/lock: No space left.*free some space"):
-        LocalLock(tmp_path, Owner.this_process()).take()
+        held(tmp_path).acquire()
     assert not list(tmp_path.iterdir())
 
 
@@ -227,7 +214,7 @@ def stored(bucket, **times):
 def test_one_of_those_that_start_at_the_same_instant_gets_a_bucket(bucket):
     for number in range(20):
         if number % 2:
-            bucket.write("work/lock", replace(Owner.this_process(), begun="long ago").to_json())
+            bucket.write("work/lock", replace(Owner(), begun="long ago").to_json())
         locks = [stored(bucket) for _ in range(3)]
 
         def told(lock):
@@ -263,17 +250,15 @@ def test_a_bucket_of_a_dead_run_is_free_at_once(bucket):
 
 @own_stores
 def test_a_bucket_of_a_run_elsewhere_is_free_when_it_lapsed(bucket):
-    owner = elsewhere(Owner.this_process())
+    owner = elsewhere(Owner())
     bucket.write("work/lock", owner.to_json())
     with pytest.raises(EngineError, match=r"ada on far.*its lock lapses 180 s after that: wait"):
         stored(bucket).acquire()
     ended = threading.Event()
 
     def renew():
-        renewals = 0
         while not ended.wait(0.02):
-            renewals += 1
-            bucket.write("work/lock", owner.to_json(renewals))
+            bucket.write("work/lock", owner.to_json())
 
     thread = threading.Thread(target=renew)
     thread.start()
@@ -281,6 +266,16 @@ def test_a_bucket_of_a_run_elsewhere_is_free_when_it_lapsed(bucket):
     ended.set()
     thread.join()
     take(storage_path(f"{bucket.uri}/work"), every=0.05, after=0.0)
+
+
+@own_stores
+def test_a_run_that_was_stopped_for_long_asks_before_it_goes_on(bucket):
+    lock = stored(bucket, every=1000, after=0.02)
+    lock.acquire()
+    bucket.delete("work/lock")
+    time.sleep(0.02)
+    refuses(LostLockError, "was removed", lock.check)
+    lock.release()
 
 
 @own_stores
@@ -294,7 +289,7 @@ def test_a_run_notices_that_it_lost_a_bucket(bucket, happens, said):
     if happens == "removed":
         bucket.delete("work/lock")
     else:
-        bucket.write("work/lock", elsewhere(Owner.this_process()).to_json())
+        bucket.write("work/lock", elsewhere(Owner()).to_json())
     refuses(LostLockError, said, lock.check, at_once=True)
     left = bucket.keys()
     lock.release()
@@ -380,12 +375,16 @@ def test_other_options_data_or_models_are_not_resumed(tmp_path, data, config):
     model.write_bytes(b"one")
     config = config.model_copy(update={"model": str(model)})
     other = config.model_copy(update={"bins": 5})
-    begun(folder, config).release()
+    with begun(folder, config) as work:
+        work.folder("domains")
+        work.finish("domains", {"learned": 1})
     begun(folder, config, resume=True).release()
     refuses(InputError, "--bins is 5 but was 10", begun, folder, other, resume=True)
     os.utime(data, (1, 1))
     changed = r"the data has changed .*eval\.parquet"
     refuses(InputError, changed, begun, folder, config, resume=True)
+    # What was finished is still there.
+    assert work.done("domains") == {"learned": 1}
     begun(folder, config).release()
     model.write_bytes(b"another")
     changed = r"changed since the run began .*m\.pkl"
@@ -413,14 +412,12 @@ def test_a_damaged_mark_is_named(tmp_path, config, content):
     begun(tmp_path / "_work", config).release()
 
 
-def test_what_a_killed_run_was_writing_is_no_foreign_file(tmp_path, config, monkeypatch):
+def test_what_a_killed_run_was_writing_is_no_foreign_file(tmp_path, config):
     folder = tmp_path / "_work"
     folder.mkdir()
     for path in [folder / name for name in (".run.json.abcd_123", ".lock.0a1b2c3d", "lock")]:
         path.touch()
         os.utime(path, (1, 1))
-    # Nobody says whose lock it is, and it is old enough to be watched.
-    monkeypatch.setattr(work_folder.RunLock, "_is_dead", lambda *_: True)
     begun(folder, config).remove()
     assert not folder.exists()
     folder.mkdir()

@@ -383,11 +383,11 @@ def test_parts_of_a_stopped_run_are_not_added(tmp_path, adult_path, monkeypatch,
     assert stage != "hashes" or expected.document["search"]["duplicates"] > 10
     finish = WorkFolder.finish
 
-    def stop(work, name, facts):
+    def stop(work, name, *facts):
         if name == stage:
             _leave_half_a_part(work.path_of(stage))
             raise EngineError("stopped")
-        finish(work, name, facts)
+        finish(work, name, *facts)
 
     with monkeypatch.context() as patch:
         patch.setattr(WorkFolder, "finish", stop)
