@@ -30,7 +30,6 @@ from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slic
 from slicebeam.pipelines.changelist.testing import Check, Iteration, NearMiss, Search, Testing
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import CONFIDENCE, estimate, finite, stretched_interval
-from slicebeam.pipelines.search.sensitivity import nearest_misses, noticeable
 from slicebeam.pipelines.search.since_overall import adjusted_overall
 from slicebeam.pipelines.search.summary import movements, summary
 from slicebeam.pipelines.search.testing_section import testing
@@ -145,6 +144,8 @@ def _with_sensitivity(
     told = []
     for tested, measured in zip(tests.metrics, results.metrics, strict=True):
         if tested.blind is None and not tested.degraded and config.alternative != "better":
+            from slicebeam.pipelines.search.sensitivity import noticeable
+
             falls = tuple(noticeable(config, prepared, searched, tested.metric))
             misses = _near_misses(prepared, results, measured, names)
             told.append(tested.model_copy(update={"nearest": misses, "noticeable": falls}))
@@ -159,6 +160,8 @@ def _near_misses(
     if prepared.given is not None:
         # All of them are reported.
         return ()
+    from slicebeam.pipelines.search.sensitivity import nearest_misses
+
     order = nearest_misses(results, measured, prepared.lattice)
     if not order.size:
         return ()

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from slicebeam.pipelines.search.since_overall import overall_text
 from slicebeam.pipelines.search.summary import counted
-from slicebeam.pipelines.show.feature_hints import hint_lines
 from slicebeam.pipelines.show.terminal_text import FILES
 from slicebeam.pipelines.show.worst_slices import LEAST_ROWS, number_text, signed_text
 
@@ -108,7 +107,11 @@ def notes(
     for column in document.dataset.left_out:
         reasons.setdefault(column.reason, []).append(column.name)
     lines += [f"Left out: {', '.join(names)}: {reason}." for reason, names in reasons.items()]
-    return [*lines, *hint_lines(document.dataset)]
+    if document.dataset.hints:
+        from slicebeam.pipelines.show.feature_hints import hint_lines
+
+        lines += hint_lines(document.dataset)
+    return lines
 
 
 def _thresholds(document: SearchChangeList, places: ResultPlaces) -> Iterator[str]:

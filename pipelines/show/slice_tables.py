@@ -30,7 +30,6 @@ from slicebeam.pipelines.show.result_notes import (
     since_lines,
     tested_line,
 )
-from slicebeam.pipelines.show.sensitivity import sensitivity_lines
 from slicebeam.pipelines.show.terminal_text import FILES, guarded, table_of
 from slicebeam.pipelines.show.worst_slices import (
     MetricRows,
@@ -113,7 +112,6 @@ def show_slices(
     reasons = (make(one) for one in lists for make in (reason_line, left_out_line))
     blocks = [
         list(dict.fromkeys(filter(None, [*coverage_lines(document, lists), *reasons]))),
-        list(sensitivity_lines(document)),
         *_blocks_of_options(document, places),
         since_lines(document, places),
         notes(document, places, is_short=bool(told)),
@@ -136,6 +134,10 @@ def show_slices(
 
 def _blocks_of_options(document: SearchChangeList, places: ResultPlaces) -> Iterator[list[str]]:
     """Yield the lines about what only some runs have."""
+    if any(tested.nearest or tested.noticeable for tested in document.testing.metrics):
+        from slicebeam.pipelines.show.sensitivity import sensitivity_lines
+
+        yield list(sensitivity_lines(document))
     if document.parity:
         from slicebeam.pipelines.show.parity import parity_lines
 
