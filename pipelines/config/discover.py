@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command, validated
+from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command
 from slicebeam.pipelines.config.option_fields import (
     COLUMN,
     COLUMNS,
@@ -185,8 +185,3 @@ class DiscoverConfig(SearchConfig):
         if self.loss_weight == 0:
             options.pop("discovery_share")
         return options
-
-
-def discover_config(options: dict[str, Any]) -> DiscoverConfig:
-    """Return the validated configuration of a discovery."""
-    return validated(DiscoverConfig, options)
