@@ -9,6 +9,7 @@ import numpy as np
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.testing.power import POWER, smallest_fall
 from slicebeam.pipelines.changelist.testing import Noticeable
+from slicebeam.pipelines.search.duplicates import nested_classes
 from slicebeam.pipelines.search.second_tests import q_values
 
 if TYPE_CHECKING:
@@ -65,18 +66,21 @@ def _strictness(config: RunConfig, searched: SearchResult) -> float:
 def nearest_misses(results: Results, measured: MetricResult, lattice: Lattice) -> NDArray[np.int64]:
     """Return the positions of the worse slices with the smallest p-values; the nearest first.
 
-    None is a part of another, and no two have the same sums, as two names of the same examples have.
+    None is a part of another, and none has the same examples as another.
     """
     possible = np.flatnonzero(measured.worse & (measured.p < 1))
     nearest = possible[np.argsort(measured.p[possible], kind="stable")[:_CANDIDATES]]
     conditions = [
         set(digits[digits > 0].tolist()) for digits in lattice.digits(results.keys[nearest])
     ]
-    sums = results.sums[nearest]
+    examples = np.arange(nearest.size)
+    # Only slices with equal sums can be the same.
+    if len(np.unique(results.sums[nearest], axis=0)) < nearest.size:
+        examples = nested_classes(results.keys, results.sizes, nearest, lattice)
     chosen: list[int] = []
     for at, mine in enumerate(conditions):
         parts = (mine <= conditions[other] or mine >= conditions[other] for other in chosen)
-        if not any(parts) and not (sums[chosen] == sums[at]).all(axis=1).any():
+        if not any(parts) and examples[at] not in examples[chosen]:
             chosen.append(at)
             if len(chosen) == _MOST_MISSES:
                 break
