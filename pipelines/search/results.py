@@ -77,10 +77,14 @@ class MetricResult:
     complement_error: NDArray[np.float64]  # how far the complement may be off; NaN for baseline
 
     @property
+    def gain(self) -> NDArray[np.float64]:
+        """How much better than its reference the metric is [slices]; NaN where that is undefined."""
+        return self.delta if metric(self.name).higher_is_better else -self.delta
+
+    @property
     def worse(self) -> NDArray[np.bool_]:
         """On which slices [slices] the metric is worse than its reference."""
-        upward: NDArray[np.bool_] = self.delta > 0
-        return (upward != metric(self.name).higher_is_better) & (self.delta != 0)
+        return self.gain < 0
 
 
 @dataclass(frozen=True)

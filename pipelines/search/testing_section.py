@@ -223,7 +223,7 @@ def _unseen(config: RunConfig, results: Results) -> Iterator[str]:
     if config.alternative == "better":
         return
     for measured, reasons in zip(results.metrics, results.tally.reasons, strict=True):
-        surely_better = (measured.reason == Reason.UNVARYING) & ~measured.worse
+        surely_better = (measured.reason == Reason.UNVARYING) & (measured.gain >= 0)
         count = int(reasons[Reason.UNVARYING]) - int(np.count_nonzero(surely_better))
         if count:
             yield f"{measured.name} on {counted(count, 'slice')}: {Reason.UNVARYING.text}"
