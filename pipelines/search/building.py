@@ -29,7 +29,13 @@ from slicebeam.pipelines.changelist.parts import Estimate, Predicate
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
 from slicebeam.pipelines.changelist.testing import Check, Iteration, NearMiss, Search, Testing
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
-from slicebeam.pipelines.search.results import CONFIDENCE, estimate, finite, stretched_interval
+from slicebeam.pipelines.search.results import (
+    CONFIDENCE,
+    direction_of,
+    estimate,
+    finite,
+    stretched_interval,
+)
 from slicebeam.pipelines.search.sensitivity import nearest_misses, noticeable
 from slicebeam.pipelines.search.since_overall import adjusted_overall
 from slicebeam.pipelines.search.summary import movements, summary
@@ -50,9 +56,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search.slices_table import Reported, SliceNames
     from slicebeam.transforms.encode.extract_predictions import Predictor
 
-# The document lists this many slices at most; all of them are in slices.parquet.
-MOST_REPORTED = 1000
-
 
 def build(
     config: RunConfig,
@@ -61,12 +64,13 @@ def build(
     results: Results,
     names: SliceNames,
     order: Reported,
+    listed: NDArray[np.int64],
     lists: Sequence[FindingList],
     runner: str,
     slices_fingerprint: str,
 ) -> SearchChangeList:
-    """Return the document of a search, whose reported slices are in the given order."""
-    slices = _slices(prepared, results, names, order, lists)
+    """Return the document of a search, with the slices at ``listed`` positions in their order."""
+    slices = _slices(prepared, results, names, order, listed)
     is_check = prepared.given is not None
     fingerprint = fingerprint_of(prepared)
     options = config.resolved(searched.strategy)
@@ -309,7 +313,7 @@ def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
     (before,) = _values(own, slices.old, stretch)
     delta = float(own.delta(slices)[0])
     delta_low, delta_high = own.delta_interval(slices, CONFIDENCE)
-    direction = _direction(delta, higher_is_better=own.higher_is_better)
+    direction = direction_of(own, delta)
     (moved,) = movements(own, slices, stretch)
     if grouped:
         return Change(
@@ -344,26 +348,13 @@ def _values(own: Metric, slices: Slices, stretch: NDArray[np.float64]) -> list[E
     return [estimate(*one) for one in np.stack([own.value(slices), *ends], axis=1).tolist()]
 
 
-def _direction(delta: float, *, higher_is_better: bool) -> Any:
-    if not delta or math.isnan(delta):
-        return "none"
-    return "improved" if (delta > 0) == higher_is_better else "degraded"
-
-
-def listed_positions(reported: Reported, lists: Sequence[FindingList]) -> NDArray[np.int64]:
-    """Return the positions [listed] of the slices that the document lists, in its order."""
-    found = np.concatenate([np.zeros(0, np.int64), *(one.positions for one in lists)])
-    return reported.listed(MOST_REPORTED, found)
-
-
 def _slices(
     prepared: EncodedDataset,
     results: Results,
     names: SliceNames,
     reported: Reported,
-    lists: Sequence[FindingList],
+    order: NDArray[np.int64],
 ) -> tuple[Slice, ...]:
-    order = listed_positions(reported, lists)
     keys = results.keys[order]
     ids, texts = names.ids(keys).to_pylist(), names.texts(keys).to_pylist()
     origin = Origin()
@@ -475,7 +466,7 @@ def _changes(
                 inputs={name: number for name, number in inputs.items() if math.isfinite(number)},
                 reason=REASONS[measured.reason[at]] or None,
                 significant=bool(measured.significant[at]),
-                direction=_direction(delta, higher_is_better=own.higher_is_better),
+                direction=direction_of(own, delta),
                 label=_literal(LABELS[measured.label[at]]),
                 place=int(place_of[at]) or None,
                 **moved[place],

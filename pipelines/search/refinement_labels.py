@@ -76,7 +76,7 @@ class ParentSums:
         significant: NDArray[np.bool_],
         iterations: Iterations,
     ) -> None:
-        """Count the exact AUC of those parents of significant slices on which a label depends."""
+        """Count the exact AUC, and average precision, of those parents of significant slices on which a label depends."""
         prepared = iterations.prepared
         levels = self.lattice.cross_sizes(keys)
         open_ones = [np.zeros(0, np.int64)]
@@ -171,9 +171,9 @@ def labels(
 
 
 def label_is_open(own: Metric, slices: Slices, parents: Slices) -> NDArray[np.bool_]:
-    """Return of which children [pairs] the error of the parent's AUC leaves open if they refine it.
+    """Return of which children [pairs] the error of the parent's AUC, or average precision, leaves open if they refine it.
 
-    Test and margin are monotone in that AUC, so its ends decide; errors as large as the margin leave it open.
+    Test and margin are monotone in it, so its ends decide; errors as large as the margin leave it open.
     """
     delta = own.delta(slices)
     upward = delta > 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from scipy.special import stdtrit
@@ -171,6 +171,13 @@ def estimate(value: float, low: float, high: float) -> Estimate:
     if math.isnan(value):
         low = high = math.nan
     return Estimate(value=finite(value), lo=finite(low), hi=finite(high), confidence=CONFIDENCE)
+
+
+def direction_of(own: Metric, delta: float) -> Literal["improved", "degraded", "none"]:
+    """Return the direction of a difference in a metric; none where it is 0 or undefined."""
+    if not delta or math.isnan(delta):
+        return "none"
+    return "improved" if (delta > 0) == own.higher_is_better else "degraded"
 
 
 def collect(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Generic, TypedDict
 
+import numpy as np
+
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import TABLE, TFMA_TABLE
@@ -13,7 +15,7 @@ from slicebeam.pipelines.prepare.preparation import prepare
 from slicebeam.pipelines.run.open_run import RunContext, open_run
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.pipelines.search.building import build, listed_positions
+from slicebeam.pipelines.search.building import build
 from slicebeam.pipelines.search.finding_terms import MOST_COVERING, list_coverage
 from slicebeam.pipelines.search.findings import finding_lists
 from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
@@ -178,7 +180,10 @@ def _find_and_publish(
         order = given_order(results)
     observer.stage(Stage("choosing findings"))
     lists = finding_lists(config, prepared, results, searched.tests_per_level, names, work, engine)
-    first = listed_positions(order, lists)[:MOST_COVERING]
+    listed = order.listed(
+        np.concatenate([np.zeros(0, np.int64), *(one.positions for one in lists)])
+    )
+    first = listed[:MOST_COVERING]
     coverage = list_coverage(
         config, prepared, results.keys[first], work, engine, results.sums[first]
     )
@@ -193,6 +198,7 @@ def _find_and_publish(
             results,
             names,
             order,
+            listed,
             lists,
             engine.name,
             f"sha256:{files.sha256(TABLE)}",

@@ -1,4 +1,4 @@
-"""Slices that could be significant are tested again: by replicates, and by their exact AUC."""
+"""Slices that could be significant are tested again: by replicates, and by their exact AUC or average precision."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ class SecondTests:
         *,
         is_all: bool = False,
     ) -> tuple[IterationRecord, list[StoragePath], list[StoragePath]]:
-        """Let exact AUCs decide on the slices that could be significant, or on all with ``is_all``.
+        """Let exact AUCs, and average precisions, decide on the slices that could be significant, or on all with ``is_all``.
 
         Those that another metric calls have one too, for they may be reported.
 
@@ -206,7 +206,7 @@ class SecondTests:
         numbers: tuple[int, ...],
         resampling: Resampling | None,
     ) -> tuple[Exact, Cost]:
-        """Count the exact AUC of those slices of some parts whose buckets leave it open."""
+        """Count the exact AUC, and average precision, of those slices of some parts whose buckets leave it open."""
         space = self.prepared.space
         keys = np.sort(keys)
         found, sums = [np.zeros(0, np.int64)], [np.zeros((0, space.columns), np.int64)]

@@ -12,7 +12,7 @@ from slicebeam.pipelines.changelist.changes import Change
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.since import Difference, OverallSince
-from slicebeam.pipelines.search.results import CONFIDENCE
+from slicebeam.pipelines.search.results import CONFIDENCE, direction_of
 from slicebeam.pipelines.search.summary import shown
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def overall_since(
 ) -> tuple[OverallSince, ...]:
     """Return the metrics over all examples then and now, with the tests of their differences.
 
-    These are tests of independent samples: of values, of two models also of deltas, all one family (Holm).
+    These are tests of independent samples: of values, of two models also of deltas, all one family (Holm, unless nothing is corrected).
     """
     pairs = [(_overall(then, name), _overall(now, name)) for name in metrics]
     names = [after.metric for _, after in pairs]
@@ -92,7 +92,10 @@ def _differences(
 
 
 def adjusted_overall(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the p-values [tests] of changes over all examples, one family, by Holm's method; NaN stays."""
+    """Return the p-values [tests] of changes over all examples; NaN stays.
+
+    They are one family, by Holm's method unless nothing is corrected.
+    """
     tested = ~np.isnan(p)
     adjusted = p.copy()
     if config.used_correction != "none":
@@ -111,13 +114,12 @@ def tested_difference(
 ) -> Difference:
     """Return one of many tested differences of a metric for the document."""
     value, low, high, p = (float(one[at]) for one in found)
-    worse = (value > 0) != metric(name).higher_is_better
     return Difference(
         difference=Estimate(value=value, lo=low, hi=high, confidence=CONFIDENCE),
         p_value=p,
         p_adjusted=float(adjusted[at]),
         significant=bool(adjusted[at] <= config.used_alpha),
-        direction="none" if value == 0 else "degraded" if worse else "improved",
+        direction=direction_of(metric(name), value),
     )
 
 

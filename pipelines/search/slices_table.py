@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.transforms.encode.domains import FeatureDomain
 
+# The document lists this many slices at most; all of them are in slices.parquet.
+MOST_REPORTED = 1000
 _ROWS_AT_A_TIME = 1 << 15
 
 
@@ -238,7 +240,7 @@ class Reported:
     positions: NDArray[np.int64]
     by_metric: tuple[NDArray[np.int64], ...]
 
-    def listed(self, most: int, needed: NDArray[np.int64]) -> NDArray[np.int64]:
+    def listed(self, needed: NDArray[np.int64], most: int = MOST_REPORTED) -> NDArray[np.int64]:
         """Return the positions of at most ``most`` slices that a document lists, the needed ones among them.
 
         In the order of ``positions``, others last; of too many every metric has as many as any other.
@@ -288,7 +290,11 @@ def _worst_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
 
 
 def given_order(results: Results) -> Reported:
-    """Return all given slices: of each metric the significant ones first, by the end of the interval nearer to 0."""
+    """Return all given slices: of each metric the significant ones first, and of these the worse ones.
+
+    Among these they are in the order of the interval's end that is nearer to 0. Slices that are not
+    significant follow in the same order, those without a delta last.
+    """
     orders = [_given_first(results, measured) for measured in results.metrics]
     significant = [
         order[measured.significant[order]]

@@ -53,6 +53,7 @@ def testing(
     expected = None
     if config.used_correction == "none":
         expected = config.used_alpha * sum(searched.tested_per_level) * len(config.metric)
+    unseen = tuple(_unseen(config, results))
     replicates = None
     if config.resamples_examples:
         unit: Literal["rows", "groups"] = "groups" if config.group else "rows"
@@ -73,8 +74,8 @@ def testing(
         degraded=int(np.count_nonzero(np.any(degraded, axis=0))),
         metrics=metrics,
         expected_false=expected,
-        warnings=tuple(_warnings(config, prepared, searched, results, metrics)),
-        unseen=(*_lost(config, prepared), *_unseen(config, results)),
+        warnings=tuple(_warnings(config, prepared, searched, results, metrics, unseen)),
+        unseen=(*_lost(config, prepared), *unseen),
     )
 
 
@@ -244,6 +245,7 @@ def _warnings(
     searched: SearchResult,
     results: Results,
     metrics: tuple[MetricTests, ...],
+    unseen: tuple[str, ...],
 ) -> Iterator[str]:
     for tests in metrics:
         if metric(tests.metric).undefined_reason(prepared.slices()) is not None:
@@ -252,8 +254,8 @@ def _warnings(
             yield f"No slice could be tested for {tests.metric}: {tests.blind}."
     if prepared.given is not None:
         yield from _not_tested(prepared.given, results)
-    for unseen in _unseen(config, results):
-        yield f"Perhaps worse, but cannot be judged: {unseen}."
+    for one in unseen:
+        yield f"Perhaps worse, but cannot be judged: {one}."
     if prepared.given is not None and not prepared.given.wanted.slices:
         yield f"{prepared.given.wanted.uri} reports no slice: there was nothing to check."
     if prepared.given is not None and config.data == prepared.given.wanted.data:
