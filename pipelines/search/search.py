@@ -20,7 +20,7 @@ from slicebeam.pipelines.search.finding_terms import MOST_COVERING, list_coverag
 from slicebeam.pipelines.search.findings import finding_lists
 from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.iterations import Iterations
-from slicebeam.pipelines.search.results import Results, collect, collect_given
+from slicebeam.pipelines.search.results import Results, collect
 from slicebeam.pipelines.search.slices_table import (
     Reported,
     given_order,
@@ -172,12 +172,8 @@ def _find_and_publish(
     iterations = Iterations(config, prepared, work, engine, observer.progress, observer.recorded)
     searched = iterations.search()
     observer.stage(Stage("describing the results"))
-    if prepared.given is None:
-        results = collect(config, prepared, searched, iterations, work, engine)
-        order = steps.order(results)
-    else:
-        results = collect_given(config, prepared, searched, iterations)
-        order = given_order(results)
+    results = collect(config, prepared, searched, iterations, work, engine)
+    order = steps.order(results) if prepared.given is None else given_order(results)
     observer.stage(Stage("choosing findings"))
     lists = finding_lists(config, prepared, results, searched.tests_per_level, names, work, engine)
     listed = order.listed(

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import apache_beam as beam
-import numpy as np
 
 from slicebeam.metrics.counting.counting import Resampling
 from slicebeam.metrics.counting.counting_plan import Budget, balanced, blocks
 from slicebeam.metrics.testing.slice_test import SliceTest
 from slicebeam.pipelines.run.engine import Cost, Engine
 from slicebeam.pipelines.run.run_stage import run_stage
+from slicebeam.pipelines.search.counted_slices import Part
 from slicebeam.transforms.count.tables import (
     BlockTest,
     finished_blocks,
     plan_digest,
-    read_part,
     work_items,
     write_plan,
 )
@@ -26,10 +25,7 @@ from slicebeam.transforms.storage.storage import fetch, matching
 from slicebeam.transforms.storage.work_files import part_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    import pyarrow as pa
-    from numpy.typing import NDArray
+    from collections.abc import Callable, Iterable
 
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
@@ -37,9 +33,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.count.tables import PlannedBlock, WorkItem
-    from slicebeam.transforms.storage.storage import StoragePath
-
-    Array = NDArray[Any]
 
 # Tables of a block take at most this share of the worker's memory: the columns that are counted,
 # the results and their p-values need the rest.
@@ -120,7 +113,7 @@ class SliceCounter:
             drawn,
             () if counts_only else self.tests,
             self.config.used_min_slice_size,
-            self.second is not None,
+            self.second is not None and drawn is None,
             self.prepared.of_all,
         )
         finished = set(finished_blocks(folder, config.plan_digest, len(planned_blocks)))
@@ -137,7 +130,7 @@ class SliceCounter:
         *,
         counts_only: bool = False,
         resampling: Resampling | None = None,
-    ) -> tuple[list[StoragePath], Cost]:
+    ) -> tuple[list[Part], Cost]:
         """Count and test the units, except finished blocks; return the parts and what they cost.
 
         ``on_begin`` receives a function that says how many candidates are counted. ``resampling`` is how
@@ -170,16 +163,4 @@ class SliceCounter:
             facts=asdict,
         )
         fetch(parts)
-        return parts, Cost(**cost)
-
-
-def parts_of(paths: Iterable[StoragePath]) -> Iterator[pa.RecordBatch]:
-    """Yield the results of each part."""
-    for path in paths:
-        yield read_part(path)
-
-
-def slice_sizes(batch: pa.RecordBatch, cells: int) -> Array:
-    """Return the sizes of the slices of a part."""
-    sizes: Array = np.sum([batch.column(f"c{cell}").to_numpy() for cell in range(cells)], axis=0)
-    return sizes
+        return list(map(Part, parts)), Cost(**cost)

@@ -15,7 +15,7 @@ from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reaso
 from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Testing
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.search.results import CONFIDENCE
-from slicebeam.pipelines.search.retested import LEAST_GROUPS
+from slicebeam.pipelines.search.second_tests import LEAST_GROUPS
 from slicebeam.pipelines.search.summary import counted
 from slicebeam.transforms.encode.predicates import shortened
 
