@@ -79,6 +79,6 @@ def _most_changed_first(results: Results, measured: MetricResult) -> IntArray:
     variance = metric(measured.name).change_variance(Slices(results.sums[chosen], results.space))
     if variance is None:
         # Of an interval of 95 %.
-        variance = np.square((measured.high[chosen] - measured.low[chosen]) / 3.92) * n
+        variance = np.square((measured.ci_high[chosen] - measured.ci_low[chosen]) / 3.92) * n
     z = z_score(measured.delta[chosen], np.nan_to_num(variance), n)
     return chosen[np.lexsort((results.keys[chosen], results.levels[chosen], -z))]

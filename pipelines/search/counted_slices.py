@@ -78,14 +78,14 @@ def joined(tables: Sequence[SliceTable]) -> SliceTable:
 
 
 @dataclass(frozen=True)
-class Part:
+class CountedPart:
     """The slices of a block of a plan: its file, and what second tests changed since it was written."""
 
     path: StoragePath
     changes: list[SliceTable] = field(default_factory=list)
 
 
-def tables_of(parts: Iterable[Part]) -> Iterator[SliceTable]:
+def tables_of(parts: Iterable[CountedPart]) -> Iterator[SliceTable]:
     """Yield the slices of each part."""
     for part in parts:
         batch = read_part(part.path)
@@ -97,7 +97,7 @@ def tables_of(parts: Iterable[Part]) -> Iterator[SliceTable]:
 
 
 def looked_up(
-    parts: Iterable[Part],
+    parts: Iterable[CountedPart],
     keys: Keys,
     numbers: Callable[[SliceTable], Array],
     width: int | None = None,

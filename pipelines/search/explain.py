@@ -173,7 +173,7 @@ def _metric_lines(
     own = metric(measured.name)
     first = (
         f"  {measured.name}: {measured.value[at]:.6g}, reference {measured.reference[at]:.6g}, delta "
-        f"{measured.delta[at]:+.6g} [{measured.low[at]:+.6g}, {measured.high[at]:+.6g}]"
+        f"{measured.delta[at]:+.6g} [{measured.ci_low[at]:+.6g}, {measured.ci_high[at]:+.6g}]"
     )
     lines = [first]
     if method:
@@ -183,8 +183,8 @@ def _metric_lines(
     else:
         tail = own.tail(config.alternative)
         lines.append(
-            f"    p = {measured.p[at]:.6g} (--alternative {config.alternative}: {tail} tail"
-            f"{'s' if tail == 'both' else ''}), q = {measured.q[at]:.6g}"
+            f"    p = {measured.p_value[at]:.6g} (--alternative {config.alternative}: {tail} tail"
+            f"{'s' if tail == 'both' else ''}), q = {measured.q_value[at]:.6g}"
         )
     inputs = own.inputs(prepared.slices(results.sums[[at]]))
     lines += [f"    {name} = {_number(number)}" for name, number in inputs.items()]

@@ -91,7 +91,7 @@ class FindingTerms:
         measured = self.measured
         ends = (measured.value_low, measured.value_high)
         if self.space.comparison == "baseline":
-            ends = (measured.low, measured.high)
+            ends = (measured.ci_low, measured.ci_high)
         of_value = float(ends[0][position]), float(ends[1][position])
         low, high = self._interval(one, of_value, value, expected)
         return document.Finding(

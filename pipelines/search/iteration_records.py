@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.pipelines.run.engine import Cost
-    from slicebeam.pipelines.search.counted_slices import Part
+    from slicebeam.pipelines.search.counted_slices import CountedPart
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class SearchResult:
     strategy: str
     stopped: str  # ``exhausted`` or ``iterations``
     records: tuple[IterationRecord, ...]
-    parts: list[Part]
+    parts: list[CountedPart]
     tests_per_level: tuple[int, ...]  # slices of each level that the correction counts
     tested_per_level: tuple[int, ...]
     few_groups: Keys  # int64 [slices] resampled slices with few groups, though enough for a test

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.counted_slices import Part
+    from slicebeam.pipelines.search.counted_slices import CountedPart
 
 
 def stage_of(number: int) -> str:
@@ -59,7 +59,7 @@ class Iterations:
         self.counter = SliceCounter(config, prepared, work, engine)
         self.second_tests = SecondTests(self.counter)
         self.records: list[IterationRecord] = []
-        self.parts: list[Part] = []
+        self.parts: list[CountedPart] = []
 
     def search(self) -> SearchResult:
         """Count and test all slices, those that are given, or those that a strategy proposes."""
@@ -128,7 +128,9 @@ class Iterations:
         stopped = "iterations" if steps.is_stopped else "exhausted"
         return self._searched(strategy, stopped, family, tuple(counts.tolist()))
 
-    def _learn(self, parts: list[Part], known: SearchState, changed: Keys | None = None) -> None:
+    def _learn(
+        self, parts: list[CountedPart], known: SearchState, changed: Keys | None = None
+    ) -> None:
         """Add the p-values and differences of the counted slices, or only of those that changed."""
         if changed is not None and not changed.size:
             return
@@ -161,7 +163,7 @@ class Iterations:
         candidates: int,
         expected: float | None,
         significant: int,
-    ) -> tuple[list[Part], IterationRecord]:
+    ) -> tuple[list[CountedPart], IterationRecord]:
         """Count and test the planned blocks, except those already finished."""
         number = len(self.records) + 1
         parts, cost = self.counter.count(

@@ -46,12 +46,11 @@ _SLICES_AT_A_TIME = 1 << 16
 class MetricResult:
     """The results of one metric for all kept slices; every array is [slices].
 
-    ``value``, ``reference``, ``complement``, ``delta``, ``low``, ``high``: of the metric; low and
-    high are the ends of the interval of the delta; complement is NaN for baseline. ``value_low``,
-    ``value_high``: interval of the value; NaN where stretch is. ``value_error``: how far the value,
-    and for baseline the reference, may be off; 0 where both are exact. ``stretch``: how much wider
-    intervals of values are than independent examples would make them; NaN where examples go
-    together and the slice was not resampled.
+    Most are columns of slices.parquet. ``complement`` is NaN for
+    baseline. ``value_low``, ``value_high``: interval of the value; NaN where stretch is. ``value_error``:
+    how far the value, and for baseline the reference, may be off; 0 where both are exact. ``stretch``:
+    how much wider intervals of values are than independent examples would make them; NaN where examples
+    go together and the slice was not resampled.
     """
 
     name: str
@@ -59,13 +58,13 @@ class MetricResult:
     reference: NDArray[np.float64]
     complement: NDArray[np.float64]
     delta: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    ci_low: NDArray[np.float64]
+    ci_high: NDArray[np.float64]
     value_low: NDArray[np.float64]
     value_high: NDArray[np.float64]
     stretch: NDArray[np.float64]
-    p: NDArray[np.float64]
-    q: NDArray[np.float64]
+    p_value: NDArray[np.float64]
+    q_value: NDArray[np.float64]
     significant: NDArray[np.bool_]
     reason: NDArray[np.int8]
     method: NDArray[np.int8]
@@ -222,7 +221,7 @@ def _leave_out_comparisons(measured: MetricResult, prepared: EncodedDataset) -> 
     if prepared.space.comparison == "overall":
         measured.complement[empty] = measured.reference[empty]
     # Some metrics have a value by convention where there is no example.
-    for name in ("value", "value_low", "value_high", "delta", "low", "high"):
+    for name in ("value", "value_low", "value_high", "delta", "ci_low", "ci_high"):
         getattr(measured, name)[empty] = np.nan
 
 
@@ -327,11 +326,11 @@ def _metric_result(
         complement=complement,
         complement_error=complement_error,
         delta=delta,
-        low=low,
-        high=high,
+        ci_low=low,
+        ci_high=high,
         stretch=stretch,
-        p=kept["p"][:, number],
-        q=q,
+        p_value=kept["p"][:, number],
+        q_value=q,
         significant=significant,
         reason=kept["reason"][:, number],
         method=kept["method"][:, number],

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.testing.slice_test import SliceTest
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.search.counted_slices import Part
+    from slicebeam.pipelines.search.counted_slices import CountedPart
     from slicebeam.pipelines.search.iteration_records import IterationRecord
     from slicebeam.pipelines.search.slice_counter import SliceCounter
 
@@ -74,7 +74,7 @@ class SecondTests:
 
     def called(
         self,
-        parts: list[Part],
+        parts: list[CountedPart],
         number: int,
         per_level: tuple[int, ...],
         times: float = 1.0,
@@ -101,7 +101,7 @@ class SecondTests:
         return every[q <= self.config.used_alpha]
 
     def resampled(
-        self, parts: list[Part], per_level: tuple[int, ...], record: IterationRecord
+        self, parts: list[CountedPart], per_level: tuple[int, ...], record: IterationRecord
     ) -> IterationRecord:
         """Test the slices of parts that could be significant by replicates; return the record with that.
 
@@ -144,7 +144,7 @@ class SecondTests:
 
     def settled(
         self,
-        parts: list[Part],
+        parts: list[CountedPart],
         per_level: tuple[int, ...],
         record: IterationRecord,
         *,
@@ -172,7 +172,7 @@ class SecondTests:
         _change(parts, exact)
         return record.plus(replace(cost, shuffled_bytes=0)), exact.keys
 
-    def _changed_within_buckets(self, parts: list[Part], number: int, stage: str) -> Keys:
+    def _changed_within_buckets(self, parts: list[CountedPart], number: int, stage: str) -> Keys:
         """Return the slices on which two models differ, though by buckets they seem not to."""
         suspects = [np.zeros(0, np.int64)]
         for table in tables_of(parts):
@@ -186,7 +186,7 @@ class SecondTests:
     def _exact(
         self,
         stage: str,
-        parts: list[Part],
+        parts: list[CountedPart],
         keys: Keys,
         numbers: tuple[int, ...],
         resampling: Resampling | None,
@@ -233,7 +233,7 @@ class SecondTests:
         return SliceTable(known.keys, columns), cost
 
     def _by_replicates(
-        self, parts: list[Part], groups: Array | None, numbers: tuple[int, ...]
+        self, parts: list[CountedPart], groups: Array | None, numbers: tuple[int, ...]
     ) -> SliceTable:
         """Return the slices of the second count with the results of their replicates."""
         names = [f"{name}{number}" for number in numbers for name in _TESTED]
@@ -265,7 +265,7 @@ class SecondTests:
         return groups
 
 
-def _change(parts: list[Part], change: SliceTable) -> None:
+def _change(parts: list[CountedPart], change: SliceTable) -> None:
     if change.keys.size:
         for part in parts:
             part.changes.append(change)

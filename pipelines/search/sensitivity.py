@@ -68,8 +68,8 @@ def nearest_misses(results: Results, measured: MetricResult, lattice: Lattice) -
 
     None is a part of another, and none has the same examples as another.
     """
-    possible = np.flatnonzero(measured.worse & (measured.p < 1))
-    nearest = possible[np.argsort(measured.p[possible], kind="stable")[:_CANDIDATES]]
+    possible = np.flatnonzero(measured.worse & (measured.p_value < 1))
+    nearest = possible[np.argsort(measured.p_value[possible], kind="stable")[:_CANDIDATES]]
     conditions = [
         set(digits[digits > 0].tolist()) for digits in lattice.digits(results.keys[nearest])
     ]

@@ -162,19 +162,23 @@ def _moved(name: str, then: float | None, now: float | None) -> str:
     return f"{own.title} over all examples {shown(own, then)} → {shown(own, now)}"
 
 
+def verdict(change: Change | Difference, insignificant: str = "not significant") -> str:
+    """Return whether a change is for the worse or the better, in words."""
+    words = {"degraded": "significantly worse", "improved": "significantly better"}
+    return words.get(change.direction, "the same") if change.significant else insignificant
+
+
 def _tested_text(difference: Estimate | None, change: Change | Difference) -> str:
     if difference is None or difference.value is None:
         return ""
     low, high = difference.lo, difference.hi
     within = "" if low is None or high is None else f" [{low:+.3f}, {high:+.3f}]"
-    words = {"degraded": "significantly worse", "improved": "significantly better"}
-    called = words.get(change.direction, "the same") if change.significant else "not significant"
     p = ""
     if change.p_value is not None:
         # Of very small p-values no float holds the digits.
         is_shown = change.p_value > _SMALLEST_SHOWN
         p = f"p = {change.p_value:.2g}, " if is_shown else "p < 1e-300, "
-    return f" ({difference.value:+.3f}{within}, {p}{called})"
+    return f" ({difference.value:+.3f}{within}, {p}{verdict(change)})"
 
 
 def overall_json(one: OverallSince) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from slicebeam.metrics.counting.counting_plan import Budget, balanced, blocks
 from slicebeam.metrics.testing.slice_test import SliceTest
 from slicebeam.pipelines.run.engine import Cost, Engine
 from slicebeam.pipelines.run.run_stage import run_stage
-from slicebeam.pipelines.search.counted_slices import Part
+from slicebeam.pipelines.search.counted_slices import CountedPart
 from slicebeam.transforms.count.tables import (
     BlockTest,
     finished_blocks,
@@ -130,7 +130,7 @@ class SliceCounter:
         *,
         counts_only: bool = False,
         resampling: Resampling | None = None,
-    ) -> tuple[list[Part], Cost]:
+    ) -> tuple[list[CountedPart], Cost]:
         """Count and test the units, except finished blocks; return the parts and what they cost.
 
         ``on_begin`` receives a function that says how many candidates are counted. ``resampling`` is how
@@ -163,4 +163,4 @@ class SliceCounter:
             facts=asdict,
         )
         fetch(parts)
-        return list(map(Part, parts)), Cost(**cost)
+        return list(map(CountedPart, parts)), Cost(**cost)

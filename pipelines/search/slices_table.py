@@ -55,6 +55,11 @@ SCHEMA = pa.schema(
         *_fields(pa.int32(), "finding singleton_1 singleton_2 singleton_3"),
     ]
 )
+# The columns of numbers that may be undefined, as `MetricResult` has them.
+_NUMBERS = (
+    *("value", "value_low", "value_high", "reference", "complement"),
+    *("delta", "ci_low", "ci_high", "p_value", "q_value"),
+)
 # Slices of more conditions have their first ones in the columns of codes.
 _SINGLETONS = 3
 
@@ -168,18 +173,13 @@ def _table(
         "n": pa.array(sizes),
         "share": pa.array(sizes / rows),
         "metric": pa.array([measured.name] * keys.size, pa.string()),
-        "value": _floats(measured.value[part]),
-        "value_low": _floats(measured.value_low[part]),
-        "value_high": _floats(measured.value_high[part]),
-        "value_error": _where(measured.value_error[part], measured.value[part]),
-        "reference": _floats(measured.reference[part]),
-        "complement": _floats(measured.complement[part]),
-        "complement_error": _where(measured.complement_error[part], measured.complement[part]),
-        "delta": _floats(delta),
-        "ci_low": _floats(measured.low[part]),
-        "ci_high": _floats(measured.high[part]),
-        "p_value": _floats(measured.p[part]),
-        "q_value": _floats(measured.q[part]),
+        **{name: _floats(getattr(measured, name)[part]) for name in _NUMBERS},
+        **{
+            f"{name}_error": _where(
+                getattr(measured, f"{name}_error")[part], getattr(measured, name)[part]
+            )
+            for name in ("value", "complement")
+        },
         "significant": pa.array(measured.significant[part]),
         "impact": _floats(sizes * delta),
         **_movement(results, measured, part),
@@ -190,7 +190,7 @@ def _table(
         "finding": pa.array(rank, mask=rank == 0),
         **_singletons(names.lattice.digits(keys)),
     }
-    return pa.table(list(columns.values()), schema=SCHEMA)
+    return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
 def _movement(results: Results, measured: MetricResult, part: slice) -> dict[str, pa.Array]:
@@ -281,7 +281,7 @@ def said_by(results: Results, measured: MetricResult) -> NDArray[np.int64]:
 def _worst_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
     chosen = said_by(results, measured)
     delta = measured.delta[chosen]
-    upward = np.where(delta > 0, measured.low[chosen], -measured.high[chosen])
+    upward = np.where(delta > 0, measured.ci_low[chosen], -measured.ci_high[chosen])
     # With --alternative both the worse slices come first.
     order = np.lexsort(
         (results.keys[chosen], results.levels[chosen], -upward, ~measured.worse[chosen])
@@ -305,7 +305,7 @@ def given_order(results: Results) -> Reported:
 
 def _given_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
     worse = measured.worse
-    harm = np.where(worse, 1, -1) * np.where(measured.delta > 0, measured.low, -measured.high)
+    harm = np.where(worse, 1, -1) * np.where(measured.delta > 0, measured.ci_low, -measured.ci_high)
     harm = np.where(np.isnan(harm), -np.inf, harm)
     # Nothing says of a slice without a delta that it is worse, whichever way is better.
     is_unknown = np.isnan(measured.delta)

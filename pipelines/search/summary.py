@@ -135,6 +135,15 @@ def counted(number: int, noun: str) -> str:
     return f"{number or 'no':{',' if number else ''}} {noun}{'' if number == 1 else 's'}"
 
 
+def of_metrics(number: int) -> str:
+    """Return what a correction promises of several metrics, as a sentence that follows another."""
+    if number == 1:
+        return ""
+    return (
+        f" That holds for the {number} metrics together: q-values are multiplied by their number."
+    )
+
+
 def shown(own: Metric, value: float | None) -> str:
     """Return a value of a metric as a reader sees it.
 

@@ -16,7 +16,7 @@ from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Testi
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.search.results import CONFIDENCE
 from slicebeam.pipelines.search.second_tests import LEAST_GROUPS
-from slicebeam.pipelines.search.summary import counted
+from slicebeam.pipelines.search.summary import counted, of_metrics
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
@@ -104,9 +104,9 @@ def _corrected_for(config: RunConfig, prepared: EncodedDataset, searched: Search
     }[config.used_correction]
     if config.used_correction != "none" and prepared.given is None:
         text += _unvisited(searched)
-    if len(config.metric) > 1 and config.used_correction != "none":
-        text += f" That holds for the {len(config.metric)} metrics together: q-values are multiplied by their number."
-    return text
+    if config.used_correction == "none":
+        return text
+    return text + of_metrics(len(config.metric))
 
 
 def _unvisited(searched: SearchResult) -> str:

@@ -142,14 +142,16 @@ def _p_values(
     """Return p-values [slices]; 1 where a slice is not significantly worse."""
     sign = 1.0 if metric(measured.name).higher_is_better else -1.0
     at = np.flatnonzero(measured.significant & (sign * measured.delta < -margin))
-    p = np.ones(measured.p.shape)
+    p = np.ones(measured.p_value.shape)
     if config.resamples_examples:
         # The interval is t's over the replicates.
         freedom = config.used_replicates - 1
-        reach = 0.5 * (measured.high - measured.low)[at] / stdtrit(freedom, 0.5 + CONFIDENCE / 2)
+        reach = (
+            0.5 * (measured.ci_high - measured.ci_low)[at] / stdtrit(freedom, 0.5 + CONFIDENCE / 2)
+        )
         p[at] = stdtr(freedom, (sign * measured.delta[at] + margin) / reach)
         p[at] = np.minimum((2.0 if config.alternative == "both" else 1.0) * p[at], 1.0)
     else:
         slices = prepared.slices(results.sums[at])
         p[at] = worse_by_more_p(measured.name, slices, margin, config.alternative)
-    return np.maximum(p, np.where(p < 1.0, measured.p, 1.0))
+    return np.maximum(p, np.where(p < 1.0, measured.p_value, 1.0))
