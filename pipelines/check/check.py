@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.given_slices import WantedSlices
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.search.iteration_records import SearchObserver
     from slicebeam.pipelines.search.search import HowToRun
-    from slicebeam.pipelines.search.search_observer import SearchObserver
     from slicebeam.transforms.discovery.embeddings import ExampleSplit
     from slicebeam.transforms.encode.extract_slice_keys import Encoding
     from slicebeam.transforms.encode.sources import Source

@@ -36,8 +36,8 @@ from slicebeam.pipelines.search.results import (
     finite,
     stretched_interval,
 )
+from slicebeam.pipelines.search.second_tests import adjusted_overall
 from slicebeam.pipelines.search.sensitivity import nearest_misses, noticeable
-from slicebeam.pipelines.search.since_overall import adjusted_overall
 from slicebeam.pipelines.search.summary import movements, summary
 from slicebeam.pipelines.search.testing_section import testing
 from slicebeam.transforms.encode.sources import ReservedRows

@@ -12,10 +12,9 @@ from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.testing.level_bound import Visited, tests_per_level
 from slicebeam.pipelines.config.search import SearchConfig
-from slicebeam.pipelines.search.counted_slices import looked_up, tables_of
 from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress, SearchResult
 from slicebeam.pipelines.search.second_tests import SecondTests, q_values
-from slicebeam.pipelines.search.slice_counter import SliceCounter
+from slicebeam.pipelines.search.slice_counter import SliceCounter, looked_up, tables_of
 from slicebeam.pipelines.search.strategies import (
     Iterative,
     Priority,
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.counted_slices import CountedPart
+    from slicebeam.pipelines.search.slice_counter import CountedPart
 
 
 def stage_of(number: int) -> str:

@@ -8,8 +8,8 @@ import numpy as np
 
 from slicebeam.metrics.testing.parity import LEAST_EXAMPLES, largest_gap, shares
 from slicebeam.pipelines.changelist.parts import ParityGap, ParityGroup
-from slicebeam.pipelines.search.counted_slices import looked_up
 from slicebeam.pipelines.search.results import CONFIDENCE, estimate
+from slicebeam.pipelines.search.slice_counter import looked_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

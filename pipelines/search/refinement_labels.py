@@ -11,7 +11,7 @@ from slicebeam.metrics.counting.counting_plan import plan_listed
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.prepare.exact_auc import has_error, move_auc, put_ranking
-from slicebeam.pipelines.search.counted_slices import SliceTable, joined, tables_of
+from slicebeam.pipelines.search.slice_counter import SliceTable, joined, tables_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -14,10 +14,10 @@ from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.prepare.exact_auc import put_whole
-from slicebeam.pipelines.search.counted_slices import SliceTable, joined, tables_of
 from slicebeam.pipelines.search.duplicates import same_examples
 from slicebeam.pipelines.search.refinement_labels import NO_LABEL, ParentSums, labels, says_more
 from slicebeam.pipelines.search.second_tests import q_values
+from slicebeam.pipelines.search.slice_counter import SliceTable, joined, tables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.earlier_run import BaselineRun
-    from slicebeam.pipelines.search.iteration_records import SearchResult
-    from slicebeam.pipelines.search.search_observer import SearchObserver
+    from slicebeam.pipelines.search.iteration_records import SearchObserver, SearchResult
     from slicebeam.pipelines.search.slices_table import SliceNames
     from slicebeam.pipelines.tfma.request import Evaluation
 

@@ -12,11 +12,11 @@ from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import Method, Reason
-from slicebeam.metrics.testing.multiplicity import adjusted
+from slicebeam.metrics.testing.multiplicity import adjusted, holm_adjusted
 from slicebeam.pipelines.prepare.exact_auc import ExactAuc, has_error, put_ranking
 from slicebeam.pipelines.run.engine import Cost
 from slicebeam.pipelines.run.run_stage import run_parts
-from slicebeam.pipelines.search.counted_slices import SliceTable, joined, looked_up, tables_of
+from slicebeam.pipelines.search.slice_counter import SliceTable, joined, looked_up, tables_of
 from slicebeam.transforms.count.slice_sums import WHOLE, count_groups, slice_sums
 
 if TYPE_CHECKING:
@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.testing.slice_test import SliceTest
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.search.counted_slices import CountedPart
     from slicebeam.pipelines.search.iteration_records import IterationRecord
-    from slicebeam.pipelines.search.slice_counter import SliceCounter
+    from slicebeam.pipelines.search.slice_counter import CountedPart, SliceCounter
 
     Array = NDArray[Any]
 
@@ -47,6 +46,18 @@ def q_values(
     """Return the q-value of each p, corrected for the tests of each level and for all metrics."""
     number, metrics = len(tests_per_level), len(config.metric)
     return adjusted(p, levels, tests_per_level, config.used_correction, number, metrics)
+
+
+def adjusted_overall(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the p-values [tests] of changes over all examples; NaN stays.
+
+    They are one family, by Holm's method unless nothing is corrected.
+    """
+    tested = ~np.isnan(p)
+    adjusted = p.copy()
+    if config.used_correction != "none":
+        adjusted[tested] = holm_adjusted(p[tested])
+    return adjusted
 
 
 class SecondTests:

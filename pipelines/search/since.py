@@ -10,9 +10,10 @@ from slicebeam.metrics.registry import metric
 from slicebeam.metrics.testing.difference import difference
 from slicebeam.metrics.testing.multiplicity import adjusted
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
-from slicebeam.pipelines.changelist.parts import Predicate
+from slicebeam.pipelines.changelist.parts import Estimate, Predicate
 from slicebeam.pipelines.changelist.reading import TABLE
 from slicebeam.pipelines.changelist.since import (
+    Difference,
     MetricSince,
     Moment,
     OverallSince,
@@ -21,18 +22,19 @@ from slicebeam.pipelines.changelist.since import (
 )
 from slicebeam.pipelines.prepare.given_domains import is_carried_on, why_absent
 from slicebeam.pipelines.search.earlier_run import COLUMNS
-from slicebeam.pipelines.search.results import CONFIDENCE, estimate, finite
-from slicebeam.pipelines.search.since_overall import overall_since, tested_difference, verdict
-from slicebeam.pipelines.search.summary import of_metrics, shown
+from slicebeam.pipelines.search.results import CONFIDENCE, direction_of, estimate, finite
+from slicebeam.pipelines.search.second_tests import adjusted_overall
+from slicebeam.pipelines.search.summary import of_metrics, shown, verdict
 from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.kinds import Correction
     from slicebeam.metrics.testing.difference import RunDifference
+    from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.since import Status
     from slicebeam.pipelines.changelist.slices import Slice
@@ -84,7 +86,7 @@ def compare_runs(
         now = {"slice_id": ids, "n": results.sizes, **by_name[name]}
         listings.append(_Listing(config, earlier, document, name, now))
     counts = [listing.counts() for listing in listings]
-    overall = overall_since(config, earlier.document, document, earlier.measured)
+    overall = _overall_since(config, earlier.document, document, earlier.measured)
     # Of many metrics each has its share of what is listed.
     most = -(-MOST_LISTED // len(listings))
     slices = [one for listing in listings for one in listing.slices(results, names, most)]
@@ -299,7 +301,7 @@ class _Listing:
         delta, value = (
             None
             if np.isnan(one.found.p[place])
-            else tested_difference(self.config, self.metric, one.found, one.q, place)
+            else _tested_difference(self.config, self.metric, one.found, one.q, place)
             for one in (self.delta, self.value)
         )
         facts = {} if delta is None else vars(delta)
@@ -437,3 +439,86 @@ def _cautions(
             f"{', '.join(cut[:_MOST_NAMED])}{more} were binned differently; --domains "
             f"{earlier.uri} uses the earlier bins and values."
         )
+
+
+def _overall_since(
+    config: RunConfig, then: SearchChangeList, now: SearchChangeList, metrics: Iterable[str]
+) -> tuple[OverallSince, ...]:
+    """Return the metrics over all examples then and now, with the tests of their differences.
+
+    These are tests of independent samples: of values, of two models also of deltas, all one family (Holm, unless nothing is corrected).
+    """
+    pairs = [(_overall(then, name), _overall(now, name)) for name in metrics]
+    names = [after.metric for _, after in pairs]
+    estimates: list[tuple[Estimate | None, Estimate | None]]
+    estimates = [(before.after, after.after) for before, after in pairs]
+    estimates += [(before.delta, after.delta) for before, after in pairs]
+    changes = _differences(config, names * 2, estimates)
+    is_baseline = config.comparison == "baseline"
+    return tuple(
+        OverallSince(
+            metric=after.metric,
+            n_now=after.n,
+            n_then=before.n,
+            now=after.after,
+            then=before.after,
+            value_change=value,
+            delta_now=after.delta,
+            delta_then=before.delta,
+            delta_change=delta,
+            reason=_reason(config, before, after)
+            if value is None or (delta is None and is_baseline)
+            else None,
+        )
+        for (before, after), value, delta in zip(
+            pairs, changes[: len(pairs)], changes[len(pairs) :], strict=True
+        )
+    )
+
+
+def _overall(document: SearchChangeList, name: str) -> Change:
+    return next(one for one in document.global_ if one.metric == name)
+
+
+def _reason(config: RunConfig, before: Change, after: Change) -> str:
+    for when, change in (("then", before), ("now", after)):
+        if change.after.value is None:
+            return f"{change.metric} was undefined {when}"
+    if config.group:
+        return "examples are grouped, and only slices are resampled by groups"
+    return "one of the runs has no interval for it"
+
+
+def _differences(
+    config: RunConfig,
+    names: Sequence[str],
+    estimates: Sequence[tuple[Estimate | None, Estimate | None]],
+) -> list[Difference | None]:
+    """Return the tested differences of estimates (then, now); None for those without intervals."""
+    before, after = (tuple(np.array([_numbers(pair[at]) for pair in estimates]).T) for at in (0, 1))
+    found = difference(after, before, CONFIDENCE)
+    adjusted = adjusted_overall(config, found.p)
+    changes: list[Difference | None] = [None] * len(estimates)
+    for at in np.flatnonzero(~np.isnan(found.p)).tolist():
+        changes[at] = _tested_difference(config, names[at], found, adjusted, at)
+    return changes
+
+
+def _numbers(one: Estimate | None) -> tuple[float, float, float]:
+    if one is None or one.value is None or one.lo is None or one.hi is None:
+        return np.nan, np.nan, np.nan
+    return one.value, one.lo, one.hi
+
+
+def _tested_difference(
+    config: RunConfig, name: str, found: RunDifference, adjusted: NDArray[np.float64], at: int
+) -> Difference:
+    """Return one of many tested differences of a metric for the document."""
+    value, low, high, p = (float(one[at]) for one in found)
+    return Difference(
+        difference=Estimate(value=value, lo=low, hi=high, confidence=CONFIDENCE),
+        p_value=p,
+        p_adjusted=float(adjusted[at]),
+        significant=bool(adjusted[at] <= config.used_alpha),
+        direction=direction_of(metric(name), value),
+    )

@@ -13,8 +13,7 @@ from slicebeam.metrics.registry import metric
 from slicebeam.metrics.testing.slice_test import has_margin_test, worse_by_more_p
 from slicebeam.pipelines.changelist.testing import Tolerated
 from slicebeam.pipelines.search.results import CONFIDENCE
-from slicebeam.pipelines.search.second_tests import q_values
-from slicebeam.pipelines.search.since_overall import adjusted_overall
+from slicebeam.pipelines.search.second_tests import adjusted_overall, q_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
