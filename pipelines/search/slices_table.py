@@ -147,7 +147,7 @@ def write_slices(
         for measured in results.metrics:
             rank = np.zeros(results.keys.size, np.int32)
             for one in lists:
-                if one.metric == measured.name:
+                if one.model.metric == measured.name:
                     rank[one.positions] = np.arange(1, one.positions.size + 1)
             for begin in range(0, results.keys.size, _ROWS_AT_A_TIME):
                 part = slice(begin, begin + _ROWS_AT_A_TIME)

@@ -99,7 +99,7 @@ def summary(
             sentences.append(f"It could not be tested: {tested.blind}.")
             continue
         found = _found(config, prepared, tested)
-        of_metric = [one for one in lists if one.metric == tested.metric]
+        of_metric = [one for one in lists if one.model.metric == tested.metric]
         possible = any(one.model.stop != "not possible" for one in of_metric)
         if possible and tested.significant and prepared.given is None:
             number = counted(sum(len(one.findings) for one in of_metric), "finding")
@@ -111,7 +111,7 @@ def summary(
 def _held(lists: Sequence[FindingList]) -> str | None:
     """Return what the findings hold, in a sentence; None without any, of both sides, or that are no parts of a sum."""
     listed = [one for one in lists if one.findings]
-    if len(listed) != 1 or listed[0].direction != "worse":
+    if len(listed) != 1 or listed[0].model.direction != "worse":
         return None
     findings, share = listed[0].findings, listed[0].findings[-1].held_share
     if share is None:
