@@ -76,7 +76,9 @@ def discovery_order(results: Results) -> Reported:
 def _most_changed_first(results: Results, measured: MetricResult) -> IntArray:
     chosen = said_by(results, measured)
     n = results.sizes[chosen]
-    variance = metric(measured.name).change_variance(Slices(results.sums[chosen], results.space))
+    variance = metric(measured.name).change_variance(
+        Slices(results.sums[chosen], results.prepared.space)
+    )
     if variance is None:
         # Of an interval of 95 %.
         variance = np.square((measured.ci_high[chosen] - measured.ci_low[chosen]) / 3.92) * n

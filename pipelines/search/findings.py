@@ -33,7 +33,7 @@ from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -42,13 +42,11 @@ if TYPE_CHECKING:
     from slicebeam.metrics.findings.choice import ChosenSlices
     from slicebeam.metrics.findings.inside import InsideCounts
     from slicebeam.metrics.metric import Metric, Target
-    from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.finding_terms import Direction
     from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.pipelines.search.slices_table import SliceNames
     from slicebeam.transforms.encode.passes import Found, Function
 
 
@@ -69,17 +67,10 @@ _TWO_ROOTS = "the difference of two roots is not a mean over examples"
 _TWO_RATIOS = "the difference of two ratios with different denominators is not a mean over examples"
 
 
-def finding_lists(
-    config: RunConfig,
-    prepared: EncodedDataset,
-    results: Results,
-    tests_per_level: Sequence[int],
-    names: SliceNames,
-    work: WorkFolder,
-    engine: Engine,
-) -> tuple[FindingList, ...]:
+def finding_lists(results: Results, work: WorkFolder, engine: Engine) -> tuple[FindingList, ...]:
     """Return the findings of each metric, of the worse side before the better one."""
     sides: tuple[Direction, ...] = ("worse", "better")
+    config, prepared = results.config, results.prepared
     wanted = [side for side in sides if config.alternative in (side, "both")]
     lists = []
     for number, measured in enumerate(results.metrics):
@@ -91,13 +82,13 @@ def finding_lists(
                 lists.append(_impossible(own, direction, why))
                 continue
             side = f"{number}-{direction}"
-            others = config, results, measured, target, direction, work, engine
+            others = results, measured, target, direction, work, engine
             choice = _Choice(prepared, f"findings-{side}", *others)
-            found = choice.findings(tests_per_level)
+            found = choice.findings()
             if found is None:
                 lists.append(_impossible(own, direction, _CONSTANT))
                 continue
-            listed = choice.listed(found, names)
+            listed = choice.listed(found)
             if prepared.reserved is not None and listed.findings:
                 listed = _Choice(prepared.reserved, f"confirm-{side}", *others).confirmed(listed)
             lists.append(listed)
@@ -125,7 +116,6 @@ class _Choice:
         self,
         prepared: EncodedDataset,
         stage: str,
-        config: RunConfig,
         results: Results,
         measured: MetricResult,
         target: Target,
@@ -133,14 +123,14 @@ class _Choice:
         work: WorkFolder,
         engine: Engine,
     ) -> None:
-        self.config, self.prepared, self.results = config, prepared, results
+        self.config, self.prepared, self.results = results.config, prepared, results
         self.measured, self.target, self.stage = measured, target, stage
         self.work, self.engine = work, engine
         self.scaling = without_buckets(prepared.scaling)
         self.space = self.scaling.space
         self.everything = prepared.totals[: self.space.raw_columns]
         self.terms = FindingTerms(
-            measured, target, direction, self.space, self.everything, bool(config.group)
+            measured, target, direction, self.space, self.everything, bool(self.config.group)
         )
         # Of slices with the same examples one is enough.
         chosen = measured.significant & (results.same_as == results.keys)
@@ -157,7 +147,7 @@ class _Choice:
         # All examples, where they are few enough to be read once.
         self.examples: list[RowBlock] | None = None
 
-    def findings(self, tests_per_level: Sequence[int]) -> ChosenSlices | None:
+    def findings(self) -> ChosenSlices | None:
         """Choose the findings; None if the target is the same in all examples."""
         terms, layout = self.terms, self.target.layout
         gain = self.measured.gain[self.some]
@@ -184,7 +174,7 @@ class _Choice:
                 count_inside=self._count_inside,
                 hold=self._held,
                 upward=terms.upward,
-                tests_per_level=tests_per_level,
+                tests_per_level=self.results.searched.tests_per_level,
                 law=law,
                 alpha=self.config.used_alpha,
                 count_groups=self._count_groups if self.config.group else None,
@@ -386,10 +376,10 @@ class _Choice:
                 findings.append(one.model_copy(update={"confirmed": confirmed}))
         return replace(listed, findings=tuple(findings))
 
-    def listed(self, found: ChosenSlices, names: SliceNames) -> FindingList:
+    def listed(self, found: ChosenSlices) -> FindingList:
         """Return the findings in the metric's own terms."""
         positions = self.some[[one.candidate for one in found.findings]].astype(np.int64)
-        ids = names.ids(self.results.keys[positions]).to_pylist()
+        ids = self.results.names.ids(self.results.keys[positions]).to_pylist()
         examples = self._examples(self.results.sums[positions][:, : self.space.raw_columns])
         chosen = zip(found.findings, positions.tolist(), ids, examples.tolist(), strict=True)
         terms = self.terms

@@ -15,19 +15,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from slicebeam.metrics.arrays import IntArray
-    from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.iteration_records import SearchResult
+    from slicebeam.pipelines.search.results import Results
 
 
-def parity_gaps(
-    config: RunConfig, prepared: EncodedDataset, searched: SearchResult
-) -> tuple[ParityGap, ...]:
+def parity_gaps(results: Results) -> tuple[ParityGap, ...]:
     """Return the largest gaps of each column of ``--parity``, in each measure and of each model."""
+    config, prepared = results.config, results.prepared
     cells = prepared.space.cells
     # Slices that are too small may be in no part.
     counts = looked_up(
-        searched.parts,
+        results.searched.parts,
         prepared.lattice.singleton_keys(),
         lambda table: table.stacked("c", range(cells)),
         cells,

@@ -25,14 +25,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.metric import Metric, Slices
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.iterations import Iterations
+    from slicebeam.pipelines.search.slice_names import SliceNames
 
 CONFIDENCE = 0.95
 # Slices up to this number are all saved unless --save-slices says otherwise.
@@ -85,53 +83,33 @@ class MetricResult:
         return self.gain < 0
 
 
-@dataclass(frozen=True)
-class Tally:
-    """How often each reason and method occurs among the tested slices, kept or not.
-
-    ``reasons``: int64 [metrics, reasons] slices by their position in ``REASONS``; 0 for tested
-    ones. ``methods``: int64 [metrics, methods] slices by their position in ``METHODS``; 0 for
-    untested ones.
-    """
-
-    reasons: NDArray[np.int64]
-    methods: NDArray[np.int64]
-
-    @classmethod
-    def of(cls, reason: NDArray[np.int8], method: NDArray[np.int8]) -> Tally:
-        """Count the reasons and methods [slices, metrics] of some slices."""
-        return cls(_counts(reason, len(REASONS)), _counts(method, len(METHODS)))
-
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.reasons + other.reasons, self.methods + other.methods)
-
-
-def _counts(codes: NDArray[np.int8], kinds: int) -> NDArray[np.int64]:
-    columns = [np.bincount(column, minlength=kinds) for column in codes.T]
-    return np.array(columns, np.int64).reshape(codes.shape[1], kinds)
-
-
 @dataclass
 class Results:
-    """All kept slices, ordered by level and predicate.
+    """The results of a run: all kept slices, ordered by level and predicate, and what they came from.
 
     ``same_as``: int64 [slices] key of the shortest slice with the same examples that says more than
     those above it, in as many metrics as any; the slice's own key where there is no other.
+    ``reasons`` and ``methods``: int64 [metrics, codes] tested slices, kept or not, by their position in
+    ``REASONS`` and ``METHODS``; those tested, and those untested, at 0.
     """
 
+    config: RunConfig
+    prepared: EncodedDataset
+    searched: SearchResult
+    names: SliceNames
     keys: Keys  # int64 [slices]
     levels: NDArray[np.int64]  # int64 [slices]
     sums: NDArray[np.int64]  # int64 [slices, columns]
-    space: StatisticSpace
     metrics: list[MetricResult]
     same_as: Keys
     saved: str  # ``tested`` or ``significant``: which slices were kept
-    tally: Tally
+    reasons: NDArray[np.int64]
+    methods: NDArray[np.int64]
 
     @cached_property
     def sizes(self) -> NDArray[np.int64]:
         """Examples of each slice [slices]."""
-        return self.space.sizes(self.sums)
+        return self.prepared.space.sizes(self.sums)
 
     @cached_property
     def significant(self) -> NDArray[np.bool_]:
@@ -163,27 +141,21 @@ def direction_of(own: Metric, delta: float) -> Literal["improved", "degraded", "
     return "improved" if (delta > 0) == own.higher_is_better else "degraded"
 
 
-def collect(
-    config: RunConfig,
-    prepared: EncodedDataset,
-    searched: SearchResult,
-    iterations: Iterations,
-    work: WorkFolder,
-    engine: Engine,
-) -> Results:
+def collect(iterations: Iterations, searched: SearchResult, names: SliceNames) -> Results:
     """Return the results of a search, or of given slices: all of these, tested or not.
 
     A given slice that is too small to be tested, or has no example, has p = 1 and a reason. Given slices
     are not held against each other: there are no labels, and none counts as another's duplicate.
     """
+    config, prepared = iterations.config, iterations.prepared
     lattice, given = prepared.lattice, prepared.given
     total = sum(searched.tested_per_level)
     saved = "tested" if given is not None else getattr(config, "save_slices", None)
     saved = saved or ("tested" if total <= SAVE_ALL_UP_TO else "significant")
-    kept, tally = _load(config, prepared, searched, keep_all=saved == "tested")
+    kept, codes = _load(config, prepared, searched, keep_all=saved == "tested")
     if given is not None:
         kept = _with_empty(kept, lattice.singleton_keys())
-        tally = Tally.of(kept["reason"], kept["method"])
+        codes = _counted(kept["reason"], kept["method"])
     put_whole(kept["sums"], prepared.of_all, prepared.space)
     levels = lattice.cross_sizes(kept.keys)
     if saved == "significant":
@@ -208,8 +180,10 @@ def collect(
         same_as = keys.copy()
     else:
         shown_in = np.sum([says_more(one.label) for one in metrics], axis=0)
-        same_as = same_examples(keys, sums, in_any, shown_in, levels, prepared, work, engine)
-    return Results(keys, levels, sums, prepared.space, metrics, same_as, saved, tally)
+        same_as = same_examples(keys, sums, in_any, shown_in, levels, iterations.counter)
+    return Results(
+        config, prepared, searched, names, keys, levels, sums, metrics, same_as, saved, *codes
+    )
 
 
 def _leave_out_comparisons(measured: MetricResult, prepared: EncodedDataset) -> None:
@@ -243,8 +217,8 @@ def _with_empty(kept: SliceTable, keys: Keys) -> SliceTable:
 
 def _load(
     config: RunConfig, prepared: EncodedDataset, searched: SearchResult, *, keep_all: bool
-) -> tuple[SliceTable, Tally]:
-    """Return the slices that may be reported, and the tally.
+) -> tuple[SliceTable, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Return the slices that may be reported, and `Results.reasons` and `Results.methods`.
 
     Columns: ``sums`` [slices, columns], ``p``, ``q``, ``reason``, ``method`` and ``se`` [slices, metrics].
     Given slices too small to be tested are kept, with p and q NaN.
@@ -258,12 +232,13 @@ def _load(
     columns: dict[str, NDArray[Any]] = {name: no_codes.astype(kind) for name, kind in kinds.items()}
     columns["sums"] = np.zeros((0, prepared.space.columns), np.int64)
     pieces = [SliceTable(np.zeros(0, np.int64), columns)]
-    tally = Tally.of(no_codes, no_codes)
+    reasons, methods = _counted(no_codes, no_codes)
     for table in tables_of(searched.parts):
         columns = {name: table.stacked(name, metrics) for name in kinds}
         columns["sums"] = table.stacked("c", range(prepared.space.columns))
         is_large = ~np.isnan(columns["p"][:, 0])
-        tally += Tally.of(columns["reason"][is_large], columns["method"][is_large])
+        more = _counted(columns["reason"][is_large], columns["method"][is_large])
+        reasons, methods = reasons + more[0], methods + more[1]
         wanted = is_large | (prepared.given is not None)
         if not keep_all and config.used_correction not in ("bh", "by"):
             first = lattice.cross_sizes(table.keys) == 1
@@ -275,7 +250,18 @@ def _load(
         p = kept["p"][:, i]
         tested = ~np.isnan(p)
         q[tested, i] = q_values(config, p[tested], levels[tested], searched.tests_per_level)
-    return SliceTable(kept.keys, {**kept.columns, "q": q}), tally
+    return SliceTable(kept.keys, {**kept.columns, "q": q}), (reasons, methods)
+
+
+def _counted(
+    reason: NDArray[np.int8], method: NDArray[np.int8]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count codes [slices, metrics]."""
+    reasons, methods = (
+        np.array([np.bincount(column, minlength=len(kinds)) for column in codes.T], np.int64)
+        for codes, kinds in ((reason, REASONS), (method, METHODS))
+    )
+    return reasons, methods
 
 
 def _metric_result(

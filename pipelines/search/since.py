@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.search.earlier_run import BaselineRun, Columns
     from slicebeam.pipelines.search.results import Results
-    from slicebeam.pipelines.search.slices_table import SliceNames
 
 MOST_LISTED = 1000
 _MOST_NAMED = 5
@@ -68,18 +67,13 @@ class _Tested(NamedTuple):
         return tests, worse, better
 
 
-def compare_runs(
-    config: RunConfig,
-    earlier: BaselineRun,
-    document: SearchChangeList,
-    results: Results,
-    names: SliceNames,
-) -> Since:
+def compare_runs(earlier: BaselineRun, document: SearchChangeList, results: Results) -> Since:
     """Return what changed since an earlier run, by each metric that both runs measured.
 
     On slices that both tested, the differences of deltas and those of values are two families of tests.
     """
-    ids = names.ids(results.keys).to_numpy(zero_copy_only=False).astype(str)
+    config = results.config
+    ids = results.names.ids(results.keys).to_numpy(zero_copy_only=False).astype(str)
     by_name = {measured.name: vars(measured) for measured in results.metrics}
     listings = []
     for name in earlier.measured:
@@ -89,7 +83,7 @@ def compare_runs(
     overall = _overall_since(config, earlier.document, document, earlier.measured)
     # Of many metrics each has its share of what is listed.
     most = -(-MOST_LISTED // len(listings))
-    slices = [one for listing in listings for one in listing.slices(results, names, most)]
+    slices = [one for listing in listings for one in listing.slices(results, most)]
     total = {
         field: sum(getattr(one, field) for one in counts)
         for field in ("compared", "new", "gone", "worse", "better")
@@ -264,13 +258,16 @@ class _Listing:
             p = float(self.delta.found.p[place])
         return kind, p, slice_id
 
-    def slices(self, results: Results, names: SliceNames, most: int) -> Iterator[SinceSlice]:
+    def slices(self, results: Results, most: int) -> Iterator[SinceSlice]:
         """Yield the first listed slices."""
         listed = sorted(self.status, key=self._rank)[:most]
         known = self.reported_then | self.reported_now
         unnamed = [one for one in listed if one not in known]
         keys = results.keys[[self.at_now[one] for one in unnamed]]
-        texts = zip(names.texts(keys).to_pylist(), names.predicates(keys).to_pylist(), strict=True)
+        texts = zip(
+            *(one(keys).to_pylist() for one in (results.names.texts, results.names.predicates)),
+            strict=True,
+        )
         named = dict(zip(unnamed, texts, strict=True))
         for slice_id in listed:
             if slice_id in named:

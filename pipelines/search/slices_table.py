@@ -1,4 +1,4 @@
-"""The slices of a result: their names, the table of all of them, and which the document lists."""
+"""The table of all slices of a result, and which of them the document lists."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
@@ -22,12 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.prepare.given_slices import GivenSlices
     from slicebeam.pipelines.search.finding_terms import FindingList
     from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.transforms.encode.domains import FeatureDomain
 
 # The document lists this many slices at most; all of them are in slices.parquet.
 MOST_REPORTED = 1000
@@ -64,83 +58,7 @@ _NUMBERS = (
 _SINGLETONS = 3
 
 
-class SliceNames:
-    """The identity, the text and the predicate of slices."""
-
-    def __init__(self, lattice: Lattice, domains: tuple[FeatureDomain, ...]) -> None:
-        self.lattice = lattice
-        self.singletons = [single for domain in domains for single in domain.singletons]
-        self._hashes = np.array([0, *(s.identity() for s in self.singletons)], np.uint64)
-        self._texts = pa.array([None, *(str(s) for s in self.singletons)], pa.string())
-        self._json = pa.array([None, *(s.json_text() for s in self.singletons)], pa.string())
-
-    def ids(self, keys: Keys) -> pa.Array:
-        """Return the ids [slices]: 16 hexadecimal digits from the singletons, in any order.
-
-        Key 0, no slice, has none.
-        """
-        digits = self._numbers(keys).astype(">u8").tobytes().hex().encode("ascii")
-        texts = np.frombuffer(digits, dtype="S16").astype(str)
-        return pa.array(texts, pa.string(), mask=keys == 0)
-
-    def has_id(self, keys: Keys, slice_id: str) -> NDArray[np.bool_]:
-        """Return which slices [slices] have an id, given as its 16 hexadecimal digits."""
-        found: NDArray[np.bool_] = self._numbers(keys) == np.uint64(int(slice_id, 16))
-        return found
-
-    def _numbers(self, keys: Keys) -> NDArray[np.uint64]:
-        sums = self._hashes[self.lattice.digits(keys)].sum(axis=1, dtype=np.uint64)
-        return splitmix64(sums)
-
-    def texts(self, keys: Keys) -> pa.Array:
-        """Return the predicates [slices] as a reader would say them."""
-        return self._joined(keys, self._texts, " & ")
-
-    def predicates(self, keys: Keys) -> pa.Array:
-        """Return the predicates [slices] as JSON texts."""
-        joined = self._joined(keys, self._json, ", ")
-        return pc.binary_join_element_wise('{"all": [', joined, "]}", "")
-
-    def _joined(self, keys: Keys, texts: pa.Array, separator: str) -> pa.Array:
-        digits = self.lattice.digits(keys)
-        columns = [texts.take(pa.array(digits[:, i])) for i in range(digits.shape[1])]
-        return pc.binary_join_element_wise(*columns, separator, null_handling="skip")
-
-
-class GivenNames(SliceNames):
-    """The names of given slices, as a search has them, or of their document where no predicate describes them."""
-
-    def __init__(self, lattice: Lattice, given: GivenSlices) -> None:
-        super().__init__(lattice, ())
-        slices, wanted = given.membership.predicates, given.wanted.slices
-        # Of a conjunction the sum of its conditions' identities is hashed.
-        sums = [sum(one.identity() for one in conditions) % 2**64 for conditions in slices]
-        json = [", ".join(one.json_text() for one in conditions) for conditions in slices]
-        self._hashes = np.array([0, *sums], np.uint64)
-        self._texts = pa.array([None, *given.texts], pa.string())
-        self._json = pa.array([None, *json], pa.string())
-        self._own = pa.array([None, *(one.slice_id for one in wanted)], pa.string())
-
-    def ids(self, keys: Keys) -> pa.Array:
-        """See `SliceNames.ids`."""
-        return pc.coalesce(self._own.take(pa.array(keys)), super().ids(keys))
-
-    def predicates(self, keys: Keys) -> pa.Array:
-        """See `SliceNames.predicates`; null where no predicate describes the slice."""
-        is_own = self._own.take(pa.array(keys)).is_valid()
-        return pc.if_else(is_own, pa.scalar(None, pa.string()), super().predicates(keys))
-
-
-def slice_names(prepared: EncodedDataset) -> SliceNames:
-    """Return the names of the slices of a run."""
-    if prepared.given is not None:
-        return GivenNames(prepared.lattice, prepared.given)
-    return SliceNames(prepared.lattice, prepared.domains)
-
-
-def write_slices(
-    stream: IO[bytes], results: Results, names: SliceNames, rows: int, lists: Sequence[FindingList]
-) -> None:
+def write_slices(stream: IO[bytes], results: Results, lists: Sequence[FindingList]) -> None:
     """Write the table of all kept slices, metric by metric, by level and predicate."""
     # One row group at a time: the texts of a million slices would take a gigabyte.
     with pq.ParquetWriter(stream, SCHEMA, compression="zstd") as writer:
@@ -151,17 +69,13 @@ def write_slices(
                     rank[one.positions] = np.arange(1, one.positions.size + 1)
             for begin in range(0, results.keys.size, _ROWS_AT_A_TIME):
                 part = slice(begin, begin + _ROWS_AT_A_TIME)
-                writer.write_table(_table(results, measured, part, names, rows, rank[part]))
+                writer.write_table(_table(results, measured, part, rank[part]))
 
 
 def _table(
-    results: Results,
-    measured: MetricResult,
-    part: slice,
-    names: SliceNames,
-    rows: int,
-    rank: NDArray[np.int32],
+    results: Results, measured: MetricResult, part: slice, rank: NDArray[np.int32]
 ) -> pa.Table:
+    names = results.names
     keys, sizes = results.keys[part], results.sizes[part]
     delta = measured.delta[part]
     label = measured.label[part]
@@ -171,7 +85,7 @@ def _table(
         "predicate": names.predicates(keys),
         "cross_size": pa.array(results.levels[part].astype(np.int8)),
         "n": pa.array(sizes),
-        "share": pa.array(sizes / rows),
+        "share": pa.array(sizes / results.prepared.rows),
         "metric": pa.array([measured.name] * keys.size, pa.string()),
         **{name: _floats(getattr(measured, name)[part]) for name in _NUMBERS},
         **{
@@ -195,7 +109,7 @@ def _table(
 
 def _movement(results: Results, measured: MetricResult, part: slice) -> dict[str, pa.Array]:
     """Return how examples changed between two models; null where that is not known."""
-    found = metric(measured.name).movement(Slices(results.sums[part], results.space))
+    found = metric(measured.name).movement(Slices(results.sums[part], results.prepared.space))
     nulls = pa.nulls(results.keys[part].size)
     if found is None:
         return {"inconsistency": nulls, "improved": nulls, "degraded": nulls}
