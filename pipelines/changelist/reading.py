@@ -190,19 +190,12 @@ def opened_table(uri: str, document: SearchChangeList) -> Iterator[pa.NativeFile
 def read_table(
     uri: str, document: SearchChangeList, metrics: Sequence[str], columns: Sequence[str]
 ) -> dict[str, pa.Table] | None:
-    """Return the rows of each metric in the table that a document names; None if it is not next to it.
-
-    ``metrics``: names. ``columns``: those that the table has not, being of an earlier version, are
-    left out.
-    """
+    """Return the rows of each metric in the table that a document names; None if it is not next to it."""
     with opened_table(uri, document) as stream:
         if stream is None:
             return None
-        known = pq.read_schema(stream).names
-        stream.seek(0)
-        wanted = [name for name in columns if name in known]
-        table = pq.read_table(stream, columns=[*wanted, "metric"])
+        table = pq.read_table(stream, columns=[*columns, "metric"])
     return {
-        name: table.filter(pc.equal(table.column("metric"), name)).select(wanted)
+        name: table.filter(pc.equal(table.column("metric"), name)).select(columns)
         for name in metrics
     }

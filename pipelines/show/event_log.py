@@ -104,7 +104,7 @@ class EventLog:
 
     def published(self, published: Published) -> None:
         """Log the warnings, and the publication."""
-        from slicebeam.pipelines.search.since_overall import overall_json
+        from slicebeam.pipelines.search.summary import overall_json
 
         document = published.changelist
         since = document.since

@@ -6,8 +6,7 @@ import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from slicebeam.pipelines.search.since_overall import overall_text
-from slicebeam.pipelines.search.summary import counted
+from slicebeam.pipelines.search.summary import counted, overall_text
 from slicebeam.pipelines.show.feature_hints import hint_lines
 from slicebeam.pipelines.show.terminal_text import FILES
 from slicebeam.pipelines.show.worst_slices import LEAST_ROWS, number_text, signed_text
