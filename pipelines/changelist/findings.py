@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
 from slicebeam.pipelines.changelist.parts import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 
 class CorrectedDifference(Part):
@@ -150,6 +153,11 @@ class FindingModel(Part):
         "slice is significant; most findings: there are 50; not possible: see reason"
     )
     reason: str | None = Field(default=None, description="why there can be no findings")
+
+    def listed(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Return those of a document's findings that it is about."""
+        own = self.metric, self.direction
+        return [one for one in findings if (one.metric, one.direction) == own]
 
     @property
     def whole(self) -> str:

@@ -56,17 +56,9 @@ class Column(NamedTuple):
 
 
 def all_findings(document: SearchChangeList) -> list[FindingTables]:
-    """Return the findings of each metric and direction, those of older documents being none."""
+    """Return the findings of each metric and direction."""
     return [
-        FindingTables(
-            model,
-            [
-                one
-                for one in document.findings
-                if (one.metric, one.direction) == (model.metric, model.direction)
-            ],
-        )
-        for model in document.finding_models
+        FindingTables(model, model.listed(document.findings)) for model in document.finding_models
     ]
 
 
