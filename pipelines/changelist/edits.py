@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist.discovered import Edit
-from slicebeam.pipelines.changelist.findings import Finding
-from slicebeam.pipelines.changelist.slices import Slice
+from slicebeam.pipelines.changelist.slices import Finding, Slice
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:

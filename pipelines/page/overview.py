@@ -15,10 +15,9 @@ from slicebeam.pipelines.show.result_notes import notes
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from slicebeam.pipelines.changelist.changes import Model
+    from slicebeam.pipelines.changelist.changes import Difference, Model, Since, SinceSlice
     from slicebeam.pipelines.changelist.document import ChangeList
     from slicebeam.pipelines.changelist.parts import Predicate
-    from slicebeam.pipelines.changelist.since import Difference, Since, SinceSlice
     from slicebeam.pipelines.changelist.slices import Slice
 
 # Of a metric without findings, the slices of each direction that are shown in their place.

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import InputError, NoFindingsError, OptionError
-from slicebeam.pipelines.changelist.dataset import Within
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.document import Within
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
 from slicebeam.pipelines.run.published_run import hash_of_document

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.changelist.changes import Moment
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.reading import read_search, read_table
-from slicebeam.pipelines.changelist.since import Moment
 from slicebeam.pipelines.search.results import estimate, finite
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slicebeam.pipelines.changelist.document import ChangeList
-from slicebeam.pipelines.changelist.gate import Gate
+from slicebeam.pipelines.changelist.testing import Gate
 from slicebeam.pipelines.run.published_run import sealed
 from slicebeam.pipelines.search.since_overall import (
     change_text,

@@ -10,11 +10,11 @@ import numpy as np
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.testing.difference import difference
 from slicebeam.metrics.testing.multiplicity import adjusted
+from slicebeam.pipelines.changelist.changes import MetricSince, OverallSince, Since, SinceSlice
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Predicate
 from slicebeam.pipelines.changelist.reading import TABLE
-from slicebeam.pipelines.changelist.since import MetricSince, OverallSince, Since, SinceSlice
 from slicebeam.pipelines.changelist.slices import Slice
 from slicebeam.pipelines.prepare.given_domains import is_carried_on, why_absent
 from slicebeam.pipelines.search.earlier_run import MetricValues
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.kinds import Correction
     from slicebeam.metrics.testing.difference import RunDifference
-    from slicebeam.pipelines.changelist.since import Status
+    from slicebeam.pipelines.changelist.changes import Status
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.search.earlier_run import BaselineRun
     from slicebeam.pipelines.search.results import Results

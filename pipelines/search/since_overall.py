@@ -8,10 +8,9 @@ import numpy as np
 
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.testing.multiplicity import holm_adjusted
-from slicebeam.pipelines.changelist.changes import Change
+from slicebeam.pipelines.changelist.changes import Change, Difference, OverallSince
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Estimate
-from slicebeam.pipelines.changelist.since import Difference, OverallSince
 from slicebeam.pipelines.search.results import CONFIDENCE
 from slicebeam.pipelines.search.summary import shown
 

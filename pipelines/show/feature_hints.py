@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from slicebeam.pipelines.changelist.dataset import Dataset, FeatureHint
+    from slicebeam.pipelines.changelist.document import Dataset, FeatureHint
 
 _LOOKS = {"output": "a model's output", "label": "the label", "id": "an id"}
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from slicebeam.pipelines.changelist.findings import Finding
+    from slicebeam.pipelines.changelist.slices import Finding
 
 # A value between 0 and 1, or a change of one, has so many at least.
 _DECIMALS_OF_SHARES = 3

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.changes import MetricEntry
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.findings import Finding, FindingModel
+    from slicebeam.pipelines.changelist.slices import Finding, FindingModel
     from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
 # Of several lists each has a share of the lines, and at least so many.

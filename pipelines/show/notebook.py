@@ -15,12 +15,7 @@ from slicebeam.pipelines.show.finding_tables import (
     lines_of,
 )
 from slicebeam.pipelines.show.sensitivity import sensitivity_lines
-from slicebeam.pipelines.show.worst_slices import (
-    number_text,
-    reference_of,
-    signed_text,
-    worst_slices,
-)
+from slicebeam.pipelines.show.worst_slices import number_text, signed_text, worst_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -57,7 +52,7 @@ def _tables(document: SearchChangeList) -> Iterator[str]:
                 (
                     f"{change.n:,}",
                     number_text(change.after.value),
-                    number_text(reference_of(change)),
+                    number_text(change.compared_with),
                     signed_text(None if change.delta is None else change.delta.value),
                     listed.name,
                 )

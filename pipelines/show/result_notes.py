@@ -15,8 +15,8 @@ from slicebeam.pipelines.show.worst_slices import LEAST_ROWS, number_text, signe
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from slicebeam.pipelines.changelist.changes import SinceSlice
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.since import SinceSlice
     from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
 MOST_CHANGES = 10

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.show.finding_numbers import Numbers
-from slicebeam.pipelines.show.worst_slices import reference_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -36,7 +35,7 @@ def _miss_text(miss: NearMiss) -> str:
     change, delta = miss.change, miss.change.delta or Estimate()
     interval = "" if delta.lo is None else f" [{_TEXT(delta.lo)}, {_TEXT(delta.hi)}]"
     return (
-        f"n {change.n:,}: {_TEXT(change.after.value)} against {_TEXT(reference_of(change))}, "
+        f"n {change.n:,}: {_TEXT(change.after.value)} against {_TEXT(change.compared_with)}, "
         f"{_TEXT(delta.value)}{interval}, q {_short(change.p_adjusted)}: {miss.name}"
     )
 

@@ -32,13 +32,7 @@ from slicebeam.pipelines.show.result_notes import (
 )
 from slicebeam.pipelines.show.sensitivity import sensitivity_lines
 from slicebeam.pipelines.show.terminal_text import FILES, guarded, table_of
-from slicebeam.pipelines.show.worst_slices import (
-    MetricRows,
-    number_text,
-    reference_of,
-    signed_text,
-    worst_slices,
-)
+from slicebeam.pipelines.show.worst_slices import MetricRows, number_text, signed_text, worst_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -191,7 +185,7 @@ def _table(shown: MetricRows, document: SearchChangeList, *, wide: bool) -> Any:
     rows = table_of(*headers, last="slice")
     for one, change in shown.rows:
         cells = [f"{one.size.n:,}", number_text(change.after.value)]
-        cells += [number_text(reference_of(change))] if baseline else []
+        cells += [number_text(change.compared_with)] if baseline else []
         delta = change.delta or Estimate()
         cells.append(signed_text(delta.value))
         if wide:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from slicebeam.pipelines.changelist.gate import Gate
+    from slicebeam.pipelines.changelist.testing import Gate
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.config.run_options import Report
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.parts import Estimate
-    from slicebeam.pipelines.changelist.tfma import TfmaMetric
+    from slicebeam.pipelines.changelist.testing import TfmaMetric
     from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
 # A metric may have thousands of numbers, and a document a thousand slices.

@@ -16,11 +16,6 @@ LEAST_ROWS = 4
 _MOST_SHARED = 0.5
 
 
-def reference_of(change: Change) -> float | None:
-    """Return the reference of a value: the other model's, or that over all examples."""
-    return change.before.value if change.before is not None else change.reference
-
-
 class MetricRows(NamedTuple):
     """The shown slices of a metric, with its change on each, and the number of others.
 

@@ -481,7 +481,9 @@ def test_crash_leaves_no_revision(copied, tmp_path, monkeypatch, dies_at):
     process = os.fork()
     if not process:
         try:
-            monkeypatch.setattr(*((storage, "settle") if dies_at == "settle" else (os, "link")), die)
+            monkeypatch.setattr(
+                *((storage, "settle") if dies_at == "settle" else (os, "link")), die
+            )
             noted(copied, "lost")
         finally:
             os._exit(1)

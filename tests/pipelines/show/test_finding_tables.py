@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slicebeam.pipelines.changelist.findings import Finding
 from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.changelist.slices import Finding
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.search.summary import counted
