@@ -8,9 +8,8 @@ from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.rules import singletons
 from slicebeam.pipelines.search.gate import lead
-from slicebeam.pipelines.show.coverage import coverage_lines
 from slicebeam.pipelines.show.finding_tables import all_findings
-from slicebeam.pipelines.show.result_notes import notes
+from slicebeam.pipelines.show.result_notes import coverage_lines, notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import printable
-from slicebeam.pipelines.show.slice_tables import console_of_stdout
-from slicebeam.pipelines.show.terminal_text import json_line
+from slicebeam.pipelines.show.terminal_text import console_of_stdout, print_json
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.estimating import Assessed
@@ -47,27 +46,24 @@ def show_sampled(sampled: Sampled, hint: CommandHint, *, as_json: bool) -> None:
             "left": sampled.left,
             "csv": str(sampled.sheet),
         }
-        _print_json(summary)
+        print_json(summary)
         return
     console = console_of_stdout()
     if not sampled.left:
         console.print(
-            f"Round {drawn.number} has no item to label: the labels of all drawn items are known.",
-            markup=False,
+            f"Round {drawn.number} has no item to label: the labels of all drawn items are known."
         )
-        console.print("Next:", markup=False)
+        console.print("Next:")
         sys.stdout.write(f"  {hint.command('estimate')}\n")
         return
     known = len(drawn.items) - len(drawn.asked)
     labelled_before = f" ({known:,} more were drawn whose label is known)" if known else ""
     what = "to label" if sampled.is_new else f"of {len(drawn.asked):,} still to label"
-    console.print(
-        f"Round {drawn.number}: {sampled.left:,} items {what}{labelled_before}.", markup=False
-    )
-    console.print("Write yes, no or unsure into the column label of:", markup=False)
+    console.print(f"Round {drawn.number}: {sampled.left:,} items {what}{labelled_before}.")
+    console.print("Write yes, no or unsure into the column label of:")
     # Paths and commands are printed raw, so that no terminal width breaks them.
     sys.stdout.write(f"  {sampled.sheet}\n")
-    console.print("Then:", markup=False)
+    console.print("Then:")
     sys.stdout.write(f"  {hint.command('estimate')}\n")
 
 
@@ -75,15 +71,15 @@ def show_finished(finished: Finished, hint: CommandHint, *, as_json: bool) -> No
     """Print the estimates, the decision and what to do next."""
     attribution = finished.assessed.attribution
     if as_json:
-        _print_json(attribution.model_dump(mode="json", exclude_none=True))
+        print_json(attribution.model_dump(mode="json", exclude_none=True))
         return
     console = console_of_stdout()
     console.print()
-    console.print(printable(f"{attribution.text!r} of slice {finished.slice.name}"), markup=False)
+    console.print(printable(f"{attribution.text!r} of slice {finished.slice.name}"))
     console.print(_table(attribution))
     for line in (*_labels(attribution), *finished.assessed.notes):
-        console.print(line, markup=False, style="dim")
-    console.print(decided(finished.assessed), markup=False)
+        console.print(line, style="dim")
+    console.print(decided(finished.assessed))
     for line in _next(finished, hint):
         console.out(line, highlight=False)
     if finished.document is not None:
@@ -180,7 +176,3 @@ def _of_proposed(finished: Finished, one: Slice, hint: CommandHint) -> list[str]
     # A sample of the old slice is none of the new one.
     what = "It is a new slice and needs its own draws to be estimated; known labels are reused:"
     return [made, what, f"  {there.command('sample', '--budget', '100')}"]
-
-
-def _print_json(content: Any) -> None:
-    sys.stdout.write(json_line(content) + "\n")

@@ -14,7 +14,7 @@ from slicebeam.pipelines.show.finding_tables import (
     heading,
     lines_of,
 )
-from slicebeam.pipelines.show.sensitivity import sensitivity_lines
+from slicebeam.pipelines.show.result_notes import sensitivity_lines
 from slicebeam.pipelines.show.worst_slices import number_text, signed_text, worst_slices
 
 if TYPE_CHECKING:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.run.published import Published
-from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.pipelines.show.worst_slices import MOST_ROWS, worst_slices
 
 if TYPE_CHECKING:
@@ -51,8 +49,3 @@ def _slices(document: ChangeList) -> set[str]:
         return {listed.slice_id for listed in document.slices[:MOST_ROWS]}
     worst = {row.slice_id for table in worst_slices(document) for row, _ in table.rows}
     return worst | {finding.slice_id for finding in document.findings}
-
-
-def print_json(content: Any) -> None:
-    """Write a JSON line to stdout."""
-    sys.stdout.write(json_line(content) + "\n")

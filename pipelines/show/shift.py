@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.shift.result import money
-from slicebeam.pipelines.show.slice_tables import WIDE, console_of_stdout
-from slicebeam.pipelines.show.terminal_text import table_of
+from slicebeam.pipelines.show.terminal_text import WIDE, console_of_stdout, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,22 +38,22 @@ def show_shift(document: ShiftChangeList) -> None:
     console = console_of_stdout()
     shift = document.shift
     console.print()
-    console.print(document.summary, markup=False)
+    console.print(document.summary)
     console.print()
     heat_map = _fitting_heat_map(shift, console)
     if heat_map is not None:
-        console.print("New minus old share of all examples, in points (* changed):", markup=False)
+        console.print("New minus old share of all examples, in points (* changed):")
         console.print(heat_map)
     elif shift.changed:
         console.print(_cells(shift))
     if document.slices:
         console.print(_slices(document, wide=console.width >= WIDE))
         if len(document.slices) > _MOST_SLICES:
-            console.print(f"and {len(document.slices) - _MOST_SLICES:,} more", markup=False)
+            console.print(f"and {len(document.slices) - _MOST_SLICES:,} more")
     for line in shift.warnings:
-        console.print(f"warning: {line}", markup=False, style="yellow")
+        console.print(f"warning: {line}", style="yellow")
     for line in _notes(document):
-        console.print(line, markup=False, style="dim")
+        console.print(line, style="dim")
     console.print()
 
 
@@ -173,9 +172,7 @@ def show_measured(found: MethodQuality) -> None:
     """Print how good a method was."""
     console = console_of_stdout()
     console.print()
-    console.print(
-        f"--method {found.method}, {found.repeat:,} runs of {found.budget:,} calls", markup=False
-    )
+    console.print(f"--method {found.method}, {found.repeat:,} runs of {found.budget:,} calls")
     target = "not within the budget"
     if found.calls_for_target is not None:
         target = f"{found.calls_for_target:,}"
@@ -187,7 +184,7 @@ def show_measured(found: MethodQuality) -> None:
         ("mean coverage of the cells' intervals", f"{found.cell_coverage:.3f}"),
         (f"calls for an error of {found.target_error:g} in 95 % of the runs", target),
     ):
-        console.print(f"  {text:<48}{value:>22}", markup=False)
+        console.print(f"  {text:<48}{value:>22}")
 
 
 def show_plan(
@@ -198,7 +195,7 @@ def show_plan(
     for churn in dict.fromkeys(one.churn for one in planned):
         what = "a completely new API" if churn is None else f"{churn:.0%} of the predictions change"
         console.print()
-        console.print(f"If {what}:" if churn is not None else f"With {what}:", markup=False)
+        console.print(f"If {what}:" if churn is not None else f"With {what}:")
         of_money = [] if currency is None else [currency]
         table = table_of("method", "calls", *of_money, "error (95 %)", "accuracy ±", "cells ±")
         for one in planned:
@@ -218,7 +215,6 @@ def show_plan(
     console.print(
         "error: Frobenius error of the new matrix that 95 % of the runs stay below; ±: half the mean "
         "width of the intervals.",
-        markup=False,
         style="dim",
     )
     for other in better:
@@ -229,6 +225,5 @@ def show_plan(
         )
         console.print(
             f"{where}, --method {other.method} has an error {1 - other.ratio:.0%} smaller than plus for the same calls.",
-            markup=False,
             style="yellow",
         )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.search.gate import lead
 from slicebeam.pipelines.search.summary import counted, overall_sentences
-from slicebeam.pipelines.show.coverage import coverage_lines
 from slicebeam.pipelines.show.finding_tables import (
     LEAST_LINES,
     MOST_LINES,
@@ -25,13 +24,14 @@ from slicebeam.pipelines.show.finding_tables import (
 )
 from slicebeam.pipelines.show.result_notes import (
     chance_line,
+    coverage_lines,
     found_line,
     notes,
+    sensitivity_lines,
     since_lines,
     tested_line,
 )
-from slicebeam.pipelines.show.sensitivity import sensitivity_lines
-from slicebeam.pipelines.show.terminal_text import FILES, guarded, table_of
+from slicebeam.pipelines.show.terminal_text import FILES, WIDE, console_of_stdout, table_of
 from slicebeam.pipelines.show.worst_slices import MetricRows, number_text, signed_text, worst_slices
 
 if TYPE_CHECKING:
@@ -45,20 +45,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.show.finding_tables import FindingTables
     from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
-# Intervals are shown from this width; what is not a terminal gets a width of its own.
-WIDE = 100
-_PIPED_WIDTH = 120
 _LONGEST_LINE = 10_000
-
-
-def console_of_stdout() -> Console:
-    """Return the console for a result, which is wide if stdout is not a terminal."""
-    from rich.console import Console
-
-    console = guarded(Console(highlight=False))
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _PIPED_WIDTH
-    return console
 
 
 def show(published: Published, report: Report = "findings") -> None:
@@ -89,7 +76,7 @@ def show_slices(
     console.print()
     # What was found is said below the findings.
     short = f"{lead(document)}{' '.join(overall_sentences(document.global_))}"
-    console.print(short if told else document.summary, markup=False)
+    console.print(short if told else document.summary)
     _print_findings(console, document, shown, places)
     for rows in worst_slices(document):
         if rows.metric in told:
@@ -97,12 +84,11 @@ def show_slices(
         console.print()
         console.print(_table(rows, document, wide=console.width >= WIDE))
         if rows.rest > 0:
-            console.print(f"and {rows.rest:,} more", markup=False)
+            console.print(f"and {rows.rest:,} more")
         if rows.folded:
             console.print(
                 f"Left out: {rows.folded:,} that {'share' if rows.folded > 1 else 'shares'} more than half "
-                f"of {'their' if rows.folded > 1 else 'its'} examples with a slice above.",
-                markup=False,
+                f"of {'their' if rows.folded > 1 else 'its'} examples with a slice above."
             )
     reasons = (make(one) for one in lists for make in (reason_line, left_out_line))
     blocks = [
@@ -116,26 +102,26 @@ def show_slices(
         console.print()
         for line in lines:
             style = "dim" if lines is blocks[-1] else None
-            console.print(line, markup=False, style=style)
+            console.print(line, style=style)
     if explanation:
         console.print()
     for line in explanation:
         console.out(line, highlight=False)
     console.print()
-    console.print(found_line(document) if told else tested_line(document), markup=False)
-    console.print(document.testing.corrected_for, markup=False)
+    console.print(found_line(document) if told else tested_line(document))
+    console.print(document.testing.corrected_for)
     if chance := chance_line(document):
-        console.print(chance, markup=False)
+        console.print(chance)
 
 
 def _blocks_of_options(document: SearchChangeList, places: ResultPlaces) -> Iterator[list[str]]:
     """Yield the lines about what only some runs have."""
     if document.parity:
-        from slicebeam.pipelines.show.parity import parity_lines
+        from slicebeam.pipelines.show.result_notes import parity_lines
 
         yield list(parity_lines(document))
     if document.tfma_metrics or document.validation:
-        from slicebeam.pipelines.show.tfma import tfma_lines
+        from slicebeam.pipelines.show.result_notes import tfma_lines
 
         yield list(tfma_lines(document, places))
     if document.discovery:
@@ -153,17 +139,17 @@ def _print_findings(
     hidden = [] if width is None else hidden_columns(document, shown, width, most)
     for one in shown:
         console.print()
-        console.print(heading(document, one), markup=False)
+        console.print(heading(document, one))
         lines, held = lines_of(one.findings, most)
         _print_whole(console, table(document, one, width, lines, hidden))
         if rest := len(one.findings) - lines:
             text = f"and {counted(rest, 'more finding')} with {1 - held:.0%} of the excess, n · |value - expected|"
-            console.print(text, markup=False)
+            console.print(text)
     if not shown:
         return
     console.print()
     for line in filter(None, (legend(document, shown, hidden), hidden_line(hidden, places))):
-        console.print(line, markup=False, style="dim")
+        console.print(line, style="dim")
 
 
 def _print_whole(console: Console, table: Any) -> None:

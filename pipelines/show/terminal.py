@@ -129,7 +129,8 @@ class Terminal:
         """Print what was found."""
         self.stop()
         if self.as_json:
-            from slicebeam.pipelines.show.printed_json import print_json, printed_json
+            from slicebeam.pipelines.show.printed_json import printed_json
+            from slicebeam.pipelines.show.terminal_text import print_json
 
             print_json(printed_json(published))
         elif not self.quiet:

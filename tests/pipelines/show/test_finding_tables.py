@@ -19,8 +19,7 @@ from slicebeam.pipelines.changelist.slices import Finding
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.search.summary import counted
-from slicebeam.pipelines.show.finding_numbers import Numbers
-from slicebeam.pipelines.show.finding_tables import lines_of
+from slicebeam.pipelines.show.finding_tables import Numbers, lines_of
 from slicebeam.pipelines.show.result_notes import found_line
 from slicebeam.pipelines.show.slice_tables import show
 from tests.conftest import slow
