@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.shift.result import money
 from slicebeam.pipelines.show.terminal_text import WIDE, console_of_stdout, table_of
+from slicebeam.pipelines.show.worst_slices import change_cells
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,9 +74,7 @@ def _fitting_heat_map(shift: Shift, console: Console) -> Any:
 def _heat_map(shift: Shift) -> Any:
     from rich.text import Text
 
-    table = table_of("label")
-    for prediction in shift.predictions:
-        table.add_column(Text(_name(prediction)), justify="right", no_wrap=True)
+    table = table_of("label", *map(_name, shift.predictions))
     changed = {(cell.label, cell.prediction) for cell in shift.changed}
     largest = max((abs(value) for row in shift.shift for value in row), default=0.0) or 1.0
     for label, row in zip(shift.labels, shift.shift, strict=True):
@@ -84,7 +82,7 @@ def _heat_map(shift: Shift) -> Any:
         for prediction, value in zip(shift.predictions, row, strict=True):
             star = "*" if (label, prediction) in changed else " "
             cells.append(Text(f"{100 * value:+.2f}{star}", style=_color(value / largest)))
-        table.add_row(Text(_name(label)), *cells)
+        table.add_row(_name(label), *cells)
     return table
 
 
@@ -98,14 +96,12 @@ def _color(strength: float) -> str:
 
 
 def _cells(shift: Shift) -> Any:
-    from rich.text import Text
-
     table = table_of("label", "prediction", "shift (points)", "interval", "q")
     for cell in shift.changed[:_MOST_CELLS]:
         value = cell.shift
         table.add_row(
-            Text(_name(cell.label)),
-            Text(_name(cell.prediction)),
+            _name(cell.label),
+            _name(cell.prediction),
             f"{100 * (value.value or 0):+.2f}",
             f"{100 * (value.lo or 0):+.2f} … {100 * (value.hi or 0):+.2f}",
             f"{cell.p_adjusted:.1e}",
@@ -114,25 +110,16 @@ def _cells(shift: Shift) -> Any:
 
 
 def _slices(document: ShiftChangeList, *, wide: bool) -> Any:
-    from rich.text import Text
-
     calls = {one.slice_id: one.calls for one in document.shift.slices}
     more = ["interval", "q"] if wide else []
     table = table_of("n", "calls", "accuracy", "was", "shift", *more, last="slice")
     for one in document.slices[:_MOST_SLICES]:
         change = one.changes[0]
-        before, delta = change.before, change.delta or Estimate()
-        cells = [
-            f"{one.size.n:,}",
-            f"{calls[one.slice_id]:,}",
-            f"{change.after.value or 0:.3f}",
-            "" if before is None else f"{before.value or 0:.3f}",
-            f"{delta.value or 0:+.3f}{'*' if change.significant else ' '}",
-        ]
-        if wide:
-            cells.append(f"{delta.lo or 0:+.3f} … {delta.hi or 0:+.3f}")
-            cells.append(f"{change.p_adjusted or 0:.1e}")
-        table.add_row(*cells, Text(one.name), style=None if change.significant else "dim")
+        value, before, delta, *interval = change_cells(change)
+        cells = [value, before, delta + ("*" if change.significant else " ")]
+        cells += interval if wide else []
+        style = None if change.significant else "dim"
+        table.add_row(f"{one.size.n:,}", f"{calls[one.slice_id]:,}", *cells, one.name, style=style)
     return table
 
 
