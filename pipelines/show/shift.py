@@ -130,29 +130,26 @@ def _notes(document: ShiftChangeList) -> list[str]:
         "target_error": "the target error was reached",
         "pool": "every item was queried",
     }[shift.stopped]
-    queried = f"{shift.cost.calls:,} of {document.dataset.n:,} items were queried"
-    bound = f"{shift.frobenius_bound:.4f} with {shift.confidence:.0%} confidence"
-    weighted = "" if shift.focus is None else f", weighted by --focus {shift.focus.of}"
+    calls, replayed = shift.cost.calls, shift.cost.replayed
+    queried = f"{calls:,} of {document.dataset.n:,} items were queried (--method {shift.method})"
     paid = ""
     if document.models[1].model_uri is not None:
-        new = shift.cost.calls - shift.cost.replayed
-        paid = f" {shift.cost.replayed:,} answers were in the ledger, {new:,} are new."
-    more = []
+        paid = f" {replayed:,} answers were in the ledger, {calls - replayed:,} are new."
+    bound = f"{shift.frobenius_bound:.4f} with {shift.confidence:.0%} confidence"
+    focus = "" if shift.focus is None else f"--focus {shift.focus.of}"
+    weighted = focus and f", weighted by {focus}"
+    lines = [
+        f"{queried}, until {why}.{paid}",
+        f"The error of the matrix (Frobenius{weighted}) is below {bound}.",
+    ]
     if shift.reliance is not None:
-        more.append(
+        lines.append(
             f"The old predictions count with a weight of {shift.reliance:.2f}: 1 where few "
             "changed, 0 where they say nothing about the new ones."
         )
-    if shift.focus is not None:
-        more.append(
-            f"Calls follow --focus {shift.focus.of}: cells without a weight are less certain."
-        )
-    return [
-        f"{queried} (--method {shift.method}), until {why}.{paid}",
-        f"The error of the matrix (Frobenius{weighted}) is below {bound}.",
-        *more,
-        shift.corrected_for,
-    ]
+    if focus:
+        lines.append(f"Calls follow {focus}: cells without a weight are less certain.")
+    return [*lines, shift.corrected_for]
 
 
 def show_measured(found: MethodQuality) -> None:
@@ -160,16 +157,15 @@ def show_measured(found: MethodQuality) -> None:
     console = console_of_stdout()
     console.print()
     console.print(f"--method {found.method}, {found.repeat:,} runs of {found.budget:,} calls")
-    target = "not within the budget"
-    if found.calls_for_target is not None:
-        target = f"{found.calls_for_target:,}"
+    target = found.calls_for_target
+    needed = "not within the budget" if target is None else f"{target:,}"
     for text, value in (
         ("Frobenius error, root of the mean square", f"{found.mse_frobenius**0.5:.5f}"),
         ("Frobenius error of 95 % of the runs, below", f"{found.q95_frobenius:.5f}"),
         ("bias of the accuracy", f"{found.accuracy_bias:+.5f}"),
         ("coverage of the accuracy's interval", f"{found.accuracy_coverage:.3f}"),
         ("mean coverage of the cells' intervals", f"{found.cell_coverage:.3f}"),
-        (f"calls for an error of {found.target_error:g} in 95 % of the runs", target),
+        (f"calls for an error of {found.target_error:g} in 95 % of the runs", needed),
     ):
         console.print(f"  {text:<48}{value:>22}")
 
@@ -180,24 +176,17 @@ def show_plan(
     """Print what each budget would give, and where another method than ``plus`` gives more."""
     console = console_of_stdout()
     for churn in dict.fromkeys(one.churn for one in planned):
-        what = "a completely new API" if churn is None else f"{churn:.0%} of the predictions change"
+        change = "" if churn is None else f"If {churn:.0%} of the predictions change:"
         console.print()
-        console.print(f"If {what}:" if churn is not None else f"With {what}:")
+        console.print(change or "With a completely new API:")
         of_money = [] if currency is None else [currency]
         table = table_of("method", "calls", *of_money, "error (95 %)", "accuracy ±", "cells ±")
         for one in planned:
-            if one.churn != churn:
-                continue
-            cells = [
-                one.method,
-                f"{one.budget:,}",
-                f"{one.q95_frobenius:.4f}",
-                f"{one.accuracy_width / 2:.4f}",
-                f"{one.cell_width / 2:.4f}",
-            ]
-            if currency is not None:
-                cells.insert(2, money(one.cost or 0))
-            table.add_row(*cells)
+            if one.churn == churn:
+                cost = [money(one.cost or 0) for _ in of_money]
+                errors = one.q95_frobenius, one.accuracy_width / 2, one.cell_width / 2
+                cells = [f"{error:.4f}" for error in errors]
+                table.add_row(one.method, f"{one.budget:,}", *cost, *cells)
         console.print(table)
     console.print(
         "error: Frobenius error of the new matrix that 95 % of the runs stay below; ±: half the mean "
@@ -205,12 +194,7 @@ def show_plan(
         style="dim",
     )
     for other in better:
-        where = (
-            "With a completely new API"
-            if other.churn is None
-            else f"At a churn of {other.churn:.0%}"
-        )
-        console.print(
-            f"{where}, --method {other.method} has an error {1 - other.ratio:.0%} smaller than plus for the same calls.",
-            style="yellow",
-        )
+        churn = other.churn
+        where = "With a completely new API" if churn is None else f"At a churn of {churn:.0%}"
+        smaller = f"{1 - other.ratio:.0%} smaller than plus for the same calls"
+        console.print(f"{where}, --method {other.method} has an error {smaller}.", style="yellow")
