@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from slicebeam.pipelines.changelist.document import SearchChangeList, ShiftChangeList
-    from slicebeam.pipelines.changelist.findings import Finding
+    from slicebeam.pipelines.changelist.slices import Finding
     from slicebeam.pipelines.config.common import Command
     from slicebeam.pipelines.config.option_fields import Options
     from slicebeam.pipelines.config.shift import ShiftConfig

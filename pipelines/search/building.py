@@ -22,9 +22,15 @@ from slicebeam.pipelines.changelist.changes import (
     MetricEntry,
     Model,
 )
-from slicebeam.pipelines.changelist.dataset import Dataset, Domain, FeatureHint, LeftOut
 from slicebeam.pipelines.changelist.discovered import AnyDefinition, PredicateDefinition
-from slicebeam.pipelines.changelist.document import Provenance, SearchChangeList
+from slicebeam.pipelines.changelist.document import (
+    Dataset,
+    Domain,
+    FeatureHint,
+    LeftOut,
+    Provenance,
+    SearchChangeList,
+)
 from slicebeam.pipelines.changelist.parts import Estimate, Predicate
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
 from slicebeam.pipelines.changelist.testing import Check, Iteration, NearMiss, Search, Testing

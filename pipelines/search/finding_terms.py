@@ -19,7 +19,7 @@ from slicebeam.metrics.findings.target_sums import membership
 from slicebeam.metrics.intervals.intervals import normal_quantile
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
-from slicebeam.pipelines.changelist import findings as document
+from slicebeam.pipelines.changelist import slices as document
 from slicebeam.pipelines.changelist.parts import SliceCoverage
 from slicebeam.pipelines.prepare.encoded_dataset import pass_over_shards
 from slicebeam.pipelines.search.results import CONFIDENCE, finite

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slicebeam.pipelines.changelist.document import ChangeList
-from slicebeam.pipelines.changelist.gate import Gate
+from slicebeam.pipelines.changelist.testing import Gate
 from slicebeam.pipelines.run.published import sealed
 from slicebeam.pipelines.search.summary import change_text, counted, overall_text
 from slicebeam.transforms.storage.storage import written_whole
@@ -24,9 +24,8 @@ from slicebeam.transforms.storage.storage import written_whole
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slicebeam.pipelines.changelist.changes import Change
+    from slicebeam.pipelines.changelist.changes import Change, Difference
     from slicebeam.pipelines.changelist.shifted import ShiftFocus
-    from slicebeam.pipelines.changelist.since import Difference
     from slicebeam.pipelines.changelist.testing import Tolerated
     from slicebeam.transforms.storage.storage import StoragePath
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from slicebeam.pipelines.changelist.gate import Gate
+    from slicebeam.pipelines.changelist.testing import Gate
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine

@@ -9,10 +9,7 @@ import numpy as np
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.testing.difference import difference
 from slicebeam.metrics.testing.multiplicity import adjusted
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
-from slicebeam.pipelines.changelist.parts import Estimate, Predicate
-from slicebeam.pipelines.changelist.reading import TABLE
-from slicebeam.pipelines.changelist.since import (
+from slicebeam.pipelines.changelist.changes import (
     Difference,
     MetricSince,
     Moment,
@@ -20,6 +17,9 @@ from slicebeam.pipelines.changelist.since import (
     Since,
     SinceSlice,
 )
+from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.parts import Estimate, Predicate
+from slicebeam.pipelines.changelist.reading import TABLE
 from slicebeam.pipelines.prepare.given_domains import is_carried_on, why_absent
 from slicebeam.pipelines.search.earlier_run import COLUMNS
 from slicebeam.pipelines.search.results import CONFIDENCE, direction_of, estimate, finite
@@ -34,9 +34,8 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.kinds import Correction
     from slicebeam.metrics.testing.difference import RunDifference
-    from slicebeam.pipelines.changelist.changes import Change
+    from slicebeam.pipelines.changelist.changes import Change, Status
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.since import Status
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.search.earlier_run import BaselineRun, Columns

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.metric import Metric, Movement, Slices
-    from slicebeam.pipelines.changelist.changes import Change
-    from slicebeam.pipelines.changelist.since import Difference, OverallSince
+    from slicebeam.pipelines.changelist.changes import Change, Difference, OverallSince
     from slicebeam.pipelines.changelist.testing import MetricTests, Testing
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset

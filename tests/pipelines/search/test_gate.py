@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from slicebeam.pipelines.api import check as check_from_python
-from slicebeam.pipelines.changelist.gate import Validation
+from slicebeam.pipelines.changelist.testing import Validation
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.search.gate import gate_of, judged
 from tests.conftest import slow

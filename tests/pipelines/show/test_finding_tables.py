@@ -14,13 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slicebeam.pipelines.changelist.findings import Finding
 from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.changelist.slices import Finding
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.search.summary import counted
-from slicebeam.pipelines.show.finding_numbers import Numbers
-from slicebeam.pipelines.show.finding_tables import lines_of
+from slicebeam.pipelines.show.finding_tables import Numbers, lines_of
 from slicebeam.pipelines.show.result_notes import found_line
 from slicebeam.pipelines.show.slice_tables import show
 from tests.conftest import slow
