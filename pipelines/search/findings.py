@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slicebeam.metrics.counting.counting import positions
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.choice import Candidates, Changes, Choice
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter
+from slicebeam.metrics.findings.target_sums import MOST_FINDINGS
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
@@ -169,7 +171,7 @@ class _Choice:
         delta = self.measured.delta[self.some]
         is_harm = self.own.higher_is_better != (self.direction == "worse")
         law = None
-        if self._has_law and self.some.size:
+        if not layout.are_counts and self.some.size:
             law = self._law()
             if law is None:
                 return None
@@ -209,11 +211,6 @@ class _Choice:
     @property
     def _is_change(self) -> bool:
         return self.space.comparison == "baseline"
-
-    @property
-    def _has_law(self) -> bool:
-        """Whether targets have the law of their deviations, rather than that of counts."""
-        return self.target.layout.kind == "mean" or self.target.layout.weighted
 
     def _target_sums(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
         return self.own.target_sums(Slices(sums, self.space))
@@ -356,13 +353,9 @@ class _Choice:
         sums = added_groups(self._pass(f"groups-{self.group_passes}", function))
         moments = self._target_sums(sums["sums"].reshape(-1, self.space.raw_columns))
         layout = self.target.layout
-        order = np.argsort(masks)
-        at = np.minimum(np.searchsorted(masks[order], sums["mask"]), masks.size - 1)
+        at = positions(masks, 1 << MOST_FINDINGS)(sums["mask"])
         # Patterns that only examples outside the denominator have are not the model's.
-        is_known = masks[order][at] == sums["mask"]
-        size, total = (
-            np.where(is_known, layout.moment(moments, 1, power), 0.0) for power in (0, 1)
-        )
+        size, total = (np.where(at >= 0, layout.moment(moments, 1, power), 0.0) for power in (0, 1))
         groups, group = np.unique(sums["id"], return_inverse=True)
         cell = np.unique(sums["mask"], return_inverse=True)[1] * groups.size + group
         # All examples come first, in the order of mask and group.
@@ -371,7 +364,7 @@ class _Choice:
         )
         return GroupSums(
             group[everything],
-            order[at][everything],
+            at[everything],
             size[everything],
             total[everything],
             [
@@ -390,7 +383,7 @@ class _Choice:
         masks, raw = found["mask"], found["sums"].reshape(-1, self.space.raw_columns)
         sums = self._target_sums(raw)
         layout = self.target.layout
-        law = self._law() if self._has_law else None
+        law = None if layout.are_counts else self._law()
         held = layout.moment(sums, 1, 0) > 0
         reserved = ReservedSums(
             group=np.unique(found["id"][held], return_inverse=True)[1],
@@ -403,7 +396,7 @@ class _Choice:
             no_change=self._no_change() if self._is_change else None,
             are_counts=self._are_counts,
         )
-        is_constant = self._has_law and law is None
+        is_constant = law is None and not layout.are_counts
         terms = FindingTerms(self.measured, self.direction, self.space, self.everything, is_grouped)
         further = self.prepared.totals[self.prepared.space.raw_columns :]
         totals = np.append(self.everything, further)
