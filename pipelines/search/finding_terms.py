@@ -83,11 +83,6 @@ class FindingTerms:
         return self.space.comparison == "baseline"
 
     @property
-    def has_law(self) -> bool:
-        """Whether targets have the law of their deviations, rather than that of counts."""
-        return self.target.layout.kind == "mean" or self.target.layout.weighted
-
-    @property
     def are_counts(self) -> bool:
         """Whether targets are changes of −1, 0 and 1, without weights."""
         return self.is_change and not self._own.needs.values and not self.space.weighted

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slicebeam.metrics.counting.counting import positions
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.choice import Candidates, Changes, Choice
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter
+from slicebeam.metrics.findings.target_sums import MOST_FINDINGS
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
@@ -152,7 +154,7 @@ class _Choice:
         terms, layout = self.terms, self.target.layout
         gain = self.measured.gain[self.some]
         law = None
-        if terms.has_law and self.some.size:
+        if not layout.are_counts and self.some.size:
             law = self._law()
             if law is None:
                 return None
@@ -313,13 +315,9 @@ class _Choice:
         sums = added_groups(self._pass(f"groups-{self.group_passes}", function))
         moments = self.terms.target_sums(sums["sums"].reshape(-1, self.space.raw_columns))
         layout = self.target.layout
-        order = np.argsort(masks)
-        at = np.minimum(np.searchsorted(masks[order], sums["mask"]), masks.size - 1)
+        at = positions(masks, 1 << MOST_FINDINGS)(sums["mask"])
         # Patterns that only examples outside the denominator have are not the model's.
-        is_known = masks[order][at] == sums["mask"]
-        size, total = (
-            np.where(is_known, layout.moment(moments, 1, power), 0.0) for power in (0, 1)
-        )
+        size, total = (np.where(at >= 0, layout.moment(moments, 1, power), 0.0) for power in (0, 1))
         groups, group = np.unique(sums["id"], return_inverse=True)
         cell = np.unique(sums["mask"], return_inverse=True)[1] * groups.size + group
         # All examples come first, in the order of mask and group.
@@ -328,7 +326,7 @@ class _Choice:
         )
         return GroupSums(
             group[everything],
-            order[at][everything],
+            at[everything],
             size[everything],
             total[everything],
             [
@@ -349,7 +347,7 @@ class _Choice:
         masks, raw = found["mask"], found["sums"].reshape(-1, self.space.raw_columns)
         terms, layout = self.terms, self.target.layout
         sums = terms.target_sums(raw)
-        law = self._law() if terms.has_law else None
+        law = None if layout.are_counts else self._law()
         held = layout.moment(sums, 1, 0) > 0
         reserved = ReservedSums(
             group=np.unique(found["id"][held], return_inverse=True)[1],
@@ -362,7 +360,7 @@ class _Choice:
             no_change=terms.no_change,
             are_counts=terms.are_counts,
         )
-        is_constant = terms.has_law and law is None
+        is_constant = law is None and not layout.are_counts
         further = self.prepared.totals[self.prepared.space.raw_columns :]
         totals = np.append(self.everything, further)
         findings = []
