@@ -101,29 +101,26 @@ class Share(CellMetric):
         new, old = self.parts(slices)[0], self.parts(slices.old)[0]
         return slices.count(new & ~old), slices.count(old & ~new)
 
-    def test_counts(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_counts(self, slices: Slices, tail: Tail) -> Tested:
         """Mid-p of X ~ Hypergeom within the denominator; likelihood ratio where that is large."""
         x, n = self.numbers(slices)
         K, N = (int(number[0]) for number in self.numbers(slices.total))
-        if K in (0, N):
-            reasons[reasons == 0] = Reason.CONSTANT
-        p = np.ones(n.shape)
-        exact = count_tests.variance(n, N, K) <= count_tests.EXACT_UP_TO_VARIANCE
-        for law, by in ((count_tests.mid_p, exact), (count_tests.likelihood_mid_p, ~exact)):
-            some = by & (reasons == 0)
+        p, exact = (
+            np.ones(n.shape),
+            count_tests.variance(n, N, K) <= count_tests.EXACT_UP_TO_VARIANCE,
+        )
+        for law, some in ((count_tests.mid_p, exact), (count_tests.likelihood_mid_p, ~exact)):
             p[some] = law(n[some], x[some], N, K, tail)
         method = np.where(exact, Method.HYPERGEOMETRIC, Method.LIKELIHOOD_RATIO)
-        return Tested.by(method.astype(np.int8), p, reasons)
+        return Tested.by(method, p, Reason.CONSTANT if K in (0, N) else 0)
 
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_change(self, slices: Slices, tail: Tail) -> Tested:
         """McNemar's mid-p where both models have the same denominator."""
         if not self.has_exact_law(slices):
-            return super().test_change(slices, tail, reasons)
+            return super().test_change(slices, tail)
         only_new, only_old = self.discordant(slices)
-        reasons[(only_new + only_old == 0) & (reasons == 0)] = Reason.UNCHANGED
-        p, some = np.ones(reasons.shape), reasons == 0
-        p[some] = count_tests.mcnemar_mid_p(only_new[some], only_old[some], tail)
-        return Tested.by(Method.MCNEMAR, p, reasons)
+        p = count_tests.mcnemar_mid_p(only_new, only_old, tail)
+        return Tested.by(Method.MCNEMAR, p, np.where(only_new + only_old == 0, Reason.UNCHANGED, 0))
 
     def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Score-based intervals of the difference, see `slicebeam.metrics.intervals.intervals`."""
@@ -316,12 +313,10 @@ class BinaryMetric(Aggregate):
         """See `Metric.value`; within the range, which rounding may leave."""
         return np.clip(super().value(slices), *self.range)
 
-    def test_counts(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_counts(self, slices: Slices, tail: Tail) -> Tested:
         """Test counts by the law of few cells."""
-        p, some = np.ones(reasons.shape), reasons == 0
-        p[some] = self._subset_p(slices.rows(some), slices.total, tail)
-        reasons[some & np.isnan(p)] = Reason.CONSTANT
-        return Tested.by(Method.FEW_CELLS, p, reasons)
+        p = self._subset_p(slices, slices.total, tail)
+        return Tested.by(Method.FEW_CELLS, p, np.where(np.isnan(p), Reason.CONSTANT, 0))
 
     def _subset_p(self, slices: Slices, population: Slices, tail: Tail) -> FloatArray:
         def value_and_gradient(cells: FloatArray) -> Pair:

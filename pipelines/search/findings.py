@@ -258,7 +258,7 @@ class _Choice:
     def _law(self) -> DeviationLaw | None:
         """Return the law of weight · (target − mean) of all examples; None if all are the same."""
         layout = self.target.layout
-        known = self.space.deviations_of(self.measured.name)
+        known = self.space.deviations_by_value.get(self.measured.name)
         if known is not None and not self.terms.is_change:
             return DeviationLaw(known.population)
         of_all = self.terms.target_sums(self.everything[None])
