@@ -28,7 +28,9 @@ from typing import (
     get_origin,
 )
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from slicebeam.metrics.errors import OptionError
 
 if TYPE_CHECKING:
     import os
@@ -48,18 +50,18 @@ if TYPE_CHECKING:
         def __set__(self, options: object, argument: Argument) -> None: ...
 
     Texts = Sequence[str]
-    FilePath = Converted[str, StrPath]
-    OutputPath = Converted[str, StrPath | None]
-    OptionalPath = Converted[str | None, StrPath | None]
-    Paths = Converted[tuple[str, ...], StrPath | Sequence[StrPath]]
-    KeyValues = Converted[tuple[str, ...], Sequence[str] | Mapping[str, object]]
-    Numbers = Converted[tuple[int, ...], int | str | Sequence[int]]
-    NumberText = Converted[str | None, str | float | None]
+    _Path = Converted[str, StrPath]
+    _OutputPath = Converted[str, StrPath | None]
+    _OptionalPath = Converted[str | None, StrPath | None]
+    _Paths = Converted[tuple[str, ...], StrPath | Sequence[StrPath]]
+    _Pairs = Converted[tuple[str, ...], Sequence[str] | Mapping[str, object]]
+    _Integers = Converted[tuple[int, ...], int | str | Sequence[int]]
+    _NumberText = Converted[str | None, str | float | None]
 else:
-    Texts = Paths = KeyValues = tuple[str, ...]
-    FilePath = OutputPath = str
-    OptionalPath = NumberText = str | None
-    Numbers = tuple[int, ...]
+    Texts = _Paths = _Pairs = tuple[str, ...]
+    _Path = _OutputPath = str
+    _OptionalPath = _NumberText = str | None
+    _Integers = tuple[int, ...]
 
 COLUMN, COLUMNS = "<column>", "<columns>"
 FILE, FOLDER, PATH = "<file>", "<folder>", "<path>"
@@ -94,6 +96,8 @@ _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 class Option:
     """The properties of an option besides its type, default and bounds, which its field has.
 
+    Those of the types below, such as `Column`, hold for each field of the type that says nothing else.
+
     Attributes
     ----------
     panel : the group in the help that it stands in
@@ -110,7 +114,7 @@ class Option:
     stands_instead : may be given to ``slicebeam run`` in place of the file's
     """
 
-    panel: Panel
+    panel: Panel | None = None
     help: str = ""
     metavar: str | None = None
     flags: tuple[str, ...] = ()
@@ -124,16 +128,104 @@ class Option:
     stands_instead: bool = False
 
 
+# How values are written. A path may have placeholders.
+Column = Annotated[str, Option(metavar=COLUMN)]
+Names = Annotated[Texts, Option(by_commas=True)]
+Columns = Annotated[Names, Option(metavar=COLUMNS)]
+SliceName = Annotated[str, Option(metavar="<slice>")]
+Model = Annotated[str, Option(metavar="<model>", has_placeholders=True, stands_instead=True)]
+File = Annotated[_Path, Option(metavar=FILE, has_placeholders=True)]
+OptionalFile = Annotated[_OptionalPath, Option(metavar=FILE, has_placeholders=True)]
+Folder = Annotated[_Path, Option(metavar=FOLDER, has_placeholders=True)]
+OptionalFolder = Annotated[_OptionalPath, Option(metavar=FOLDER, has_placeholders=True)]
+Output = Annotated[_OutputPath, Option(metavar=FOLDER, has_placeholders=True, stands_instead=True)]
+Paths = Annotated[_Paths, Option(metavar=PATH, has_placeholders=True)]
+Pairs = Annotated[_Pairs, Option(metavar="<key=value>")]
+Integers = Annotated[_Integers, Option(metavar="<numbers>", by_commas=True)]
+NumberText = Annotated[_NumberText, Option(takes_numbers=True)]
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What each of some options has to do with others; both are words of a text.
+
+    ``why``: for the error.
+    """
+
+    names: str
+    others: str
+    why: str = ""
+
+    def broken(self, name: str, options: Options) -> str | None:
+        """Return what is wrong with an option, if anything is."""
+        raise NotImplementedError
+
+
+class Requires(Rule):
+    """An option has no effect without one of the others."""
+
+    def broken(self, name: str, options: Options) -> str | None:
+        """See `Rule`."""
+        others = self.others.split()
+        if not options.has(name) or any(getattr(options, one) for one in others):
+            return None
+        needed = " or ".join(map(flag, others))
+        return f"{flag(name)} needs {needed}{self.why and f': {self.why}'}"
+
+
+class Excludes(Rule):
+    """An option and any of the others exclude each other; ``why`` is what both do."""
+
+    def broken(self, name: str, options: Options) -> str | None:
+        """See `Rule`."""
+        other = next(filter(options.has, self.others.split()), None)
+        if other is None or not options.has(name):
+            return None
+        if self.why:
+            return f"{flag(name)} and {flag(other)} both {self.why}; choose one"
+        return f"{flag(other)} has no effect with {flag(name)}; leave one out"
+
+
+class Differs(Rule):
+    """An option names another column than each of the others."""
+
+    def broken(self, name: str, options: Options) -> str | None:
+        """See `Rule`."""
+        column = getattr(options, name)
+        same = (one for one in self.others.split() if column and getattr(options, one) == column)
+        if (other := next(same, None)) is None:
+            return None
+        return f"{flag(other)} {column!r} is the {flag(name)} too; name another column"
+
+
 class Options(BaseModel):
     """Options of a command; the names of the fields are those of the flags, ``_`` for ``-``.
 
-    Fields with ``init=False`` are no keywords of Python. ``without_flag``: fields without a flag on
-    the command.
+    Fields with ``init=False`` are no keywords of Python. A field without an `Option` is not the
+    user's; with ``exclude`` it takes that of a base class away. ``rules``: which options go together.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    without_flag: ClassVar[frozenset[str]] = frozenset()
+    rules: ClassVar[tuple[Rule, ...]] = ()
+
+    def has(self, name: str) -> bool:
+        """Return whether an option was given, and not as nothing."""
+        value = getattr(self, name)
+        is_empty = value is None or value is False or value == ()
+        return name in self.model_fields_set and not is_empty
+
+    @model_validator(mode="after")
+    def _keeps_rules(self) -> Options:
+        for kind in type(self).__mro__:
+            for rule in vars(kind).get("rules", ()):
+                for name in rule.names.split():
+                    if (text := rule.broken(name, self)) is not None:
+                        raise OptionError(text)
+        return self
 
 
 @dataclass(frozen=True)
@@ -147,7 +239,6 @@ class OptionField:
     default : its value where it is left out; None if there is none
     is_required, is_nullable : whether it must be given, and whether None is a value
     is_keyword : whether it is a keyword of the function of Python
-    choices : the words that it takes; empty for any
     bounds : such as ``at least 2``; empty for none
     option : what it says of itself
     """
@@ -159,7 +250,6 @@ class OptionField:
     is_required: bool
     is_nullable: bool
     is_keyword: bool
-    choices: tuple[str, ...]
     bounds: str
     option: Option
 
@@ -168,6 +258,11 @@ class OptionField:
         """A sentence that can be read on its own."""
         classes = (_texts(one.__module__).get(one.__name__, {}) for one in self.model.__mro__)
         return self.option.help or next(one[self.name] for one in classes if self.name in one)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that it takes; empty for any."""
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
     @property
     def is_list(self) -> bool:
@@ -214,11 +309,12 @@ def declared(model: type[BaseModel]) -> dict[str, OptionField]:
     """Return the options of a model by their names, in the order of its fields."""
     found = {}
     for name, field in model.model_fields.items():
-        option = next((one for one in field.metadata if isinstance(one, Option)), None)
-        if option is None:
-            continue
-        constraints = [one for one in field.metadata if not isinstance(one, Option)]
         kind, is_nullable, inner = _plain(field.annotation)
+        metadata = [*inner, *field.metadata]
+        options = [vars(one) for one in metadata if isinstance(one, Option)]
+        option = Option(**{key: value for one in options for key, value in one.items() if value})
+        if option.panel is None:
+            continue
         found[name] = OptionField(
             name=name,
             model=model,
@@ -227,17 +323,10 @@ def declared(model: type[BaseModel]) -> dict[str, OptionField]:
             is_required=field.is_required(),
             is_nullable=is_nullable,
             is_keyword=field.init is not False,
-            choices=choices(kind),
-            bounds=" and ".join(_bounds([*constraints, *inner])),
+            bounds=" and ".join(_bounds(metadata)),
             option=option,
         )
     return found
-
-
-def flagged(model: type[BaseModel]) -> dict[str, OptionField]:
-    """Return the options of a model that are flags of its command."""
-    hidden: frozenset[str] = getattr(model, "without_flag", frozenset())
-    return {name: one for name, one in declared(model).items() if name not in hidden}
 
 
 def first_argument(model: type[BaseModel]) -> str:
@@ -258,12 +347,6 @@ def by_panel(fields: list[OptionField]) -> dict[str, list[OptionField]]:
         mine = [one for one in rank if one.option.panel == panel and not one.is_required]
         panels[panel] = [one for one in mine if not one.option.is_argument]
     return {panel: chosen for panel, chosen in panels.items() if chosen}
-
-
-def choices(annotation: Any) -> tuple[str, ...]:
-    """Return the words that a type takes; empty for any."""
-    kind, _, _ = _plain(annotation)
-    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 @cache

@@ -465,7 +465,7 @@ def test_words_filter_names_and_phrases(defined, capsys):
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--text", "xyzzy"], "--text 'xyzzy': the encoder knows none of its words; use other words"),
     (["--text", " "], "--text is empty; write a text like the examples that you look for"),
-    (["--words", "a", "--slice", "b"], "--words filters slices, and --slice shows the examples of one"),
+    (["--words", "a", "--slice", "b"], "--slice has no effect with --words; leave one out"),
     (["--slice", "nothing"], "--slice: unknown slice 'nothing'"),
 ])  # fmt: skip
 def test_wrong_options(defined, capsys, arguments, message):
