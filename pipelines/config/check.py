@@ -19,7 +19,7 @@ from slicebeam.pipelines.config.option_fields import (
     Rule,
     default,
 )
-from slicebeam.pipelines.config.slices import EvalConfig, RunConfig
+from slicebeam.pipelines.config.slices import RunConfig
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -52,14 +52,13 @@ class CheckConfig(RunConfig):
     rules: ClassVar[tuple[Rule, ...]] = (
         Requires("encoder", "changelist", "it confirms the encoder of a document"),
         Requires("features exclude_features", "model baseline_model", "it says what a model reads"),
-        Excludes("eval_config", "changelist slices", "give the slices to check"),
+        Excludes("eval_config", "changelist slices", "both give the slices to check"),
     )
 
     changelist: Annotated[OptionalFile, Option("Known slices")] = default(None)
     """ChangeList of an earlier run, whose slices to check."""
     slices: Annotated[OptionalFile, Option("Known slices")] = default(None)
     """YAML file of predicates to check, such as '- age < 25 & sex = Female'."""
-    eval_config: EvalConfig = default(None)
     encoder: Annotated[
         str | None, Option("Known slices", metavar="<encoder>", stands_instead=True)
     ] = None

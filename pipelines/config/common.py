@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import ByteSize, Field, TypeAdapter, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    ByteSize,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from slicebeam.metrics.errors import InputError, OptionError, nearest_hint, unknown_name
 from slicebeam.pipelines.config.option_fields import (
@@ -80,29 +88,17 @@ def delimiter_character(text: str) -> str:
     return character
 
 
-# Options of several commands that have no more in common.
-RunnerConfig = Annotated[
-    str,
-    Option(
-        "Engine",
-        "Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.",
-        metavar="<engine>",
-        comes_first=True,
-        has_placeholders=True,
-        stands_instead=True,
-    ),
-]
-RunnerOption = Annotated[
-    Pairs,
-    Option(
-        "Engine",
-        "Option of the engine. Repeatable.",
-        comes_first=True,
-        has_placeholders=True,
-        keeps_variables=True,
-        stands_instead=True,
-    ),
-]
+def known_size(text: str) -> str:
+    """Return the text of a size that `memory_bytes` can read."""
+    memory_bytes(text)
+    return text
+
+
+Delimiter = Annotated[str, AfterValidator(delimiter_character), Option(metavar="<character>")]
+Size = Annotated[str, AfterValidator(known_size), Option(metavar="<size>")]
+_OF_ENGINE = Option("Engine", comes_first=True, has_placeholders=True, stands_instead=True)
+EngineName = Annotated[str, _OF_ENGINE, Option(metavar="<engine>")]
+EngineOptions = Annotated[Pairs, _OF_ENGINE, Option(keeps_variables=True)]
 
 
 class DataConfig(Options):
@@ -122,7 +118,7 @@ class DataConfig(Options):
     """Columns of a CSV file without a header, separated by commas."""
     skip_rows: Annotated[int, Field(ge=0), Option("Data")] = 0
     """Lines to skip before the header of a CSV file."""
-    delimiter: Annotated[str, Option("Data", metavar="<character>")] = ","
+    delimiter: Annotated[Delimiter, Option("Data")] = ","
     """Character between the values of a CSV file, such as ';' or tab."""
     example_id: Annotated[Column | None, Option("Data", default="the columns that are read")] = None
     """Column that identifies an example when examples are resampled."""
@@ -130,36 +126,28 @@ class DataConfig(Options):
     """Random seed."""
     work_dir: Annotated[OptionalFolder, Option("Engine", default="OUTPUT/_work")] = default(None)
     """Folder for unfinished work."""
-    memory_budget: Annotated[str, Option("Engine", metavar="<size>")] = "512MB"
+    memory_budget: Annotated[Size, Option("Engine")] = "512MB"
     """Memory that each worker may use for tables."""
     chunk_rows: Annotated[Count, Option("Engine")] = CHUNK_ROWS
     """Maximum number of examples to read at a time."""
-    runner_config: RunnerConfig = "direct"
-    runner_option: RunnerOption = default(())
-
-    @field_validator("*")
-    @classmethod
-    def _not_empty(cls, value: Any, info: Any) -> Any:
-        # A delimiter is not a name: its own check follows.
-        if info.field_name == "delimiter":
-            return value
-        if value == "" or (isinstance(value, tuple) and "" in value):
-            raise InputError(
-                f"{flag(info.field_name)} contains an empty name; give one or leave it out"
-            )
-        return value
+    runner_config: EngineName = "direct"
+    """Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file."""
+    runner_option: EngineOptions = default(())
+    """Option of the engine. Repeatable."""
 
     # Before pydantic compares with the type, whose message has no nearest name.
     @field_validator("*", mode="before")
     @classmethod
-    def _known(cls, value: Any, info: Any) -> Any:
-        field = declared(cls).get(info.field_name)
-        known = field.choices if field is not None else ()
+    def _is_known(cls, value: Any, info: ValidationInfo) -> Any:
+        name = str(info.field_name)
+        known = declared(cls)[name].choices if name in declared(cls) else ()
         if known and value is not None and value not in known:
             hint = nearest_hint(str(value), known)
-            raise InputError(
-                f"{flag(info.field_name)} {value!r}{hint} choose from {', '.join(known)}"
-            )
+            raise InputError(f"{flag(name)} {value!r}{hint} choose from {', '.join(known)}")
+        is_empty = value == "" or (isinstance(value, tuple) and "" in value)
+        # A delimiter is not a name, and has a check of its own.
+        if is_empty and name != "delimiter":
+            raise InputError(f"{flag(name)} contains an empty name; give one or leave it out")
         return value
 
     @field_validator("runner_option")
@@ -167,17 +155,6 @@ class DataConfig(Options):
     def _without_secrets(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         # The engine is made of what the user gave; a configuration is written down.
         return tuple(map(without_literals, value))
-
-    @field_validator("delimiter")
-    @classmethod
-    def _one_character(cls, value: str) -> str:
-        return delimiter_character(value)
-
-    @field_validator("memory_budget")
-    @classmethod
-    def _known_size(cls, value: str) -> str:
-        memory_bytes(value)
-        return value
 
     @property
     def files_read(self) -> tuple[str, ...]:
@@ -207,13 +184,9 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 # What is derived of embeddings or members lies in a file for each chunk, beside those of other stages.
 CHUNK_OPTIONS = frozenset({"memory_budget", "chunk_rows"})
-NON_IDENTITY_OPTIONS = CHUNK_OPTIONS | {
-    "work_dir",
-    "output",
-    "runner_config",
-    "runner_option",
-    "save_slices",
-}
+NON_IDENTITY_OPTIONS = CHUNK_OPTIONS.union(
+    ("work_dir", "output", "runner_config", "runner_option", "save_slices")
+)
 
 
 def validated(kind: type[AnyOptions], options: Mapping[str, Any]) -> AnyOptions:

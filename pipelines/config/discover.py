@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.metrics.kinds import Alternative
 from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command, validated
 from slicebeam.pipelines.config.option_fields import (
     Column,
@@ -21,8 +22,7 @@ from slicebeam.pipelines.config.option_fields import (
     Texts,
     default,
 )
-from slicebeam.pipelines.config.search import CrossSize, SearchConfig
-from slicebeam.pipelines.config.slices import Direction
+from slicebeam.pipelines.config.search import SearchConfig
 
 LSA = "lsa"
 _MOST_COMPONENTS = 10_000
@@ -32,10 +32,11 @@ class DiscoverConfig(SearchConfig):
     """Options of ``slicebeam discover``."""
 
     command: ClassVar[Command] = "discover"
-
+    # In membership.parquet.
+    names_examples: ClassVar[bool] = True
     rules: ClassVar[tuple[Rule, ...]] = (
         Requires("discovery_share", "loss_weight", "without losses all examples are tested"),
-        Differs("embedding text", "label prediction baseline_prediction loss baseline_loss"),
+        Differs("label prediction baseline_prediction loss baseline_loss", "embedding text"),
     )
 
     # Those of a search that a discovery has not.
@@ -83,8 +84,8 @@ class DiscoverConfig(SearchConfig):
     """Columns to slice by, besides components. Repeatable, or separated by commas."""
     example_id: Annotated[Column | None, Option("Data", flags=("--example-id", "--id"))] = None
     """Column that identifies an example in the result."""
-    alternative: Direction = "both"
-    max_cross_size: CrossSize = 1
+    alternative: Annotated[Alternative, Option("Statistics", comes_first=True)] = "both"
+    max_cross_size: Annotated[int, Field(ge=1, le=10), Option("Search", comes_first=True)] = 1
 
     @field_validator("components")
     @classmethod
@@ -119,11 +120,6 @@ class DiscoverConfig(SearchConfig):
                 "--phrases from a language model needs texts to show to the model; give --text"
             )
         return self
-
-    @property
-    def names_examples(self) -> bool:
-        """See `RunConfig`: membership.parquet holds ids."""
-        return True
 
     @property
     def used_encoder(self) -> str | None:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.pipelines.config.common import RunnerConfig, RunnerOption
+from slicebeam.pipelines.config.common import EngineName, EngineOptions
 from slicebeam.pipelines.config.confirmation import Confirmed
 from slicebeam.pipelines.config.option_fields import (
     PATH,
@@ -86,8 +86,10 @@ class ExamplesConfig(TextsConfig):
 class CountingConfig(ExamplesConfig):
     """Options of every command that counts new slices."""
 
-    runner_config: RunnerConfig = "direct"
-    runner_option: RunnerOption = default(())
+    runner_config: EngineName = "direct"
+    """Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file."""
+    runner_option: EngineOptions = default(())
+    """Option of the engine. Repeatable."""
 
 
 class SliceConfig(DocumentConfig):

@@ -66,7 +66,8 @@ else:
 COLUMN, COLUMNS = "<column>", "<columns>"
 FILE, FOLDER, PATH = "<file>", "<folder>", "<path>"
 
-Panel = Literal[
+# The groups of a page of help, in this order.
+PANELS = [
     "Data",
     "Known slices",
     "Definition",
@@ -85,8 +86,6 @@ Panel = Literal[
 ]
 # The default of an option that has none, though Python need not name it.
 REQUIRED: Any = ...
-# The groups of a page of help, in this order.
-PANELS: tuple[Panel, ...] = get_args(Panel)
 _FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
 # The bounds that fields have, in words.
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
@@ -100,7 +99,7 @@ class Option:
 
     Attributes
     ----------
-    panel : the group in the help that it stands in
+    panel : the group in the help that it stands in, of `PANELS`
     help : a sentence that can be read on its own, where it does not stand below the field
     metavar : the placeholder of the value; None for the name of its type
     flags : its spelling on the command line where that is not its name
@@ -114,7 +113,7 @@ class Option:
     stands_instead : may be given to ``slicebeam run`` in place of the file's
     """
 
-    panel: Panel | None = None
+    panel: str = ""
     help: str = ""
     metavar: str | None = None
     flags: tuple[str, ...] = ()
@@ -152,53 +151,55 @@ Seed = Annotated[int, Field(ge=0, lt=2**63)]
 class Rule:
     """What each of some options has to do with others; both are words of a text.
 
-    ``why``: for the error.
+    Words such as ``method=plus`` are options with a value. ``why`` is for the error.
     """
 
     names: str
     others: str
     why: str = ""
 
-    def broken(self, name: str, options: Options) -> str | None:
-        """Return what is wrong with an option, if anything is."""
+    def check(self, options: Options) -> None:
+        """Refuse options that break the rule."""
+        for name in self.names.split():
+            if (text := self._broken(name, options)) is not None:
+                raise OptionError(text)
+
+    def _broken(self, name: str, options: Options) -> str | None:
         raise NotImplementedError
 
 
 class Requires(Rule):
     """An option has no effect without one of the others."""
 
-    def broken(self, name: str, options: Options) -> str | None:
-        """See `Rule`."""
+    def _broken(self, name: str, options: Options) -> str | None:
         others = self.others.split()
         if not options.has(name) or any(getattr(options, one) for one in others):
             return None
-        needed = " or ".join(map(flag, others))
-        return f"{flag(name)} needs {needed}{self.why and f': {self.why}'}"
+        why = self.why and f": {self.why}"
+        return f"{flag(name).replace('=', ' ')} needs {any_flag(others)}{why}"
 
 
 class Excludes(Rule):
-    """An option and any of the others exclude each other; ``why`` is what both do."""
+    """An option and any of the others exclude each other; ``why`` says something of both."""
 
-    def broken(self, name: str, options: Options) -> str | None:
-        """See `Rule`."""
+    def _broken(self, name: str, options: Options) -> str | None:
         other = next(filter(options.has, self.others.split()), None)
         if other is None or not options.has(name):
             return None
         if self.why:
-            return f"{flag(name)} and {flag(other)} both {self.why}; choose one"
+            return f"{flag(name)} and {flag(other)} {self.why}; choose one"
         return f"{flag(other)} has no effect with {flag(name)}; leave one out"
 
 
 class Differs(Rule):
     """An option names another column than each of the others."""
 
-    def broken(self, name: str, options: Options) -> str | None:
-        """See `Rule`."""
+    def _broken(self, name: str, options: Options) -> str | None:
         column = getattr(options, name)
         same = (one for one in self.others.split() if column and getattr(options, one) == column)
         if (other := next(same, None)) is None:
             return None
-        return f"{flag(other)} {column!r} is the {flag(name)} too; name another column"
+        return f"{flag(other)} {column!r} is the {name.replace('_', ' ')}; name another column"
 
 
 class Options(BaseModel):
@@ -213,18 +214,17 @@ class Options(BaseModel):
     rules: ClassVar[tuple[Rule, ...]] = ()
 
     def has(self, name: str) -> bool:
-        """Return whether an option was given, and not as nothing."""
+        """Return whether an option was given, and not as nothing; ``method=plus``: with this value."""
+        name, _, chosen = name.partition("=")
         value = getattr(self, name)
         is_empty = value is None or value is False or value == ()
-        return name in self.model_fields_set and not is_empty
+        return name in self.model_fields_set and not is_empty and chosen in ("", value)
 
     @model_validator(mode="after")
     def _keeps_rules(self) -> Options:
         for kind in type(self).__mro__:
             for rule in vars(kind).get("rules", ()):
-                for name in rule.names.split():
-                    if (text := rule.broken(name, self)) is not None:
-                        raise OptionError(text)
+                rule.check(self)
         return self
 
 
@@ -296,6 +296,16 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def any_flag(names: Sequence[str]) -> str:
+    """Return the flags of options of which one is needed.
+
+    >>> any_flag(["label", "score", "model"])
+    '--label, --score or --model'
+    """
+    *others, last = map(flag, names)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def with_keywords(text: str, quote: str = "") -> str:
     """Return a text with the keywords of Python in place of flags.
 
@@ -305,6 +315,7 @@ def with_keywords(text: str, quote: str = "") -> str:
     return _FLAG.sub(lambda name: f"{quote}{name[1].replace('-', '_')}{quote}", text)
 
 
+@cache
 def declared(model: type[BaseModel]) -> dict[str, OptionField]:
     """Return the options of a model by their names, in the order of its fields."""
     found = {}
@@ -313,7 +324,7 @@ def declared(model: type[BaseModel]) -> dict[str, OptionField]:
         metadata = [*inner, *field.metadata]
         options = [vars(one) for one in metadata if isinstance(one, Option)]
         option = Option(**{key: value for one in options for key, value in one.items() if value})
-        if option.panel is None:
+        if not option.panel:
             continue
         found[name] = OptionField(
             name=name,
@@ -338,15 +349,13 @@ def first_argument(model: type[BaseModel]) -> str:
 
 def by_panel(fields: list[OptionField]) -> dict[str, list[OptionField]]:
     """Return options by the groups of a help page, the most important first."""
-    rank = sorted(fields, key=lambda one: not one.option.comes_first)
     panels: dict[str, list[OptionField]] = {
-        "Arguments": [one for one in rank if one.option.is_argument],
-        "Required": [one for one in rank if one.is_required and not one.option.is_argument],
+        title: [] for title in ("Arguments", "Required", *PANELS)
     }
-    for panel in PANELS:
-        mine = [one for one in rank if one.option.panel == panel and not one.is_required]
-        panels[panel] = [one for one in mine if not one.option.is_argument]
-    return {panel: chosen for panel, chosen in panels.items() if chosen}
+    for one in sorted(fields, key=lambda one: not one.option.comes_first):
+        of_usage = "Arguments" if one.option.is_argument else "Required" if one.is_required else ""
+        panels[of_usage or one.option.panel].append(one)
+    return {title: chosen for title, chosen in panels.items() if chosen}
 
 
 @cache

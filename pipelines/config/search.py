@@ -18,7 +18,7 @@ from slicebeam.pipelines.config.option_fields import (
     default,
     flag,
 )
-from slicebeam.pipelines.config.slices import EvalConfig, RunConfig, needs_of
+from slicebeam.pipelines.config.slices import RunConfig, needs_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,12 +34,6 @@ STRATEGIES_OF = {
     "prune_significant": ("iterative", "priority"),
 }
 
-CrossSize = Annotated[
-    int,
-    Field(ge=1, le=10),
-    Option("Search", "Maximum number of predicates in a slice.", comes_first=True),
-]
-
 
 class SearchConfig(RunConfig):
     """Options of ``slicebeam search``."""
@@ -47,10 +41,9 @@ class SearchConfig(RunConfig):
     command: ClassVar[Command] = "search"
     rules: ClassVar[tuple[Rule, ...]] = (
         Excludes("domains", "bins exact_edges"),
-        Excludes("parity", "weight group"),
+        Excludes("parity", "weight group", "have no test together"),
     )
 
-    eval_config: EvalConfig = default(None)
     bins: Annotated[int, Field(ge=2, le=1000), Option("Features")] = 10
     """Quantile bins of a numeric column."""
     exact_edges: Annotated[bool, Option("Features")] = False
@@ -64,7 +57,8 @@ class SearchConfig(RunConfig):
     parity: Annotated[Columns, Option("Statistics")] = ()
     """Columns of groups, such as sex, to compare in prediction rate, true and false positive rate
     and accuracy: the largest gap of each. Repeatable, or separated by commas."""
-    max_cross_size: CrossSize = 3
+    max_cross_size: Annotated[int, Field(ge=1, le=10), Option("Search", comes_first=True)] = 3
+    """Maximum number of predicates in a slice."""
     strategy: Annotated[
         Strategy | None,
         Option(
@@ -102,7 +96,7 @@ class SearchConfig(RunConfig):
 
     @property
     def measured(self) -> Sequence[str]:
-        """See `MetricsConfig.measured`; recall counts labels and predictions of the positive class."""
+        """See `RunConfig.measured`; recall counts labels and predictions of the positive class."""
         return (*self.metric, "recall") if self.parity else self.metric
 
     def _without_effect(self, strategy: str) -> list[str]:
@@ -148,7 +142,7 @@ class SearchConfig(RunConfig):
 
     @property
     def leaves_outputs_out(self) -> bool:
-        """See `RunConfig.leaves_outputs_out`."""
+        """Whether columns that are named like a model's output are no features."""
         return not (self.keep_outputs or self.features)
 
     @property

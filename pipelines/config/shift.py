@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.kinds import Method
-from slicebeam.pipelines.config.common import Command, DataConfig, validated
+from slicebeam.pipelines.config.common import Command, DataConfig, Size, validated
 from slicebeam.pipelines.config.option_fields import (
     Column,
     Columns,
@@ -116,8 +116,8 @@ class ShiftConfig(DataConfig):
     rules: ClassVar[tuple[Rule, ...]] = (
         Differs("label", "old_prediction replay_prediction difficulty example_id"),
         Requires("bins", "difficulty", "it divides the values of a column"),
-        Excludes("api", "model replay_prediction", "give answers"),
-        Excludes("model", "replay_prediction", "give answers"),
+        Excludes("api", "model replay_prediction", "both give answers"),
+        Excludes("model", "replay_prediction", "both give answers"),
         Requires("features", "model", "it says what a model reads"),
         Requires("ledger", "api model", "it stores their answers"),
         Requires("plan", "old_prediction", "it simulates updates of the old predictions"),
@@ -125,8 +125,11 @@ class ShiftConfig(DataConfig):
         Excludes("repeat", "by changelist old_matrix"),
         Requires("repeat", "replay_prediction plan", "it measures a method on recorded answers"),
         Requires("by changelist", "old_prediction", "slices have old matrices of their own"),
-        Excludes("by", "changelist", "name slices"),
-        Excludes("old_matrix", "old_prediction", "give the old matrix"),
+        Excludes("by", "changelist", "both name slices"),
+        Requires(
+            "method=plus", "old_prediction", "it compares with the old predictions item by item"
+        ),
+        Excludes("old_matrix", "old_prediction", "both give the old matrix"),
     )
 
     # Empty for what publishes nothing.
@@ -212,7 +215,7 @@ class ShiftConfig(DataConfig):
     changes."""
     seed: Annotated[Seed, Option("Budget")] = 0
     """Random seed for drawing items."""
-    memory_budget: Annotated[str, Option("Engine", metavar="<size>")] = "512MB"
+    memory_budget: Annotated[Size, Option("Engine")] = "512MB"
     """Memory that reading the pool may use for a chunk of it."""
 
     @field_validator("focus")
@@ -244,11 +247,6 @@ class ShiftConfig(DataConfig):
             )
         if not (self.plan or self.budget or self.target_error):
             raise InputError("there is no stopping rule: give --budget, --target-error or both")
-        if self.used_method == "plus" and self.old_prediction is None:
-            raise OptionError(
-                "--method plus compares with the old predictions item by item: give "
-                "--old-prediction, or choose --method proportional"
-            )
         return self
 
     @property

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.kinds import REPLICATES, Alternative, Comparison, Correction, Test
 from slicebeam.pipelines.config.common import DataConfig
 from slicebeam.pipelines.config.option_fields import (
@@ -25,6 +25,7 @@ from slicebeam.pipelines.config.option_fields import (
     Rule,
     Share,
     Texts,
+    any_flag,
     default,
     flag,
 )
@@ -35,22 +36,6 @@ if TYPE_CHECKING:
 
 # What knows the metrics needs scipy, and is imported where a configuration is checked: the fields
 # are read for a page of help.
-
-Direction = Annotated[
-    Alternative,
-    Option(
-        "Statistics", "Direction of the change to find: worse, better or both.", comes_first=True
-    ),
-]
-EvalConfig = Annotated[
-    OptionalFile,
-    Option(
-        "Data",
-        "EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and "
-        "sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold "
-        "fails. Needs the extra tfma.",
-    ),
-]
 
 
 def needs_of(metrics: Sequence[str]) -> MetricNeeds:
@@ -63,11 +48,13 @@ def needs_of(metrics: Sequence[str]) -> MetricNeeds:
 class RunConfig(DataConfig):
     """Options of every command that tests slices."""
 
+    # Whether ids identify examples to the user, and not only for resampling.
+    names_examples: ClassVar[bool] = False
     rules: ClassVar[tuple[Rule, ...]] = (
         Requires("model_inputs", "model baseline_model", "it says what a model takes"),
         Requires("baseline_loss", "loss"),
-        Excludes("prediction", "model", "give predictions"),
-        Excludes("baseline_prediction", "baseline_model", "give predictions"),
+        Excludes("prediction", "model", "both give predictions"),
+        Excludes("baseline_prediction", "baseline_model", "both give predictions"),
         Differs("label", "prediction score baseline_prediction baseline_score"),
         Differs("label", "query weight group example_id"),
     )
@@ -153,7 +140,12 @@ class RunConfig(DataConfig):
     query: Annotated[Column | None, Option("Data")] = None
     """Column of the query of each row, for metrics of rankings such as ndcg:10, where a row has one
     --label (relevance) and --score. The queries are then the examples."""
-    alternative: Direction = "worse"
+    eval_config: Annotated[OptionalFile, Option("Data")] = default(None)
+    """EvalConfig of TensorFlow Model Analysis (text or JSON), which gives models, metrics and
+    sizes. A check also uses its slices and thresholds, and exits with 1 if a threshold fails. Needs
+    the extra tfma."""
+    alternative: Annotated[Alternative, Option("Statistics", comes_first=True)] = "worse"
+    """Direction of the change to find: worse, better or both."""
     test: Annotated[Test, Option("Statistics")] = "auto"
     """auto: the metric's own test, calibrated for small slices too. bootstrap-rows: t over Poisson
     replicates of the examples. paper: AutoSlicer's t over 20 replicates, with its settings (alpha
@@ -218,7 +210,7 @@ class RunConfig(DataConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> RunConfig:
-        self._check_losses()
+        self._check_inputs()
         self._check_models()
         self._check_classes()
         self._check_scores()
@@ -226,40 +218,37 @@ class RunConfig(DataConfig):
         self._check_tfma()
         return self
 
-    def _check_losses(self) -> None:
-        """Refuse losses that no metric reads, and metrics that lack losses, labels or predictions."""
-        needs, metrics = self.needs, ", ".join(self.metric)
-        compares = self.comparison == "baseline"
+    def _check_inputs(self) -> None:
+        """Refuse metrics that lack what they read, and losses that none reads."""
         for name in ("loss", "baseline_loss"):
-            if getattr(self, name) and not needs.losses:
+            if getattr(self, name) and not self.needs.losses:
+                metrics = ", ".join(self.metric)
                 raise OptionError(
                     f"{flag(name)} is for --metric loss, not {metrics}; leave one out"
                 )
-        if needs.losses and not self.loss:
-            raise OptionError("--metric loss needs a column of losses: give --loss")
-        if needs.losses and compares and not self.baseline_loss:
-            raise OptionError(
-                "--metric loss needs the losses of both models: give --baseline-loss, or "
-                "--compare overall"
-            )
-        needs_old = needs.two_models or (needs.predictions and compares and self.baseline_loss)
-        if needs_old and not self.has_old_predictions:
-            raise OptionError(
-                f"--metric {metrics} needs the old model's predictions: give --baseline-prediction, "
-                "--baseline-score or --baseline-model"
-            )
-        if needs.labels and not self.label:
+        if self.needs.labels and not self.label:
             raise OptionError("--label is missing")
-        if needs.predictions and not self._predicting(""):
-            raise InputError("no predictions: give --prediction, --score or --model")
+        compares = self.comparison == "baseline"
+        for name in self.measured:
+            needs = needs_of([name])
+            for prefix in ("", "baseline_")[: 1 + (compares or needs.two_models)]:
+                for is_read, options, kind in (
+                    (needs.losses, "loss", ""),
+                    (needs.scores, "score model", ""),
+                    (needs.class_scores or needs.rankings, "score", "lists of scores"),
+                    (needs.label_lists, "prediction", "lists of labels"),
+                    (needs.predictions, "prediction score model", ""),
+                ):
+                    names = [f"{prefix}{one}" for one in options.split()]
+                    if is_read and not any(getattr(self, one) for one in names):
+                        of_lists = kind and f", a column of {kind}"
+                        instead = ", or --compare overall" if prefix and compares else ""
+                        raise OptionError(
+                            f"--metric {name} needs {any_flag(names)}{of_lists}{instead}"
+                        )
 
     def _check_models(self) -> None:
-        """Refuse a baseline that is read from the same place as the predictions, or that is none."""
-        if self.compare == "baseline" and not self.has_baseline:
-            raise OptionError(
-                "--compare baseline needs the old model: give --baseline-prediction, "
-                "--baseline-score, --baseline-model or --baseline-loss"
-            )
+        """Refuse a baseline that is read from the same place as the predictions."""
         if self.comparison == "overall" and not self.needs.two_models:
             if self.compare and self.baseline_model:
                 raise OptionError("--baseline-model is for --compare baseline, not overall")
@@ -307,31 +296,14 @@ class RunConfig(DataConfig):
                 "--score-classes is for metrics of the scores of all classes, such as "
                 f"log_loss_multiclass, not {', '.join(self.metric)}; leave it out"
             )
-        compares = self.comparison == "baseline"
-        for name in self.metric:
+        for name in self.metric if of_lists else ():
             needs = needs_of([name])
-            scored = needs.predicted_classes and not (self.prediction or self.model)
-            if of_lists and (needs.scores or scored):
+            if needs.scores or (needs.predicted_classes and not (self.prediction or self.model)):
                 remedy = (
                     "measure it in a run of its own" if needs.scores else "give --prediction too"
                 )
                 raise OptionError(
                     f"--metric {name} takes a number from --score, but {of_lists[0]} a list of them; {remedy}"
-                )
-            of_scores = needs.class_scores or needs.rankings
-            role = "score" if of_scores else "prediction" if needs.label_lists else ""
-            for option in (role, f"baseline_{role}")[: 1 + compares] if role else ():
-                if not getattr(self, option):
-                    raise OptionError(
-                        f"--metric {name} needs {flag(option)}, a column of lists of "
-                        f"{'labels' if needs.label_lists else 'scores'}"
-                    )
-            if needs.scores and not (self.score or self.model):
-                raise OptionError(f"--metric {name} needs scores: give --score, or --model")
-            if needs.scores and compares and not (self.baseline_score or self.baseline_model):
-                raise OptionError(
-                    f"--metric {name} needs scores of both models: give --baseline-score, or "
-                    "--baseline-model"
                 )
 
     def _check_test(self) -> None:
@@ -438,11 +410,6 @@ class RunConfig(DataConfig):
         return False
 
     @property
-    def names_examples(self) -> bool:
-        """Whether ids identify examples to the user, and not only for resampling."""
-        return False
-
-    @property
     def used_test(self) -> Test:
         """The test, which for groups is the bootstrap of examples."""
         return "bootstrap-rows" if self.group and self.test == "auto" else self.test
@@ -507,8 +474,7 @@ class RunConfig(DataConfig):
     @property
     def notes(self) -> tuple[str, ...]:
         """What of the options has no effect, a line each."""
-        uri = getattr(self, "eval_config", None)
-        if uri is None:
+        if (uri := self.eval_config) is None:
             return ()
         from slicebeam.transforms.tfma.eval_config import eval_plan
 

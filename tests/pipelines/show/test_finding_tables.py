@@ -363,7 +363,7 @@ def test_of_a_file(tmp_path, adult_path, capsys):
     )
     assert run(["run", str(file), "--output", str(tmp_path / "o")]) == 2
     (told,) = events(capsys)
-    assert told["message"].startswith("no predictions: give --prediction")
+    assert told["message"].startswith("--metric accuracy needs --prediction, --score or --model")
     # The flag also tells what is wrong with the file itself.
     assert run(["run", str(tmp_path / "none.yaml"), "--log-format=json"]) == 2
     (told,) = events(capsys)

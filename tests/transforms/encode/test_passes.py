@@ -155,7 +155,7 @@ WRONG = ROWS.reset_index(drop=True)
     (None, None, {"features": ("plac",)}, "--features: unknown column 'plac'; did you mean 'place'"),
     (None, None, {"query": "querry"}, "--query: unknown column 'querry'; did you mean 'query'"),
     (None, None, {"query": "score_old"}, "--query score_old column is double; an id is text or an integer"),
-    (None, None, {"query": "gain"}, "--query 'gain' is the --label too; name another column"),
+    (None, None, {"query": "gain"}, "--query 'gain' is the label; name another column"),
     (None, None, {"label": "tags"}, "column 'tags' is list<.*, but a relevance is a number"),
     (None, None, {"query": None}, "column 'gain' is int64, not a list of numbers for each query, which --query makes"),
     (None, None, {"example_id": "user"}, "--example-id has no effect with --query, whose queries are the examples"),
