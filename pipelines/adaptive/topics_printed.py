@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.shifted import AdaptiveTests, TopicOutcome
-    from slicebeam.pipelines.config.adapt import ImportChecklistConfig
-    from slicebeam.pipelines.config.adapt_training import ExportTrainingConfig
+    from slicebeam.pipelines.config.adapt import ExportTrainingConfig, ImportChecklistConfig
     from slicebeam.pipelines.run.published import Published
 
 _MOST_TOPICS = 20

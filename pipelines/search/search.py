@@ -118,7 +118,7 @@ def run_steps(
         check_slice_text(explained_slice, config)
     # What is wrong with a metric is said before anything is read.
     evaluation = None
-    if config.tfma_metric or getattr(config, "eval_config", None):
+    if config.tfma_metric or config.eval_config:
         from slicebeam.pipelines.tfma.request import evaluation_of
 
         evaluation = evaluation_of(config)

@@ -13,7 +13,7 @@ from slicebeam.pipelines.show.terminal_text import console_of_stdout, json_line
 if TYPE_CHECKING:
     from slicebeam.pipelines.adaptive.suggestions.rounds import Suggestion
     from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
-    from slicebeam.pipelines.config.adapt_suggest import AdaptSuggestConfig
+    from slicebeam.pipelines.config.adapt import AdaptSuggestConfig
 
 _MOST_SHOWN = 25
 

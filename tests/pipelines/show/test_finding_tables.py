@@ -362,7 +362,7 @@ def test_of_a_file(tmp_path, adult_path, capsys):
     )
     assert run(["run", str(file), "--output", str(tmp_path / "o")]) == 2
     (told,) = events(capsys)
-    assert told["message"].startswith("no predictions: give --prediction")
+    assert told["message"].startswith("--metric accuracy needs --prediction, --score or --model")
     # The flag also tells what is wrong with the file itself.
     assert run(["run", str(tmp_path / "none.yaml"), "--log-format=json"]) == 2
     (told,) = events(capsys)
@@ -464,7 +464,7 @@ def test_words_filter_names_and_phrases(defined, capsys):
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--text", "xyzzy"], "--text 'xyzzy': the encoder knows none of its words; use other words"),
     (["--text", " "], "--text is empty; write a text like the examples that you look for"),
-    (["--words", "a", "--slice", "b"], "--words filters slices, and --slice shows the examples of one"),
+    (["--words", "a", "--slice", "b"], "--slice has no effect with --words; leave one out"),
     (["--slice", "nothing"], "--slice: unknown slice 'nothing'"),
 ])  # fmt: skip
 def test_wrong_options(defined, capsys, arguments, message):
