@@ -19,7 +19,6 @@ from slicebeam.pipelines.attribution.session import (
 from slicebeam.pipelines.attribution.session import estimate as estimated
 from slicebeam.pipelines.changelist.revisions import base_of
 from slicebeam.pipelines.config.document import DrawingConfig
-from slicebeam.pipelines.show.attribution import CommandHint, show_finished, show_sampled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -38,12 +37,6 @@ def sample(config: SampleConfig, note: Note) -> Sampled:
         sampled = opened.sample(config.budget, is_train=config.train)
         _note_all(opened, note)
     return sampled
-
-
-def show_round(sampled: Sampled, config: SampleConfig) -> None:
-    """Print where the items to label are."""
-    if not config.quiet or config.as_json:
-        show_sampled(sampled, _command_hint(config), as_json=config.as_json)
 
 
 def estimate(config: AttributionConfig, note: Note) -> Finished:
@@ -69,12 +62,6 @@ def run(config: RoundsConfig, note: Note) -> Finished | Stopped:
     if isinstance(came, Stopped):
         note(f"{came.left:,} items have no label yet; run the same command to continue")
     return came
-
-
-def show_estimate(came: Finished | Stopped, config: AttributionConfig) -> None:
-    """Print the estimates, the decision and what to do next."""
-    if isinstance(came, Finished) and (not config.quiet or config.as_json):
-        show_finished(came, _command_hint(config), as_json=config.as_json)
 
 
 def _plan(config: AttributionConfig) -> Plan:
@@ -137,13 +124,6 @@ def _labeler(
     if llm is not None:
         return LanguageModel(llm, ledger, labels_dir, note)
     return terminal_labeler()
-
-
-def _command_hint(config: AttributionConfig) -> CommandHint:
-    more = [] if config.labels_dir is None else ["--labels-dir", config.labels_dir]
-    for path in config.data:
-        more += ["--data", path]
-    return CommandHint(config.changelist, config.slice, config.text, tuple(more))
 
 
 def _note_all(opened: Session, note: Note) -> None:

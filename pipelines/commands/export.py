@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -13,7 +12,6 @@ from slicebeam.pipelines.config.document import Document
 from slicebeam.pipelines.config.option_fields import Folder, Option
 from slicebeam.pipelines.config.run_options import Display
 from slicebeam.pipelines.search.gate import gate_of
-from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.pipelines.tfma.export import Exported, export_changelist
 
 if TYPE_CHECKING:
@@ -44,14 +42,11 @@ def _judged(document: SearchChangeList) -> tuple[bool, tuple[str, ...]]:
     return (True, ()) if gate is None else (gate.passed, gate.reasons)
 
 
-def show_exported(found: Exported, config: ExportTfmaConfig) -> None:
+def show_exported(found: Exported, _: ExportTfmaConfig) -> None:
     """Print the written folder."""
-    if config.as_json:
-        sys.stdout.write(json_line(asdict(found)) + "\n")
-    elif not config.quiet:
-        if found.derived:
-            sys.stdout.write(f"derived columns: {printable(', '.join(found.derived))}\n")
-        ok = "ok" if found.is_ok else "not ok"
-        sys.stdout.write(
-            f"{found.slices:,} slices and all examples; validation {ok}\n{printable(found.folder)}\n"
-        )
+    if found.derived:
+        sys.stdout.write(f"derived columns: {printable(', '.join(found.derived))}\n")
+    ok = "ok" if found.is_ok else "not ok"
+    sys.stdout.write(
+        f"{found.slices:,} slices and all examples; validation {ok}\n{printable(found.folder)}\n"
+    )

@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from slicebeam.metrics.errors import FileError, InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist.reading import read_changelist
-from slicebeam.pipelines.commands.launch import Invocation, launch
-from slicebeam.pipelines.commands.run_spec import RunSpec
-from slicebeam.pipelines.commands.steps import run_steps
-from slicebeam.pipelines.commands.table import COMMANDS
+from slicebeam.pipelines.commands.steps import RunSpec, run_steps
+from slicebeam.pipelines.commands.table import data_command
 from slicebeam.pipelines.config.coercion import as_flag, listed
 from slicebeam.pipelines.config.common import Command, DataConfig, validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
@@ -28,6 +26,7 @@ from slicebeam.transforms.storage.storage import storage_path
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from slicebeam.pipelines.commands.command import Invocation
     from slicebeam.pipelines.config.placeholders import Placeholder
 
 _DATE = re.compile(r"date(?P<days>[+-]\d{1,5})?(?::(?P<format>.+))?")
@@ -43,7 +42,7 @@ class FileConfig(Options):
 
 
 def _config(command: Command) -> type[DataConfig]:
-    model: type[DataConfig] = COMMANDS[command].options[0]
+    model: type[DataConfig] = data_command(command).models[0]
     return model
 
 
@@ -60,7 +59,7 @@ def replaceable() -> list[OptionField]:
     return list(found.values())
 
 
-def run_file(name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG001
+def run_file(given: Mapping[str, Any], invocation: Invocation) -> int:
     """Run the command in a file, and return the exit code."""
     wanted = {one: given[one] for one in declared(FileRunOptions) if one in given}
     if "log_format" in wanted:
@@ -75,7 +74,7 @@ def run_file(name: str, given: Mapping[str, Any], invocation: Invocation) -> int
         common = validated(RunOptions, {**spec.run_options, **wanted})
         return run_steps(given["file"], spec.steps, common, wanted, invocation)
     run_options = validated(RunOptions, {**spec.run_options, **wanted})
-    return launch(spec.command, spec.options, run_options, invocation)
+    return data_command(spec.command).launch(spec.options, run_options, invocation)
 
 
 def read_run(

@@ -6,37 +6,31 @@ import sys
 import webbrowser
 from contextlib import ExitStack
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.config.coercion import split_lists
-from slicebeam.pipelines.config.common import validated
-from slicebeam.pipelines.config.serve import ServeConfig
+from slicebeam.pipelines.serve.app import application, application_of_runs
+from slicebeam.pipelines.serve.protection import PageSession
+from slicebeam.pipelines.serve.runs import Runs
+from slicebeam.pipelines.serve.served import ServedOutput, state_folder
+from slicebeam.pipelines.serve.server import RunningError, bound_socket, only_server, run_server
 from slicebeam.pipelines.show.terminal_text import json_line
-from slicebeam.transforms.secrets.plain_http import allow
 from slicebeam.transforms.storage.storage import temporary_beside
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
-    from slicebeam.pipelines.serve.runs import Runs
-    from slicebeam.pipelines.serve.served import ServedOutput
+    from slicebeam.pipelines.config.serve import ServeConfig
 
 # Sends the browser on to the address; it is removed when the server ends.
 _OPENS = "open.html"
 
 
-def serve(_: str, given: Mapping[str, Any], __: Any) -> int:
-    """Serve an output until the user ends it, and return the exit code."""
-    config = validated(ServeConfig, split_lists(ServeConfig, given))
-    allow(config.allow_http)
-    from slicebeam.pipelines.serve.runs import Runs
-    from slicebeam.pipelines.serve.served import ServedOutput, state_folder
-    from slicebeam.pipelines.serve.server import RunningError, bound_socket, only_server
-
+def serve(config: ServeConfig, _: object) -> None:
+    """Serve an output until the user ends it."""
     shown = Runs.within(config.changelist) or ServedOutput.open(config.changelist, config)
     state = state_folder(shown.folder) if isinstance(shown, Runs) else shown.state
     try:
@@ -48,7 +42,6 @@ def serve(_: str, given: Mapping[str, Any], __: Any) -> int:
     except RunningError as error:
         _say(config, error.address, is_running=True)
         _open(config, error.address, state)
-    return 0
 
 
 def _run(
@@ -59,12 +52,6 @@ def _run(
     bound: socket.socket,
     publish: Callable[[str], None],
 ) -> None:
-    from slicebeam.pipelines.serve.app import application, application_of_runs
-    from slicebeam.pipelines.serve.protection import PageSession
-    from slicebeam.pipelines.serve.runs import Runs
-    from slicebeam.pipelines.serve.served import ServedOutput
-    from slicebeam.pipelines.serve.server import RunningError, only_server, run_server
-
     session = PageSession(bound.getsockname()[1])
 
     def started() -> None:

@@ -7,7 +7,7 @@ import keyword
 import re
 from typing import TYPE_CHECKING, Any, get_args
 
-from slicebeam.pipelines.commands.table import command_spec
+from slicebeam.pipelines.commands.table import COMMANDS
 from slicebeam.pipelines.config.option_fields import (
     FILE,
     FOLDER,
@@ -39,7 +39,7 @@ def function_name(name: str) -> str:
 
 def keywords(name: str) -> list[OptionField]:
     """Return the options of a command that are keywords of its function, required ones first."""
-    fields = [one for model in command_spec(name).options for one in declared(model).values()]
+    fields = [one for model in COMMANDS[name].models for one in declared(model).values()]
     panels = by_panel([one for one in fields if one.is_keyword])
     ordered = [one for panel in panels.values() for one in panel]
     return sorted(ordered, key=lambda one: not _is_required(one))
@@ -47,7 +47,7 @@ def keywords(name: str) -> list[OptionField]:
 
 def signature(name: str) -> inspect.Signature:
     """Return the signature of a command's function, for `help` and notebooks."""
-    first = first_argument(command_spec(name).options[0])
+    first = first_argument(COMMANDS[name].models[0])
     positional = inspect.Parameter(first, inspect.Parameter.POSITIONAL_ONLY)
     chosen = [
         inspect.Parameter(
@@ -66,11 +66,11 @@ def signature(name: str) -> inspect.Signature:
 
 def docstring(name: str) -> str:
     """Return the docstring of a command's function, with its keywords."""
-    spec = command_spec(name)
-    first = first_argument(spec.options[0])
+    spec = COMMANDS[name]
+    first = first_argument(spec.models[0])
     about = _DATA if first == "data" else "a ChangeList, or its folder for the last revision"
     if first not in ("data", "changelist"):
-        about = declared(spec.options[0])[first].help
+        about = declared(spec.models[0])[first].help
     lines = [_worded(spec.help), "", "Parameters", "----------", f"{first} : {about}"]
     for one in keywords(name):
         help_ = one.help

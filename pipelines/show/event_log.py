@@ -9,6 +9,8 @@ import uuid
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from slicebeam.pipelines.run.published import Published
+from slicebeam.pipelines.show.result_notes import hint_lines
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.secrets.variables import redacted
 
@@ -17,7 +19,6 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.published import Published
     from slicebeam.pipelines.run.stage import Stage
     from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress
     from slicebeam.pipelines.shift.run import PublishedShift
@@ -101,55 +102,15 @@ class EventLog:
         """Tell something that the user should know."""
         self._write("note", text=text)
 
-    def published(self, published: Published) -> None:
+    def published(self, published: Published | PublishedShift) -> None:
         """Log the warnings, and the publication."""
-        from slicebeam.pipelines.search.summary import overall_json
-        from slicebeam.pipelines.show.result_notes import hint_lines
-
-        document = published.changelist
-        since = document.since
-        noted = (*document.dataset.drift, *hint_lines(document.dataset), *document.testing.warnings)
-        for warning in (*noted, *(since.warnings if since else ())):
-            self._write("warning", text=warning)
-        facts: dict[str, Any] = {}
-        if since is not None:
-            names = ("changelist_id", "compared", "new", "gone", "worse", "better")
-            facts["since"] = {name: getattr(since, name) for name in names}
-            facts["since"]["overall"] = [overall_json(one) for one in since.overall]
-        self._published(
-            published,
-            slices=str(published.slices_path),
-            slices_hash=document.search.slices_fingerprint,
-            tested=sum(document.testing.tested_per_level),
-            significant=document.testing.significant,
-            degraded=document.testing.degraded,
-            reported=document.search.reported,
-            metrics={
-                one.metric: one.model_dump(include=_OF_METRIC) for one in document.testing.metrics
-            },
-            **facts,
-        )
-
-    def published_shift(self, published: PublishedShift) -> None:
-        """Log the warnings, and the publication of a shift."""
-        document = published.changelist
-        shift, change = document.shift, document.global_[0]
-        for warning in shift.warnings:
-            self._write("warning", text=warning)
-        self._published(
-            published,
-            calls=shift.cost.calls,
-            replayed=shift.cost.replayed,
-            unaccounted=shift.cost.unaccounted,
-            spent=shift.cost.spent,
-            stopped=shift.stopped,
-            accuracy_shift=None if change.delta is None else change.delta.value,
-            significant=change.significant,
-            changed_cells=len(shift.changed),
-        )
-
-    def _published(self, published: Published | PublishedShift, **facts: Any) -> None:
         document, gate = published.changelist, published.changelist.gate
+        if isinstance(published, Published):
+            warnings, facts = _of_slices(published)
+        else:
+            warnings, facts = _of_shift(published)
+        for warning in warnings:
+            self._write("warning", text=warning)
         judged: dict[str, Any] = {"gate": None, "reasons": [], "exit_code": 0}
         if gate is not None:
             judged = {
@@ -170,3 +131,43 @@ class EventLog:
     def error(self, message: str, code: int) -> None:
         """Tell why the run ended without a result."""
         self._write("error", message=message, exit_code=code)
+
+
+def _of_slices(published: Published) -> tuple[Sequence[str], dict[str, Any]]:
+    """Return the warnings and the facts of a run that tested slices."""
+    from slicebeam.pipelines.search.summary import overall_json
+
+    document = published.changelist
+    since, testing = document.since, document.testing
+    warnings = (*document.dataset.drift, *hint_lines(document.dataset), *testing.warnings)
+    facts: dict[str, Any] = {}
+    if since is not None:
+        warnings = (*warnings, *since.warnings)
+        names = ("changelist_id", "compared", "new", "gone", "worse", "better")
+        facts["since"] = {name: getattr(since, name) for name in names}
+        facts["since"]["overall"] = [overall_json(one) for one in since.overall]
+    return warnings, {
+        "slices": str(published.slices_path),
+        "slices_hash": document.search.slices_fingerprint,
+        "tested": sum(testing.tested_per_level),
+        "significant": testing.significant,
+        "degraded": testing.degraded,
+        "reported": document.search.reported,
+        "metrics": {one.metric: one.model_dump(include=_OF_METRIC) for one in testing.metrics},
+        **facts,
+    }
+
+
+def _of_shift(published: PublishedShift) -> tuple[Sequence[str], dict[str, Any]]:
+    """Return the warnings and the facts of a shift."""
+    shift, change = published.changelist.shift, published.changelist.global_[0]
+    return shift.warnings, {
+        "calls": shift.cost.calls,
+        "replayed": shift.cost.replayed,
+        "unaccounted": shift.cost.unaccounted,
+        "spent": shift.cost.spent,
+        "stopped": shift.stopped,
+        "accuracy_shift": None if change.delta is None else change.delta.value,
+        "significant": change.significant,
+        "changed_cells": len(shift.changed),
+    }

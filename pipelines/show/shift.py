@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import ShiftChangeList
     from slicebeam.pipelines.changelist.shifted import Shift
+    from slicebeam.pipelines.config.run_options import RunOptions
     from slicebeam.pipelines.shift.run import PublishedShift
     from slicebeam.pipelines.shift.simulated import BetterMethod, BudgetPlan, MethodQuality
 
@@ -26,7 +27,7 @@ _MOST_SLICES = 12
 _NO_RESULT = "no result"
 
 
-def show(published: PublishedShift) -> None:
+def show(published: PublishedShift, _: RunOptions) -> None:
     """Print what changed, and where the document is."""
     show_shift(published.changelist)
     # Paths are printed raw, so that no terminal width breaks them.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.config.run_options import Report
+    from slicebeam.pipelines.config.run_options import Report, RunOptions
     from slicebeam.pipelines.run.published import Published
     from slicebeam.pipelines.show.finding_tables import FindingTables
     from slicebeam.pipelines.show.terminal_text import ResultPlaces
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
 _LONGEST_LINE = 10_000
 
 
-def show(published: Published, report: Report = "findings") -> None:
+def show(published: Published, run_options: RunOptions) -> None:
     """Print what was found, and where the files are."""
-    show_slices(published.changelist, published.explanation, report)
+    show_slices(published.changelist, published.explanation, run_options.report)
     # Paths are printed raw, so that no terminal width breaks them.
     document, slices = published.changelist_path, published.slices_path
     sys.stdout.write(f"Ids and all numbers: {document}; all slices: {slices}\n")

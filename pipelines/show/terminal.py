@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
+    from typing_extensions import Self
 
     from slicebeam.pipelines.changelist.testing import Gate
     from slicebeam.pipelines.config.common import DataConfig
-    from slicebeam.pipelines.config.run_options import Report
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.published import Published
     from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress
     from slicebeam.pipelines.show.event_log import EventLog
 
@@ -32,24 +31,21 @@ _POLL_SECONDS = 0.2
 class Terminal:
     """Shows a run: a bar where stderr is a terminal, plain lines otherwise.
 
-    ``as_json``: print the summary as JSON on stdout instead of the table. ``events``: log for a
-    scheduler, which gets everything in place of the terminal. ``report``: ``findings``, or ``all``
-    for the table of the worst slices.
+    A context, which ends the bar. ``events``: log for a scheduler, which gets everything in place of
+    the terminal.
     """
 
-    def __init__(
-        self,
-        *,
-        quiet: bool = False,
-        as_json: bool = False,
-        events: EventLog | None = None,
-        report: Report = "findings",
-    ) -> None:
-        self.report = report
-        self.quiet, self.as_json, self.events = quiet, as_json, events
+    def __init__(self, *, quiet: bool = False, events: EventLog | None = None) -> None:
+        self.quiet, self.events = quiet, events
         self._begun = time.monotonic()
         self._watch: _Watch | None = None
         self._console: Console | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
 
     def _stderr(self) -> Console:
         if self._console is None:
@@ -123,19 +119,6 @@ class Terminal:
         if self._watch is not None:
             self._watch.stop()
             self._watch = None
-
-    def result(self, published: Published) -> None:
-        """Print what was found."""
-        self.stop()
-        if self.as_json:
-            from slicebeam.pipelines.show.printed_json import printed_json
-            from slicebeam.pipelines.show.terminal_text import print_json
-
-            print_json(printed_json(published))
-        elif not self.quiet:
-            from slicebeam.pipelines.show.slice_tables import show
-
-            show(published, self.report)
 
     def judged(self, gate: Gate | None) -> int:
         """Say that a gate fails, though quiet, and return the exit code; the log says it by itself."""
