@@ -82,12 +82,9 @@ class CellMetric(Metric):
     def gradient(self, slices: Slices) -> FloatArray:
         """Return ∂metric/∂count [slices, cells], 0 where undefined."""
         counts = self.part_counts(slices.weights, slices)
-        defined, gradient = ~np.isnan(self.formula(*counts)), np.zeros(slices.weights.shape)
-        for part, slope in zip(
-            self.parts(slices), intervals.slopes(self.formula, counts), strict=True
-        ):
-            gradient[:, part] += np.where(defined, slope, 0.0)[:, None]
-        return gradient
+        slopes = intervals.slopes(self.formula, counts)
+        defined = ~np.isnan(self.formula(*counts))
+        return np.where(defined, slopes, 0.0).T @ np.array(self.parts(slices), np.float64)
 
     def denominator(self, slices: Slices) -> IntArray:
         """Return the examples [slices] in the smallest denominator, or margin."""

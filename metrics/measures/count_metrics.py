@@ -373,46 +373,6 @@ MATTHEWS = Correlation(
 )
 
 
-class MacroAverage(Aggregate):
-    """The mean of precision, recall or F1 over classes that occur, 0 for those never predicted, as in scikit-learn."""
-
-    needs = Needs(classes=True)
-
-    def __init__(self, of: Literal["precision", "recall", "f1"], title: str) -> None:
-        self.name, self.title = f"{of}_macro", f"{title}, macro average"
-        # Each class' metric is share·TP/(labels·L + predictions·P).
-        self.share = 2.0 if of == "f1" else 1.0
-        self.labels = 0.0 if of == "precision" else 1.0
-        self.predictions = 0.0 if of == "recall" else 1.0
-
-    def _parts(self, slices: Slices) -> tuple[FloatArray, FloatArray, BoolArray]:
-        """Return metric and denominator of each class, and whether it occurs, [slices, classes]."""
-        cells, every = slices.weights, np.arange(slices.space.classes)
-        label = slices.code("label_class")[:, None] == every
-        predicted = slices.code("predicted_class")[:, None] == every
-        of_label, of_prediction = cells @ label, cells @ predicted
-        below = self.labels * of_label + self.predictions * of_prediction
-        hits = cells @ (label & predicted)
-        each = np.divide(self.share * hits, below, out=np.zeros(below.shape), where=below > 0)
-        return each, below, of_label + of_prediction > 0
-
-    def value(self, slices: Slices) -> FloatArray:
-        each, _, occurs = self._parts(slices)
-        return ratio(np.where(occurs, each, 0.0).sum(axis=1), occurs.sum(axis=1).astype(float))
-
-    def gradient(self, slices: Slices) -> FloatArray:
-        """See `CellMetric.gradient`; the set of classes that occur counts as fixed."""
-        each, below, occurs = self._parts(slices)
-        unit = np.divide(1.0, below, out=np.zeros(below.shape), where=below > 0)
-        unit /= np.maximum(occurs.sum(axis=1), 1)[:, None]
-        label, predicted = slices.code("label_class"), slices.code("predicted_class")
-        right = np.where(label == predicted, self.share, 0.0)
-        slopes: FloatArray = right * unit[:, label]
-        slopes -= self.labels * (each * unit)[:, label]
-        slopes -= self.predictions * (each * unit)[:, predicted]
-        return slopes
-
-
 class ClassMetric(Aggregate):
     """A formula of how many examples of each class [classes, slices] are right, labels, and predictions."""
 
@@ -436,6 +396,10 @@ class ClassMetric(Aggregate):
         predictions = slices.code("predicted_class") == classes
         return [*(labels & predictions), *labels, *predictions]
 
+    def part_counts(self, cells: NDArray[Any], slices: Slices) -> list[NDArray[Any]]:
+        """See `CellMetric.part_counts`; one product, for there may be many classes."""
+        return list((cells @ np.transpose(self.parts(slices))).T)
+
     def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
         return self._of_table(*_table(counts))
 
@@ -453,6 +417,23 @@ class ClassMetric(Aggregate):
 def _table(counts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Return counts of `ClassMetric.parts` as [3, classes, slices]."""
     return np.array(counts).reshape(3, len(counts) // 3, *np.shape(counts[0]))
+
+
+def macro_average(
+    share: float, of_labels: float, of_predictions: float
+) -> Callable[..., NDArray[Any]]:
+    """Return the mean of share·right/(labels and predictions so weighted) over the classes that occur.
+
+    A class that is never predicted has 0, as in scikit-learn; the set of classes that occur counts as fixed.
+    """
+
+    def average(*table: NDArray[Any]) -> NDArray[Any]:
+        right, labels, predictions = table
+        below = of_labels * labels + of_predictions * predictions
+        occurring = (np.real(labels + predictions) > 0).sum(axis=0).astype(float)
+        return ratio(ratio(share * right, below, otherwise=0.0).sum(axis=0), occurring)
+
+    return average
 
 
 def mean_recall(*table: NDArray[Any]) -> NDArray[Any]:
