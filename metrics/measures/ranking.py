@@ -222,7 +222,8 @@ class AveragePrecision(_OfRanks):
     def test_subset(self, slices: Slices, tail: Tail) -> Tested:
         """Test by draws of as many of all examples."""
         space, sizes = slices.space, slices.sizes
-        law = PrecisionLaw(space.by_score, tuple(space.of_several_scores().tolist()))
+        coarse = tuple(space.of_several_scores().tolist())
+        law = PrecisionLaw(space.by_score, coarse, float(self.value(slices.total)[0]))
         observed = log_odds(self.value(slices), law.half(sizes))
         return permutation.p_of_draws(law, sizes, observed, tail, LARGEST_DRAWN)
 

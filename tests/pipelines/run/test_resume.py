@@ -12,7 +12,7 @@ import pytest
 from slicebeam.metrics.errors import EngineError, OptionError
 from slicebeam.pipelines.check.check import run_check
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.commands.table import command_spec
+from slicebeam.pipelines.commands.table import data_command
 from slicebeam.pipelines.config.check import check_config
 from slicebeam.pipelines.config.discover import discover_config
 from slicebeam.pipelines.config.search import search_config
@@ -241,7 +241,7 @@ def other(value):
 def test_every_option_is_classified():
     known = {name for config in CONFIGS.values() for name in type(config).model_fields}
     assert known == DECIDE | MAY_DIFFER | RESOLVED
-    each = [command_spec(name).options[1] for name in COMMANDS]
+    each = [data_command(name).models[1] for name in COMMANDS]
     assert {name for options in each for name in options.model_fields} == SHOW
     assert len(known) == len(DECIDE) + len(MAY_DIFFER) + len(RESOLVED)
     assert not SHOW & known
