@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.commands.command import Invocation
     from slicebeam.pipelines.config.placeholders import Placeholder
 
+_COMMANDS = "'command: search', 'check', 'shift' or 'discover'"
 _DATE = re.compile(r"date(?P<days>[+-]\d{1,5})?(?::(?P<format>.+))?")
 
 
@@ -203,22 +204,18 @@ def _content(file: str) -> dict[Any, Any]:
     except ValueError as error:
         raise FileError(f"{file}: cannot be read ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):
-        raise InputError(
-            f"{file}: 'command: search', 'check', 'shift' or 'discover' is expected, and its options"
-        )
+        raise InputError(f"{file}: {_COMMANDS} is expected, and its options")
     return content
 
 
 def _command(file: str, content: Mapping[Any, Any]) -> Command:
-    name = content.get("command")
+    name: Any = content.get("command")
     if name is None:
-        raise InputError(
-            f"{file}: key 'command' is missing; add 'command: search', 'check', 'shift' or 'discover'"
-        )
-    for command in get_args(Command):
-        if name == command:
-            return command
-    raise InputError(f"{file}: {unknown_name('command', str(name), get_args(Command))}")
+        raise InputError(f"{file}: key 'command' is missing; add {_COMMANDS}")
+    if name not in get_args(Command):
+        raise InputError(f"{file}: {unknown_name('command', str(name), get_args(Command))}")
+    command: Command = name
+    return command
 
 
 def _day(date: str | None) -> dt.date:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import webbrowser
 from contextlib import ExitStack
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -19,11 +20,10 @@ from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.storage.storage import temporary_beside
 
 if TYPE_CHECKING:
-    import socket
-    from collections.abc import Callable
     from pathlib import Path
 
     from slicebeam.pipelines.config.serve import ServeConfig
+    from slicebeam.transforms.storage.storage import StoragePath
 
 # Sends the browser on to the address; it is removed when the server ends.
 _OPENS = "open.html"
@@ -38,43 +38,37 @@ def serve(config: ServeConfig, _: object) -> None:
             publish = stack.enter_context(only_server(state))
             bound = stack.enter_context(bound_socket(config.port))
             stack.callback((state / _OPENS).unlink, missing_ok=True)
-            _run(config, shown, state, stack, bound, publish)
+            session = PageSession(bound.getsockname()[1])
+            if isinstance(shown, Runs):
+                opened = partial(_opened, config, shown.folder, session, stack)
+                app = application_of_runs(shown, opened, session)
+            else:
+                stack.enter_context(shown.at_end)
+                app = application(shown, session)
+
+            def started() -> None:
+                publish(session.address)
+                _say(config, session.address, is_running=False)
+                _open(config, session.address, state)
+
+            run_server(app, bound, started)
     except RunningError as error:
         _say(config, error.address, is_running=True)
         _open(config, error.address, state)
 
 
-def _run(
-    config: ServeConfig,
-    shown: ServedOutput | Runs,
-    state: Path,
-    stack: ExitStack,
-    bound: socket.socket,
-    publish: Callable[[str], None],
-) -> None:
-    session = PageSession(bound.getsockname()[1])
-
-    def started() -> None:
-        publish(session.address)
-        _say(config, session.address, is_running=False)
-        _open(config, session.address, state)
-
-    def opened(name: str) -> ServedOutput:
-        served = ServedOutput.open(str(shown.folder / name), config)
-        try:
-            own = stack.enter_context(only_server(served.state))
-        except RunningError as error:
-            raise OptionError(f"{name} is served already, at {error.address}") from error
-        own(f"http://127.0.0.1:{session.port}/runs/{quote(name)}/#token={session.token}")
-        stack.enter_context(served.at_end)
-        return served
-
-    if isinstance(shown, Runs):
-        app = application_of_runs(shown, opened, session)
-    else:
-        stack.enter_context(shown.at_end)
-        app = application(shown, session)
-    run_server(app, bound, started)
+def _opened(
+    config: ServeConfig, folder: StoragePath, session: PageSession, stack: ExitStack, name: str
+) -> ServedOutput:
+    """Open a run of a folder of runs, which this server alone serves."""
+    served = ServedOutput.open(str(folder / name), config)
+    try:
+        publish = stack.enter_context(only_server(served.state))
+    except RunningError as error:
+        raise OptionError(f"{name} is served already, at {error.address}") from error
+    publish(f"http://127.0.0.1:{session.port}/runs/{quote(name)}/#token={session.token}")
+    stack.enter_context(served.at_end)
+    return served
 
 
 def _say(config: ServeConfig, address: str, *, is_running: bool) -> None:

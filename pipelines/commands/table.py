@@ -33,10 +33,10 @@ COMMANDS: dict[str, CommandSpec] = {
     "discover": DataCommand(
         group="Find",
         help="Find the groups of texts or images where a model changed.\n\n"
-        "Anything that has embeddings can be grouped. With one model, the command finds the "
-        "groups where it is worse than elsewhere.\n\n"
-        "A mixture over the embeddings gives each example a component. Components are then "
-        "searched, tested and corrected like any other feature.",
+        "Anything that has embeddings can be grouped. With one model, the command finds the groups where it "
+        "is worse than elsewhere.\n\n"
+        "A mixture over the embeddings gives each example a component. Components are then searched, tested "
+        "and corrected like any other feature.",
         example="slicebeam discover reviews.parquet --text review --label stars "
         "--prediction new --baseline-prediction old --output out",
         options="config.discover:DiscoverConfig",
@@ -47,11 +47,10 @@ COMMANDS: dict[str, CommandSpec] = {
     "check": DataCommand(
         group="Find",
         help="Test known slices on new data, without a search.\n\n"
-        "The slices come from an earlier run (--changelist), from a file of predicates "
-        "(--slices) or from an EvalConfig of TensorFlow Model Analysis "
-        "(--eval-config).\n\n"
-        "With --changelist, options that you leave out are taken from that run: label, "
-        "prediction, metric, test and so on.",
+        "The slices come from an earlier run (--changelist), from a file of predicates (--slices) or from an "
+        "EvalConfig of TensorFlow Model Analysis (--eval-config).\n\n"
+        "With --changelist, options that you leave out are taken from that run: label, prediction, metric, "
+        "test and so on.",
         example="slicebeam check new.parquet --changelist out/changelist.json --output checked "
         "--fail-on worse",
         options="config.check:CheckConfig",
@@ -62,11 +61,9 @@ COMMANDS: dict[str, CommandSpec] = {
     ),
     "define": CommandSpec(
         group="Describe",
-        help="Define a slice by hand: with words, a predicate, ids, labels or a language "
-        "model.\n\n"
-        "The command counts the slice on the data and adds it to a new revision of the "
-        "ChangeList, in the same folder. --llm-filter calls a language model for every "
-        "example.",
+        help="Define a slice by hand: with words, a predicate, ids, labels or a language model.\n\n"
+        "The command counts the slice on the data and adds it to a new revision of the ChangeList, in the "
+        "same folder. --llm-filter calls a language model for every example.",
         example="slicebeam define --changelist out --name 'young women' --where 'age < 25 & sex = Female'",
         options="config.document:DefineConfig",
         runs="define.defining:define_slice",
@@ -76,8 +73,7 @@ COMMANDS: dict[str, CommandSpec] = {
     "edit": CommandSpec(
         group="Describe",
         help="Change the slices of a ChangeList. Every edit can be undone.\n\n"
-        "Each edit writes a new revision to the same folder. The document itself does not "
-        "change.",
+        "Each edit writes a new revision to the same folder. The document itself does not change.",
         example="slicebeam edit rename --changelist out --slice 1f0c --name 'young women'",
     ),
     "edit rename": _edit(
@@ -117,8 +113,8 @@ COMMANDS: dict[str, CommandSpec] = {
     "attribute sample": CommandSpec(
         group="Rounds",
         help="Write the items to label, as CSV.\n\n"
-        "Fill in the column label with yes, no or unsure in either file. When run "
-        "again, the command draws another round.",
+        "Fill in the column label with yes, no or unsure in either file. When run again, the command draws "
+        "another round.",
         example="slicebeam attribute sample --changelist out --slice 1f0c "
         "--text 'mentions a refund' --budget 100",
         options="config.document:SampleConfig",
@@ -138,10 +134,8 @@ COMMANDS: dict[str, CommandSpec] = {
     ),
     "attribute run": CommandSpec(
         group="Rounds",
-        help="Label in rounds until there is a decision: from a column, with a language "
-        "model, or by hand.\n\n"
-        "If stopped, the command continues when run again with the same options. No "
-        "item is labelled twice.",
+        help="Label in rounds until there is a decision: from a column, with a language model, or by hand.\n\n"
+        "If stopped, the command continues when run again with the same options. No item is labelled twice.",
         example="slicebeam attribute run --changelist out --slice 1f0c --text 'mentions a refund' "
         "--labels refund --budget 400 --rounds 4",
         options="config.document:RoundsConfig",
@@ -152,8 +146,7 @@ COMMANDS: dict[str, CommandSpec] = {
     "show": CommandSpec(
         group="Describe",
         help="Print the slices of a ChangeList, or the examples of a slice.\n\n"
-        "With --text, those that are nearest to a text come first: the encoder of the discovery embeds "
-        "both.",
+        "With --text, those that are nearest to a text come first: the encoder of the discovery embeds both.",
         example="slicebeam show out --text 'the delivery was late'",
         options="config.document:ShowConfig",
         runs="commands.show:show",
@@ -161,10 +154,9 @@ COMMANDS: dict[str, CommandSpec] = {
     ),
     "report": CommandSpec(
         group="Describe",
-        help="Write a page that shows a result: report.html, in the folder of the "
-        "ChangeList.\n\n"
-        "The page is one file. It opens in a browser from a disk or an email, and needs no "
-        "network. It contains examples only with --examples.",
+        help="Write a page that shows a result: report.html, in the folder of the ChangeList.\n\n"
+        "The page is one file. It opens in a browser from a disk or an email, and needs no network. It "
+        "contains examples only with --examples.",
         example="slicebeam report out",
         options="config.document:ReportConfig",
         runs="page.report:write_report",
@@ -187,8 +179,8 @@ COMMANDS: dict[str, CommandSpec] = {
     "export tfma": CommandSpec(
         group="Tools",
         help="Write a ChangeList as an output folder of TensorFlow Model Analysis.\n\n"
-        "tfma.load_eval_result, tfma.view and tfma.load_validation_result read it. Bins, lists of "
-        "values and missing values become derived columns; slices.json says what they stand for.",
+        "tfma.load_eval_result, tfma.view and tfma.load_validation_result read it. Bins, lists of values and "
+        "missing values become derived columns; slices.json says what they stand for.",
         example="slicebeam export tfma out --to out/tfma",
         options="commands.export:ExportTfmaConfig",
         runs="commands.export:tfma",
@@ -203,9 +195,9 @@ COMMANDS: dict[str, CommandSpec] = {
     "adapt run": RunCommand(
         group="Tests",
         help="Score a test tree, and report the topics that fail, and those fixed and broken.\n\n"
-        "A topic with those below it is a slice of the ChangeList: with --baseline-model the two "
-        "models are compared test by test (McNemar's test, Benjamini-Hochberg over all topics). An "
-        "answer that an endpoint sold is in the ledger before it is used, and is not paid twice.",
+        "A topic with those below it is a slice of the ChangeList: with --baseline-model the two models are "
+        "compared test by test (McNemar's test, Benjamini-Hochberg over all topics). An answer that an "
+        "endpoint sold is in the ledger before it is used, and is not paid twice.",
         example="slicebeam adapt run tests.csv --model models:new --baseline-model models:old "
         "--output out --fail-on worse",
         options="config.adapt:AdaptRunConfig",
@@ -215,8 +207,8 @@ COMMANDS: dict[str, CommandSpec] = {
     "adapt suggest": CommandSpec(
         group="Tests",
         help="Propose tests of a topic, score them by a model, and write those that fail first.\n\n"
-        "Templates, a pool of texts and another tree need no language model; with --endpoint one goes "
-        "on with the tests of the topic. Tests that you accept into the tree steer what is proposed next.",
+        "Templates, a pool of texts and another tree need no language model; with --endpoint one goes on with "
+        "the tests of the topic. Tests that you accept into the tree steer what is proposed next.",
         example="slicebeam adapt suggest tests.csv --model models:new --topic /Negation --pool texts.txt "
         "-k 100",
         options="config.adapt:AdaptSuggestConfig",
@@ -227,9 +219,9 @@ COMMANDS: dict[str, CommandSpec] = {
     "adapt export-training": CommandSpec(
         group="Files",
         help="Write failing tests with the label that is right, to train on.\n\n"
-        "The file has the columns of texts and labels of the data, the topic, and a weight: tests of the "
-        "same text share the weight 1. Tests that say no label are left out and counted. Exported tests are "
-        "marked in the tree, so that slicebeam adapt run says which topics were trained on.",
+        "The file has the columns of texts and labels of the data, the topic, and a weight: tests of the same "
+        "text share the weight 1. Tests that say no label are left out and counted. Exported tests are marked "
+        "in the tree, so that slicebeam adapt run says which topics were trained on.",
         example="slicebeam adapt export-training tests.csv --changelist out --data train.parquet "
         "--label label --to more.parquet",
         options="config.adapt:ExportTrainingConfig",
@@ -239,8 +231,8 @@ COMMANDS: dict[str, CommandSpec] = {
     "adapt from": CommandSpec(
         group="Files",
         help="Make topics of the slices that a run found, with their failing examples as tests.\n\n"
-        "A test expects the label of its example. The examples that the model gets wrong come first, of "
-        "two models those that the update broke.",
+        "A test expects the label of its example. The examples that the model gets wrong come first, of two "
+        "models those that the update broke.",
         example="slicebeam adapt from out --text review --to tests.csv",
         options="config.adapt:AdaptFromConfig",
         runs="adaptive.from_slices.make_tests:make_tests",
@@ -249,8 +241,8 @@ COMMANDS: dict[str, CommandSpec] = {
     "adapt import-checklist": CommandSpec(
         group="Files",
         help="Write the test tree of a CheckList suite: a topic each test, a test each case.\n\n"
-        "The suite is a table with the columns test, capability, type, input and label. What a test "
-        "expects beyond a label is code in CheckList; say it in --expectations.",
+        "The suite is a table with the columns test, capability, type, input and label. What a test expects "
+        "beyond a label is code in CheckList; say it in --expectations.",
         example="slicebeam adapt import-checklist sentiment.parquet --to sentiment.csv "
         "--expectations sentiment.yaml",
         options="config.adapt:ImportChecklistConfig",
@@ -260,9 +252,9 @@ COMMANDS: dict[str, CommandSpec] = {
     "shift": DataCommand(
         group="APIs",
         help="Estimate how a paid prediction API changed, from few calls.\n\n"
-        "The command writes each answer to the ledger before it uses it. When run again, it "
-        "calls the API only for missing answers. A call without an answer may have been "
-        "charged: 'lost_calls' in the --api file decides whether its item is sent again.",
+        "The command writes each answer to the ledger before it uses it. When run again, it calls the API "
+        "only for missing answers. A call without an answer may have been charged: 'lost_calls' in the --api "
+        "file decides whether its item is sent again.",
         example="slicebeam shift pool.parquet --label label --old-prediction old --api api.yaml "
         "--budget 5USD --output out",
         options="config.shift:ShiftConfig",
@@ -273,9 +265,9 @@ COMMANDS: dict[str, CommandSpec] = {
     "run": FileCommand(
         group="Run",
         help="Run the command in a file, or repeat an earlier run.\n\n"
-        "Models, encoders, APIs and engines in the changelist.json of a run are not used "
-        "unless you name them again, because they run code or send data. With your own "
-        "file, those that you name replace the file's.",
+        "Models, encoders, APIs and engines in the changelist.json of a run are not used unless you name them "
+        "again, because they run code or send data. With your own file, those that you name replace the "
+        "file's.",
         example="slicebeam run nightly.yaml --resume --log-format json",
         options="commands.run_file:FileConfig",
         run_options="config.run_options:FileRunOptions",

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.kinds import Alternative
-from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command, validated
+from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command
 from slicebeam.pipelines.config.option_fields import (
     Column,
     Columns,
@@ -149,8 +149,3 @@ class DiscoverConfig(SearchConfig):
         if self.loss_weight == 0:
             del options["discovery_share"]
         return options
-
-
-def discover_config(options: dict[str, Any]) -> DiscoverConfig:
-    """Return the validated configuration of a discovery."""
-    return validated(DiscoverConfig, options)

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.kinds import Method
-from slicebeam.pipelines.config.common import Command, DataConfig, Size, validated
+from slicebeam.pipelines.config.common import Command, DataConfig, Size
 from slicebeam.pipelines.config.option_fields import (
     Column,
     Columns,
@@ -275,8 +275,3 @@ class ShiftConfig(DataConfig):
             options.pop("bins")
         # 0 equals False, but a price of 0 is one.
         return {k: value for k, value in options.items() if value is not False and value != []}
-
-
-def shift_config(options: dict[str, Any]) -> ShiftConfig:
-    """Return the validated configuration of a shift."""
-    return validated(ShiftConfig, options)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # How a flag is given several times.
 _REPEATED = re.compile("Repeatable(, or separated by commas)?")
+_NONE = inspect.Parameter.empty
 _PROGRESS = "print progress and notes on stderr"
 _DATA = "a table of pandas, polars or Arrow, or paths or globs of files"
 
@@ -42,7 +43,7 @@ def keywords(name: str) -> list[OptionField]:
     fields = [one for model in COMMANDS[name].models for one in declared(model).values()]
     panels = by_panel([one for one in fields if one.is_keyword])
     ordered = [one for panel in panels.values() for one in panel]
-    return sorted(ordered, key=lambda one: not _is_required(one))
+    return sorted(ordered, key=lambda one: _default(one) is not _NONE)
 
 
 def signature(name: str) -> inspect.Signature:
@@ -53,7 +54,7 @@ def signature(name: str) -> inspect.Signature:
         inspect.Parameter(
             one.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if _is_required(one) else _default(one),
+            default=_default(one),
             annotation=annotation(one),
         )
         for one in keywords(name)
@@ -101,7 +102,8 @@ def annotation(field: OptionField) -> str:
         if field.takes_mapping:
             kinds.append("Mapping[str, object]")
     elif field.choices:
-        kinds = [f"Literal[{', '.join(map(_quoted, field.choices))}]"]
+        words = ", ".join(f'"{word}"' for word in field.choices)
+        kinds = [f"Literal[{words}]"]
     elif field.kind in (int, float, bool):
         kinds = [field.kind.__name__]
     else:
@@ -110,17 +112,11 @@ def annotation(field: OptionField) -> str:
     return " | ".join([*kinds, *(["None"] if may_be_none else [])])
 
 
-def _is_required(field: OptionField) -> bool:
-    # Without an output nothing is published.
-    return field.is_required and field.name != "output"
-
-
 def _default(field: OptionField) -> Any:
-    return None if field.name == "output" else field.default
-
-
-def _quoted(word: str) -> str:
-    return f'"{word}"'
+    """Return the default of a keyword; without an output nothing is published."""
+    if field.name == "output":
+        return None
+    return _NONE if field.is_required else field.default
 
 
 def _worded(text: str) -> str:

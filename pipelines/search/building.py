@@ -43,7 +43,6 @@ from slicebeam.pipelines.search.results import (
     stretched_interval,
 )
 from slicebeam.pipelines.search.second_tests import adjusted_overall
-from slicebeam.pipelines.search.sensitivity import nearest_misses, noticeable
 from slicebeam.pipelines.search.summary import movements, summary
 from slicebeam.pipelines.search.testing_section import testing
 from slicebeam.transforms.encode.sources import ReservedRows
@@ -143,6 +142,8 @@ def _with_sensitivity(tests: Testing, results: Results) -> Testing:
     told, alternative = [], results.config.alternative
     for tested, measured in zip(tests.metrics, results.metrics, strict=True):
         if tested.blind is None and not tested.degraded and alternative != "better":
+            from slicebeam.pipelines.search.sensitivity import noticeable
+
             falls = tuple(noticeable(results, tested.metric))
             misses = _near_misses(results, measured)
             told.append(tested.model_copy(update={"nearest": misses, "noticeable": falls}))
@@ -155,6 +156,8 @@ def _near_misses(results: Results, measured: MetricResult) -> tuple[NearMiss, ..
     if results.prepared.given is not None:
         # All of them are reported.
         return ()
+    from slicebeam.pipelines.search.sensitivity import nearest_misses
+
     order = nearest_misses(results, measured)
     if not order.size:
         return ()

@@ -119,7 +119,8 @@ def notes(
     for column in document.dataset.left_out:
         reasons.setdefault(column.reason, []).append(column.name)
     lines += [f"Left out: {', '.join(names)}: {reason}." for reason, names in reasons.items()]
-    return [*lines, *hint_lines(document.dataset)]
+    lines += hint_lines(document.dataset)
+    return lines
 
 
 def _thresholds(document: SearchChangeList, places: ResultPlaces) -> Iterator[str]:
