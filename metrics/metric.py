@@ -30,7 +30,7 @@ from slicebeam.metrics.kinds import (
 )
 from slicebeam.metrics.significance import hall
 from slicebeam.metrics.significance.average_precision import Precisions
-from slicebeam.metrics.significance.outcome_codes import Reason, Tested
+from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 # A variance below this part of the mean square is what rounding of the sums leaves of nothing.
 ROUNDING = 1e-12
@@ -356,11 +356,11 @@ class Metric(ABC):
         """Return the metric [slices]; NaN without a denominator."""
 
     @abstractmethod
-    def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
-        """Test whether slices without a reason against it are more extreme than random subsets of all examples."""
+    def test_subset(self, slices: Slices, tail: Tail) -> Tested:
+        """Test whether slices that are not `untestable` are more extreme than random subsets of all examples."""
 
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
-        """Test the new model against the old one on the slices without a reason against it."""
+    def test_change(self, slices: Slices, tail: Tail) -> Tested:
+        """Test the new model against the old one on slices that are not `untestable`."""
         raise NotImplementedError
 
     @abstractmethod
@@ -383,7 +383,12 @@ class Metric(ABC):
         """Test each slice against all examples, or the new model against the old one on the slice."""
         slices = self.seen(slices)
         law = self.test_change if slices.is_paired else self.test_subset
-        return law(slices, self.tail(alternative), self.untestable(slices))
+        tested = Tested.by(Method.NONE, np.ones(len(slices)), self.untestable(slices))
+        ready = np.flatnonzero(tested.reasons == 0)
+        if ready.size:
+            parts = law(slices.rows(ready), self.tail(alternative))
+            tested.p[ready], tested.reasons[ready], tested.methods[ready] = parts
+        return tested
 
     def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
         """Return how likely a random subset of the parent is as extreme as the child [slices], by Wald's test."""

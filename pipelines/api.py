@@ -11,20 +11,26 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from slicebeam.pipelines.commands.export import ExportTfmaConfig
-from slicebeam.pipelines.config import edit as edits
-from slicebeam.pipelines.config import run_options
-from slicebeam.pipelines.config.adapt import AdaptRunConfig, ImportChecklistConfig
-from slicebeam.pipelines.config.adapt_from import AdaptFromConfig
-from slicebeam.pipelines.config.adapt_suggest import AdaptSuggestConfig
-from slicebeam.pipelines.config.adapt_training import ExportTrainingConfig
-from slicebeam.pipelines.config.attribute import EstimateConfig, RoundsConfig, SampleConfig
+from slicebeam.pipelines.config import document, run_options
+from slicebeam.pipelines.config.adapt import (
+    AdaptFromConfig,
+    AdaptRunConfig,
+    AdaptSuggestConfig,
+    ExportTrainingConfig,
+    ImportChecklistConfig,
+)
 from slicebeam.pipelines.config.check import CheckConfig
-from slicebeam.pipelines.config.define import DefineConfig
 from slicebeam.pipelines.config.discover import DiscoverConfig
-from slicebeam.pipelines.config.report import ReportConfig
+from slicebeam.pipelines.config.document import (
+    AttributionConfig,
+    DefineConfig,
+    ReportConfig,
+    RoundsConfig,
+    SampleConfig,
+    ShowConfig,
+)
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.config.shift import ShiftConfig
-from slicebeam.pipelines.config.show import ShowConfig
 from slicebeam.pipelines.python.python_runs import Report, run, run_document
 from slicebeam.pipelines.python.signatures import docstring, function_name, signature
 
@@ -101,7 +107,7 @@ class _Document(Generic[Result]):
 class _Search(SearchConfig, run_options.SearchRunOptions): ...
 
 
-class _Check(CheckConfig, run_options.CheckRunOptions): ...
+class _Check(CheckConfig, run_options.RunOptions): ...
 
 
 class _Discover(DiscoverConfig, run_options.DiscoverRunOptions): ...
@@ -136,14 +142,14 @@ report = _path("report", ReportConfig)
 class edit:
     """Change the slices of a ChangeList. Every edit can be undone."""
 
-    rename = _revision("edit rename", edits.RenameConfig)
-    describe = _revision("edit describe", edits.DescribeConfig)
-    annotate = _revision("edit annotate", edits.AnnotateConfig)
-    remove = _revision("edit remove", edits.RemoveConfig)
-    merge = _revision("edit merge", edits.MergeConfig)
-    split = _revision("edit split", edits.SplitConfig)
-    undo = _revision("edit undo", edits.UndoConfig)
-    log = _edits("edit log", edits.LogConfig)
+    rename = _revision("edit rename", document.RenameConfig)
+    describe = _revision("edit describe", document.DescribeConfig)
+    annotate = _revision("edit annotate", document.AnnotateConfig)
+    remove = _revision("edit remove", document.SliceConfig)
+    merge = _revision("edit merge", document.MergeConfig)
+    split = _revision("edit split", document.SplitConfig)
+    undo = _revision("edit undo", document.DocumentConfig)
+    log = _edits("edit log", document.LogConfig)
 
 
 class export:
@@ -166,5 +172,5 @@ class attribute:
     """Test with a few labels whether words describe a slice."""
 
     sample = _sampled("attribute sample", SampleConfig)
-    estimate = _finished("attribute estimate", EstimateConfig)
+    estimate = _finished("attribute estimate", AttributionConfig)
     run = _rounds("attribute run", RoundsConfig)

@@ -251,9 +251,10 @@ class StatisticSpace:
         """Return weights in the units that they are summed in."""
         return np.ldexp(weights, -self.weight_exponent)
 
-    def deviations_of(self, value: str) -> Deviations | None:
-        """Return all examples' deviations of a value, None if nothing is held against them."""
-        return dict(self.deviations).get(value)
+    @cached_property
+    def deviations_by_value(self) -> dict[str, Deviations]:
+        """All examples' deviations of the values that slices are held against."""
+        return dict(self.deviations)
 
     def _ranking(self, sums: IntArray, *, old: bool) -> FloatArray:
         reduced = sums[..., self.ranking_columns(old=old)]

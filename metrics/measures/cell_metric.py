@@ -82,12 +82,9 @@ class CellMetric(Metric):
     def gradient(self, slices: Slices) -> FloatArray:
         """Return ∂metric/∂count [slices, cells], 0 where undefined."""
         counts = self.part_counts(slices.weights, slices)
-        defined, gradient = ~np.isnan(self.formula(*counts)), np.zeros(slices.weights.shape)
-        for part, slope in zip(
-            self.parts(slices), intervals.slopes(self.formula, counts), strict=True
-        ):
-            gradient[:, part] += np.where(defined, slope, 0.0)[:, None]
-        return gradient
+        slopes = intervals.slopes(self.formula, counts)
+        defined = ~np.isnan(self.formula(*counts))
+        return np.where(defined, slopes, 0.0).T @ np.array(self.parts(slices), np.float64)
 
     def denominator(self, slices: Slices) -> IntArray:
         """Return the examples [slices] in the smallest denominator, or margin."""
@@ -137,36 +134,36 @@ class CellMetric(Metric):
             reasons[n == slices.total.counts.sum()] = Reason.WHOLE
         return reasons.astype(np.int8)
 
-    def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_subset(self, slices: Slices, tail: Tail) -> Tested:
         """Test by the law of random subsets, of counts with weights by that of their contributions."""
         if not slices.space.weighted:
-            return self.test_counts(slices, tail, reasons)
-        reasons[(reasons == 0) & np.isnan(self.value(slices))] = Reason.UNDEFINED
+            return self.test_counts(slices, tail)
         rest = slices.rest
-        reasons[(reasons == 0) & ~(rest.weights.sum(axis=1) > 0)] = Reason.WHOLE
         # A few heavy examples are most of the slice, or of what is outside.
         few = np.minimum(*(self.effective_n(some) for some in (slices, rest)))
-        reasons[(reasons == 0) & (few < LEAST_DENOMINATOR)] = Reason.TOO_SKEWED
         p, varies = self._weighted_subset_p(slices, slices.total, tail)
-        reasons[(reasons == 0) & ~varies] = Reason.CONSTANT
-        return Tested.by(Method.WEIGHTED_SUBSET, p, reasons)
+        against = {
+            Reason.UNDEFINED: np.isnan(self.value(slices)),
+            Reason.WHOLE: ~(rest.weights.sum(axis=1) > 0),
+            Reason.TOO_SKEWED: few < LEAST_DENOMINATOR,
+            Reason.CONSTANT: ~varies,
+        }
+        return Tested.by(Method.WEIGHTED_SUBSET, p, first_reason(against))
 
-    def test_counts(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_counts(self, slices: Slices, tail: Tail) -> Tested:
         """Test counts without weights by the simulated law of the metric on random subsets."""
         if np.count_nonzero(slices.total.counts) < 2:
-            reasons[reasons == 0] = Reason.CONSTANT
-        p, some = np.ones(reasons.shape), np.flatnonzero(reasons == 0)
-        p[some], reasons[some], _ = permutation.permutation_p_value(
+            return Tested.by(Method.NONE, np.ones(len(slices)), Reason.CONSTANT)
+        return permutation.permutation_p_value(
             lambda cells: self.value(replace(slices, sums=cells)),
-            slices.counts[some],
+            slices.counts,
             slices.total.counts[0],
-            self.value(slices.rows(some)),
+            self.value(slices),
             tail,
             _PERMUTATIONS,
         )
-        return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_change(self, slices: Slices, tail: Tail) -> Tested:
         """Test two models by Hall's t of contributions; by signs where these never vary, nor do those of all.
 
         Where they vary among all only, no p is below that of signs: exchanging the models on the d examples
@@ -174,18 +171,17 @@ class CellMetric(Metric):
         """
         t, varies = self.change(slices)
         different = slices.kish(discordant_cells(slices))
-        reasons[(reasons == 0) & np.isnan(t.difference)] = Reason.UNDEFINED
-        reasons[(reasons == 0) & (different == 0)] = Reason.UNCHANGED
         p, too_skewed = t.p_value(tail)
-        reasons[(reasons == 0) & too_skewed] = Reason.TOO_SKEWED
-        constant = (reasons == 0) & ~(t.error > 0)
-        reasons[constant & (t.difference == 0)] = Reason.UNCHANGED
+        constant = ~(t.error > 0)
+        against = {
+            Reason.UNDEFINED: np.isnan(t.difference),
+            Reason.TOO_SKEWED: too_skewed & (different > 0),
+            Reason.UNCHANGED: (different == 0) | (constant & (t.difference == 0)),
+        }
         p = np.where(varies, p, np.maximum(p, np.exp2((tail == "both") - different)))
-        p[constant] = count_tests.constant_change_p(
-            different[constant], t.difference[constant], tail
-        )
+        flipped = count_tests.constant_change_p(different, t.difference, tail)
         method = np.where(constant, Method.SIGN_FLIP, Method.HALL_PAIRED)
-        return Tested.by(method.astype(np.int8), p, reasons)
+        return Tested.by(method, np.where(constant, flipped, p), first_reason(against))
 
     def change(self, slices: Slices) -> tuple[hall.TStatistic, BoolArray]:
         """Return Hall's t of the change between two models, and whether contributions vary on the slice.
@@ -365,6 +361,11 @@ class CellMetric(Metric):
             if space.weighted:
                 named[f"{prefix} examples"] = float(some.sizes[0])
         return named
+
+
+def first_reason(against: dict[Reason, BoolArray]) -> NDArray[Any]:
+    """Return the first reason that holds of each slice [slices]; 0 for none."""
+    return np.select(list(against.values()), list(against), 0)
 
 
 def needs_of(*conditions: str) -> Needs:

@@ -101,29 +101,26 @@ class Share(CellMetric):
         new, old = self.parts(slices)[0], self.parts(slices.old)[0]
         return slices.count(new & ~old), slices.count(old & ~new)
 
-    def test_counts(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_counts(self, slices: Slices, tail: Tail) -> Tested:
         """Mid-p of X ~ Hypergeom within the denominator; likelihood ratio where that is large."""
         x, n = self.numbers(slices)
         K, N = (int(number[0]) for number in self.numbers(slices.total))
-        if K in (0, N):
-            reasons[reasons == 0] = Reason.CONSTANT
-        p = np.ones(n.shape)
-        exact = count_tests.variance(n, N, K) <= count_tests.EXACT_UP_TO_VARIANCE
-        for law, by in ((count_tests.mid_p, exact), (count_tests.likelihood_mid_p, ~exact)):
-            some = by & (reasons == 0)
+        p, exact = (
+            np.ones(n.shape),
+            count_tests.variance(n, N, K) <= count_tests.EXACT_UP_TO_VARIANCE,
+        )
+        for law, some in ((count_tests.mid_p, exact), (count_tests.likelihood_mid_p, ~exact)):
             p[some] = law(n[some], x[some], N, K, tail)
         method = np.where(exact, Method.HYPERGEOMETRIC, Method.LIKELIHOOD_RATIO)
-        return Tested.by(method.astype(np.int8), p, reasons)
+        return Tested.by(method, p, Reason.CONSTANT if K in (0, N) else 0)
 
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_change(self, slices: Slices, tail: Tail) -> Tested:
         """McNemar's mid-p where both models have the same denominator."""
         if not self.has_exact_law(slices):
-            return super().test_change(slices, tail, reasons)
+            return super().test_change(slices, tail)
         only_new, only_old = self.discordant(slices)
-        reasons[(only_new + only_old == 0) & (reasons == 0)] = Reason.UNCHANGED
-        p, some = np.ones(reasons.shape), reasons == 0
-        p[some] = count_tests.mcnemar_mid_p(only_new[some], only_old[some], tail)
-        return Tested.by(Method.MCNEMAR, p, reasons)
+        p = count_tests.mcnemar_mid_p(only_new, only_old, tail)
+        return Tested.by(Method.MCNEMAR, p, np.where(only_new + only_old == 0, Reason.UNCHANGED, 0))
 
     def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Score-based intervals of the difference, see `slicebeam.metrics.intervals.intervals`."""
@@ -316,12 +313,10 @@ class BinaryMetric(Aggregate):
         """See `Metric.value`; within the range, which rounding may leave."""
         return np.clip(super().value(slices), *self.range)
 
-    def test_counts(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_counts(self, slices: Slices, tail: Tail) -> Tested:
         """Test counts by the law of few cells."""
-        p, some = np.ones(reasons.shape), reasons == 0
-        p[some] = self._subset_p(slices.rows(some), slices.total, tail)
-        reasons[some & np.isnan(p)] = Reason.CONSTANT
-        return Tested.by(Method.FEW_CELLS, p, reasons)
+        p = self._subset_p(slices, slices.total, tail)
+        return Tested.by(Method.FEW_CELLS, p, np.where(np.isnan(p), Reason.CONSTANT, 0))
 
     def _subset_p(self, slices: Slices, population: Slices, tail: Tail) -> FloatArray:
         def value_and_gradient(cells: FloatArray) -> Pair:
@@ -378,46 +373,6 @@ MATTHEWS = Correlation(
 )
 
 
-class MacroAverage(Aggregate):
-    """The mean of precision, recall or F1 over classes that occur, 0 for those never predicted, as in scikit-learn."""
-
-    needs = Needs(classes=True)
-
-    def __init__(self, of: Literal["precision", "recall", "f1"], title: str) -> None:
-        self.name, self.title = f"{of}_macro", f"{title}, macro average"
-        # Each class' metric is share·TP/(labels·L + predictions·P).
-        self.share = 2.0 if of == "f1" else 1.0
-        self.labels = 0.0 if of == "precision" else 1.0
-        self.predictions = 0.0 if of == "recall" else 1.0
-
-    def _parts(self, slices: Slices) -> tuple[FloatArray, FloatArray, BoolArray]:
-        """Return metric and denominator of each class, and whether it occurs, [slices, classes]."""
-        cells, every = slices.weights, np.arange(slices.space.classes)
-        label = slices.code("label_class")[:, None] == every
-        predicted = slices.code("predicted_class")[:, None] == every
-        of_label, of_prediction = cells @ label, cells @ predicted
-        below = self.labels * of_label + self.predictions * of_prediction
-        hits = cells @ (label & predicted)
-        each = np.divide(self.share * hits, below, out=np.zeros(below.shape), where=below > 0)
-        return each, below, of_label + of_prediction > 0
-
-    def value(self, slices: Slices) -> FloatArray:
-        each, _, occurs = self._parts(slices)
-        return ratio(np.where(occurs, each, 0.0).sum(axis=1), occurs.sum(axis=1).astype(float))
-
-    def gradient(self, slices: Slices) -> FloatArray:
-        """See `CellMetric.gradient`; the set of classes that occur counts as fixed."""
-        each, below, occurs = self._parts(slices)
-        unit = np.divide(1.0, below, out=np.zeros(below.shape), where=below > 0)
-        unit /= np.maximum(occurs.sum(axis=1), 1)[:, None]
-        label, predicted = slices.code("label_class"), slices.code("predicted_class")
-        right = np.where(label == predicted, self.share, 0.0)
-        slopes: FloatArray = right * unit[:, label]
-        slopes -= self.labels * (each * unit)[:, label]
-        slopes -= self.predictions * (each * unit)[:, predicted]
-        return slopes
-
-
 class ClassMetric(Aggregate):
     """A formula of how many examples of each class [classes, slices] are right, labels, and predictions."""
 
@@ -441,6 +396,10 @@ class ClassMetric(Aggregate):
         predictions = slices.code("predicted_class") == classes
         return [*(labels & predictions), *labels, *predictions]
 
+    def part_counts(self, cells: NDArray[Any], slices: Slices) -> list[NDArray[Any]]:
+        """See `CellMetric.part_counts`; one product, for there may be many classes."""
+        return list((cells @ np.transpose(self.parts(slices))).T)
+
     def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
         return self._of_table(*_table(counts))
 
@@ -458,6 +417,23 @@ class ClassMetric(Aggregate):
 def _table(counts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Return counts of `ClassMetric.parts` as [3, classes, slices]."""
     return np.array(counts).reshape(3, len(counts) // 3, *np.shape(counts[0]))
+
+
+def macro_average(
+    share: float, of_labels: float, of_predictions: float
+) -> Callable[..., NDArray[Any]]:
+    """Return the mean of share·right/(labels and predictions so weighted) over the classes that occur.
+
+    A class that is never predicted has 0, as in scikit-learn; the set of classes that occur counts as fixed.
+    """
+
+    def average(*table: NDArray[Any]) -> NDArray[Any]:
+        right, labels, predictions = table
+        below = of_labels * labels + of_predictions * predictions
+        occurring = (np.real(labels + predictions) > 0).sum(axis=0).astype(float)
+        return ratio(ratio(share * right, below, otherwise=0.0).sum(axis=0), occurring)
+
+    return average
 
 
 def mean_recall(*table: NDArray[Any]) -> NDArray[Any]:

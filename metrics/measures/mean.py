@@ -11,7 +11,7 @@ from scipy.special import gammaln, xlogy
 
 from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.counting import RowBlock
-from slicebeam.metrics.counting.statistic_space import Deviations, Source, StatisticSpace, Term
+from slicebeam.metrics.counting.statistic_space import Source, StatisticSpace, Term
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.kinds import Comparison, Tail
 from slicebeam.metrics.metric import ROUNDING, Metric, Movement, Needs, Slices, Target
@@ -144,56 +144,43 @@ class Mean(Metric):
         """Return Hall's t of the mean change between two models."""
         return hall.against_zero(self.moments(slices, "change"), self.of_all(slices, "change"))
 
-    def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_subset(self, slices: Slices, tail: Tail) -> Tested:
         """Test by the law of random subsets."""
-        p, ready = np.ones(len(slices)), reasons == 0
-        if ready.any():
-            some, deviations = slices.rows(ready), self._deviations(slices.space)
-            excess = self._deviation(some, deviations.centre)
-            p[ready] = subset_p(some.sizes, excess, deviations.population, tail)
-        return Tested.by(Method.RANDOM_SUBSET, p, reasons)
+        deviations = slices.space.deviations_by_value[self.name]
+        excess = self._deviation(slices, deviations.centre)
+        p = subset_p(slices.sizes, excess, deviations.population, tail)
+        return Tested.by(Method.RANDOM_SUBSET, p)
 
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_change(self, slices: Slices, tail: Tail) -> Tested:
         """Test by Student's t as it varies for all changes, and by sign flips where all of a slice are the same.
 
         Where large changes the other way are rare, the slice may lack them by chance: there p is at least that of
         Hall's t, whose variance is raised by that of all examples, and its refusal stands.
         """
-        ready = reasons == 0
         changes, t = self.moments(slices, "change"), self.change(slices)
-        constant = ready & ~(changes.variance > 0)
+        constant = ~(changes.variance > 0)
         p, too_skewed = t.p_value(tail)
-        refused = constant & too_skewed
-        method = np.full(len(slices), Method.STUDENT, np.int8)
-        if (varies := ready & ~constant).any():
+        one_way = changes.mean * self.of_all(slices, "change").skewness >= 0
+        flipped = count_tests.constant_change_p(changes.n, changes.mean, tail)
+        least = np.where(one_way | ~(t.error > 0), 0.0, p)
+        p = np.where(constant, np.maximum(flipped, least), p)
+        if (varies := ~constant).any():
             p[varies] = self.change_p(slices.rows(varies), 0.0, tail)
-        if constant.any():
-            one_way = changes.mean * self.of_all(slices, "change").skewness >= 0
-            flipped = count_tests.constant_change_p(changes.n, changes.mean, tail)
-            least = np.where(one_way | ~(t.error > 0), 0.0, p)
-            p = np.where(constant, np.maximum(flipped, least), p)
-            refused &= ~(constant & one_way)
-            method[constant] = Method.SIGN_FLIP
-        reasons[refused] = Reason.TOO_SKEWED
-        return Tested.by(method, p, reasons)
+        method = np.where(constant, Method.SIGN_FLIP, Method.STUDENT)
+        refused = constant & too_skewed & ~one_way
+        return Tested.by(method, p, np.where(refused, Reason.TOO_SKEWED, 0))
 
     def change_p(self, slices: Slices, mean: float, tail: Tail) -> FloatArray:
         """Return the p-value [slices] of Student's t of "the mean change is this", by the law of all; 1 if none varies."""
         if not self.moments(slices.total, "change").variance[0] > 0:
             return np.ones(len(slices))
-        of = self._deviations(slices.space).population
+        of = slices.space.deviations_by_value[self.name].population
         first, crossed = (self._total(slices, "change", 1, power) for power in (1, 2))
         about = mean**2 * slices.squares.sum(axis=-1) - 2.0 * mean * crossed
         squares = self._total(slices, "change", 2, 2) + about
         of_weight = mean * float(slices.total.weight[0] / slices.total.sizes[0])
         total = first - mean * slices.weight
         return student_law.p_value(slices.sizes, total, squares, of, of_weight, tail)
-
-    def _deviations(self, space: StatisticSpace) -> Deviations:
-        deviations = space.deviations_of(self.name)
-        if deviations is None:
-            raise ValueError(f"all examples' deviations of {self.name} are not in the space")
-        return deviations
 
     def _deviation(self, slices: Slices, centre: float) -> FloatArray:
         """Return the summed weighted deviation [slices] from the mean of all examples."""
@@ -312,8 +299,7 @@ class Mean(Metric):
             parts = {"slice": own, "complement": rest}
             named["n"], named["N"] = float(slices.sizes[0]), float(slices.total.sizes[0])
             named["mean of all"] = float(Mean.value(self, slices.total)[0])
-            deviations = space.deviations_of(self.name)
-            if deviations is not None:
+            if deviations := space.deviations_by_value.get(self.name):
                 excess = float(self._deviation(slices, deviations.centre)[0])
                 named["S"] = float(np.ldexp(excess, space.weight_exponent))
         for name, about_shift in parts.items():

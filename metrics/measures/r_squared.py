@@ -70,7 +70,7 @@ class RSquared(Metric):
 
     def _variance_of_u(self, slices: Slices) -> float:
         """Return the variance of u over all examples; 0 where u does not vary."""
-        deviations = slices.space.deviations_of(self.name)
+        deviations = slices.space.deviations_by_value.get(self.name)
         if deviations is None:
             return 0.0
         points, counts = np.array(deviations.population[:2])
@@ -90,17 +90,12 @@ class RSquared(Metric):
         slope = self._moments(slices.total).unexplained
         return n * (error - slope * label * n / np.maximum(n - 1.0, 1.0))
 
-    def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_subset(self, slices: Slices, tail: Tail) -> Tested:
         """Test by the law of the sum of u over random subsets; more of it is a lower R²."""
-        p, some = np.ones(len(slices)), reasons == 0
-        deviations = slices.space.deviations_of(self.name)
-        if deviations is not None and some.any():
-            ready = slices.rows(some)
-            turned: dict[Tail, Tail] = {"upper": "lower", "lower": "upper", "both": "both"}
-            p[some] = subset_p(
-                ready.sizes, self._excess(ready), deviations.population, turned[tail]
-            )
-        return Tested.by(Method.RANDOM_SUBSET, p, reasons)
+        turned: dict[Tail, Tail] = {"upper": "lower", "lower": "upper", "both": "both"}
+        population = slices.space.deviations_by_value[self.name].population
+        p = subset_p(slices.sizes, self._excess(slices), population, turned[tail])
+        return Tested.by(Method.RANDOM_SUBSET, p)
 
     def _value_variance(self, slices: Slices) -> FloatArray:
         """Return the variance [slices] of the value, at least that of as many of all examples.

@@ -115,21 +115,14 @@ class AreaUnderCurve(_OfRanks):
             reasons[~(slices.rest.weight > 0)] = Reason.WHOLE
         return reasons.astype(np.int8)
 
-    def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_subset(self, slices: Slices, tail: Tail) -> Tested:
         """Test by z with the null variance."""
-        of_all = self._placements(slices.total)
-        ready = reasons == 0
-        if not float((of_all.spread1 + of_all.spread0)[0]) > 0:
-            reasons[ready] = Reason.CONSTANT
-            ready = reasons == 0
-        p, (n1, n0) = np.ones(len(slices)), self._classes(slices)
-        area = self.value(slices)
-        p[ready] = auc.z_p_value(
-            area[ready], n1[ready], n0[ready], of_all, *self._classes(slices.total), tail
-        )
-        return Tested.by(Method.AUC_Z, p, reasons)
+        of_all, sizes = self._placements(slices.total), self._classes(slices.total)
+        p = auc.z_p_value(self.value(slices), *self._classes(slices), of_all, *sizes, tail)
+        varies = float((of_all.spread1 + of_all.spread0)[0]) > 0
+        return Tested.by(Method.AUC_Z, p, 0 if varies else Reason.CONSTANT)
 
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_change(self, slices: Slices, tail: Tail) -> Tested:
         """Test by z of the gains in placement among all examples.
 
         It is quick and near (DeLong, DeLong and Clarke-Pearson 1988, with the placements among all examples
@@ -138,9 +131,8 @@ class AreaUnderCurve(_OfRanks):
         variance, freedom = self._gain_variance(slices)
         delta = self.delta(slices)
         unvarying = np.where(delta == 0, Reason.UNCHANGED, Reason.UNVARYING)
-        reasons = np.where((reasons == 0) & ~(variance > 0), unvarying, reasons).astype(np.int8)
         p = hall.wald_p_value(delta, variance, freedom, tail)
-        return Tested.by(Method.DELTA_METHOD, p, reasons)
+        return Tested.by(Method.DELTA_METHOD, p, np.where(variance > 0, 0, unvarying))
 
     def _gain_variance(self, slices: Slices) -> Pair:
         """Return the variance [slices] of the delta of two models, and its degrees of freedom."""
@@ -227,17 +219,13 @@ class AveragePrecision(_OfRanks):
         reasons[small & (reasons == 0)] = Reason.SMALL_DENOMINATOR
         return reasons
 
-    def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_subset(self, slices: Slices, tail: Tail) -> Tested:
         """Test by draws of as many of all examples."""
-        space, p, some = slices.space, np.ones(len(slices)), np.flatnonzero(reasons == 0)
-        if some.size:
-            law = PrecisionLaw(space.by_score, tuple(space.of_several_scores().tolist()))
-            sizes = slices.sizes[some]
-            observed = log_odds(self.value(slices)[some], law.half(sizes))
-            p[some], reasons[some], _ = permutation.p_of_draws(
-                law, sizes, observed, tail, LARGEST_DRAWN
-            )
-        return Tested.by(Method.CELL_PERMUTATION, p, reasons)
+        space, sizes = slices.space, slices.sizes
+        coarse = tuple(space.of_several_scores().tolist())
+        law = PrecisionLaw(space.by_score, coarse, float(self.value(slices.total)[0]))
+        observed = log_odds(self.value(slices), law.half(sizes))
+        return permutation.p_of_draws(law, sizes, observed, tail, LARGEST_DRAWN)
 
     def _log_odds(self, slices: Slices) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return log-odds of the value [slices], p·(1 − p) of the value, and half a positive as a share of them."""

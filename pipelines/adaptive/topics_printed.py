@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.adaptive.topics import displayed
 from slicebeam.pipelines.changelist.shifted import never_given_text
-from slicebeam.pipelines.show.slice_tables import WIDE, console_of_stdout
-from slicebeam.pipelines.show.terminal_text import harmless, table_of
+from slicebeam.pipelines.show.terminal_text import WIDE, console_of_stdout, harmless, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +17,11 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.shifted import AdaptiveTests, TopicOutcome
-    from slicebeam.pipelines.config.adapt import AdaptRunConfig, ImportChecklistConfig
-    from slicebeam.pipelines.config.adapt_training import ExportTrainingConfig
+    from slicebeam.pipelines.config.adapt import (
+        AdaptRunConfig,
+        ExportTrainingConfig,
+        ImportChecklistConfig,
+    )
     from slicebeam.pipelines.run.published import Published
 
 _MOST_TOPICS = 20

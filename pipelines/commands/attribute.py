@@ -18,19 +18,14 @@ from slicebeam.pipelines.attribution.session import (
 )
 from slicebeam.pipelines.attribution.session import estimate as estimated
 from slicebeam.pipelines.changelist.revisions import base_of
-from slicebeam.pipelines.config.attribute import DrawingConfig
+from slicebeam.pipelines.config.document import DrawingConfig
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from slicebeam.pipelines.attribution.labelers import Labeler
     from slicebeam.pipelines.attribution.session import Session
-    from slicebeam.pipelines.config.attribute import (
-        AttributionConfig,
-        EstimateConfig,
-        RoundsConfig,
-        SampleConfig,
-    )
+    from slicebeam.pipelines.config.document import AttributionConfig, RoundsConfig, SampleConfig
     from slicebeam.transforms.storage.storage import StoragePath
 
     Note = Callable[[str], None]
@@ -42,7 +37,7 @@ def sample(config: SampleConfig, note: Note) -> Sampled:
         return opened.sample(config.budget, is_train=config.train)
 
 
-def estimate(config: EstimateConfig, note: Note) -> Finished:
+def estimate(config: AttributionConfig, note: Note) -> Finished:
     """Read the labels back, estimate precision and recall, and publish a revision with them."""
     with _opened(config, note) as opened:
         return estimated(opened)

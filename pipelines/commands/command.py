@@ -109,9 +109,9 @@ class CommandSpec:
 
     def fields(self) -> list[OptionField]:
         """Return its options as flags."""
-        from slicebeam.pipelines.config.option_fields import flagged
+        from slicebeam.pipelines.config.option_fields import declared
 
-        return [one for model in self.models for one in flagged(model).values()]
+        return [one for model in self.models for one in declared(model).values()]
 
     def execute(self, name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG002  (of others)
         """Run it with the flags that were given, print the result, and return the exit code."""

@@ -61,11 +61,11 @@ class DataCommand(CommandSpec):
         """Run it with the flags that were given, and what they leave open guessed."""
         from slicebeam.pipelines.config.coercion import split_lists
         from slicebeam.pipelines.config.common import validated
-        from slicebeam.pipelines.config.option_fields import flagged
+        from slicebeam.pipelines.config.option_fields import declared
         from slicebeam.pipelines.config.own_data import default_output, with_guesses
 
         model, options_type = self.models
-        run_options = {key: given[key] for key in flagged(options_type) if key in given}
+        run_options = {key: given[key] for key in declared(options_type) if key in given}
         options = {key: value for key, value in given.items() if key not in {*run_options, "files"}}
         # A pattern without quotes becomes several words, all but the first of them without a flag.
         options["data"] = (*given.get("data", ()), *given.get("files", ()))
@@ -112,7 +112,7 @@ class DataCommand(CommandSpec):
             published = self.publish(config, engine, terminal, run_options)
             self.print_result(published, run_options, invocation.emit)
             if run_options.page:
-                from slicebeam.pipelines.config.report import ReportConfig
+                from slicebeam.pipelines.config.document import ReportConfig
                 from slicebeam.pipelines.page.report import write_report
 
                 page = ReportConfig.model_validate({"changelist": str(published.changelist_path)})
@@ -123,7 +123,7 @@ class DataCommand(CommandSpec):
 
     def check_run_options(self, run_options: RunOptions) -> None:
         """Refuse options that it has no use for."""
-        from slicebeam.pipelines.config.option_fields import flag, flagged
+        from slicebeam.pipelines.config.option_fields import declared, flag
 
         if run_options.fail_on not in (None, "worse"):
             raise OptionError(f"--fail-on {run_options.fail_on!r}: only 'worse' is known")
@@ -132,7 +132,7 @@ class DataCommand(CommandSpec):
                 "--tolerance is for --fail-on worse; add that, or leave --tolerance out"
             )
         model, options_type = self.models
-        known = flagged(options_type)
+        known = declared(options_type)
         for key, value in run_options:
             if value and key not in known:
                 why = _WHY.get((key, model.command), f"{model.command}; leave it out")

@@ -14,7 +14,7 @@ from slicebeam.pipelines.commands.command import print_json
 from slicebeam.pipelines.commands.signals import interrupted
 from slicebeam.pipelines.commands.table import data_command
 from slicebeam.pipelines.config.common import validated
-from slicebeam.pipelines.config.option_fields import flag, flagged
+from slicebeam.pipelines.config.option_fields import declared, flag
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.config.shift import ShiftConfig
 from slicebeam.pipelines.run.work_folder import OtherRunError
@@ -109,7 +109,7 @@ def _checked(
     step, place = steps[at], f"{file}, steps[{at}]"
     _check_output(place, step, steps[:at])
     command = data_command(step.command)
-    known = flagged(command.models[1])
+    known = declared(command.models[1])
     above = {name: getattr(common, name) for name in common.model_fields_set if name in known}
     try:
         given = {**above, **step.run_options, **wanted}

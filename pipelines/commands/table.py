@@ -6,12 +6,12 @@ from slicebeam.pipelines.commands.command import CommandSpec, FileCommand, RunCo
 from slicebeam.pipelines.commands.data_command import DataCommand
 
 
-def _edit(name: str, help_: str, example: str = "") -> CommandSpec:
+def _edit(name: str, help_: str, example: str = "", options: str = "") -> CommandSpec:
     return CommandSpec(
         group="Edits",
         help=help_,
         example=f"slicebeam edit {name} --changelist out {example}".rstrip(),
-        options=f"config.edit:{name.title()}Config",
+        options=f"config.document:{options or name.title()}Config",
         runs=f"commands.edit:{name}",
         shows="show.define:show_revision",
         json="show.define:revision_json",
@@ -54,7 +54,7 @@ COMMANDS: dict[str, CommandSpec] = {
         example="slicebeam check new.parquet --changelist out/changelist.json --output checked "
         "--fail-on worse",
         options="config.check:CheckConfig",
-        run_options="config.run_options:CheckRunOptions",
+        run_options="config.run_options:RunOptions",
         configures="config.check:check_config",
         runs="check.check:run_check",
         shows="show.slice_tables:show",
@@ -65,7 +65,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "The command counts the slice on the data and adds it to a new revision of the ChangeList, in the "
         "same folder. --llm-filter calls a language model for every example.",
         example="slicebeam define --changelist out --name 'young women' --where 'age < 25 & sex = Female'",
-        options="config.define:DefineConfig",
+        options="config.document:DefineConfig",
         runs="define.defining:define_slice",
         shows="show.define:show_revision",
         json="show.define:revision_json",
@@ -83,7 +83,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "describe", "Write the description of a slice.", "--slice 1f0c --text 'Students, mostly.'"
     ),
     "edit annotate": _edit("annotate", "Add a note to a slice.", "--slice 1f0c --note 'ticket 12'"),
-    "edit remove": _edit("remove", "Remove a slice.", "--slice 1f0c"),
+    "edit remove": _edit("remove", "Remove a slice.", "--slice 1f0c", "Slice"),
     "edit merge": _edit(
         "merge",
         "Merge slices into one, which holds the examples of any of them.",
@@ -92,12 +92,14 @@ COMMANDS: dict[str, CommandSpec] = {
     "edit split": _edit(
         "split", "Split a slice into two by a predicate.", "--slice 1f0c --where 'age < 25'"
     ),
-    "edit undo": _edit("undo", "Reverse the last edit that has not been undone yet."),
+    "edit undo": _edit(
+        "undo", "Reverse the last edit that has not been undone yet.", options="Document"
+    ),
     "edit log": CommandSpec(
         group="Edits",
         help="Print the edits, in order.",
         example="slicebeam edit log --changelist out",
-        options="config.edit:LogConfig",
+        options="config.document:LogConfig",
         runs="commands.edit:log",
         shows="commands.edit:show_log",
     ),
@@ -115,7 +117,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "another round.",
         example="slicebeam attribute sample --changelist out --slice 1f0c "
         "--text 'mentions a refund' --budget 100",
-        options="config.attribute:SampleConfig",
+        options="config.document:SampleConfig",
         runs="commands.attribute:sample",
         shows="show.attribution:show_sampled",
         json="show.attribution:sampled_json",
@@ -125,7 +127,7 @@ COMMANDS: dict[str, CommandSpec] = {
         help="Estimate precision and recall from the labels, and publish them in a new revision.",
         example="slicebeam attribute estimate --changelist out --slice 1f0c "
         "--text 'mentions a refund'",
-        options="config.attribute:EstimateConfig",
+        options="config.document:AttributionConfig",
         runs="commands.attribute:estimate",
         shows="show.attribution:show_finished",
         json="show.attribution:finished_json",
@@ -136,7 +138,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "If stopped, the command continues when run again with the same options. No item is labelled twice.",
         example="slicebeam attribute run --changelist out --slice 1f0c --text 'mentions a refund' "
         "--labels refund --budget 400 --rounds 4",
-        options="config.attribute:RoundsConfig",
+        options="config.document:RoundsConfig",
         runs="commands.attribute:run",
         shows="show.attribution:show_finished",
         json="show.attribution:finished_json",
@@ -146,7 +148,7 @@ COMMANDS: dict[str, CommandSpec] = {
         help="Print the slices of a ChangeList, or the examples of a slice.\n\n"
         "With --text, those that are nearest to a text come first: the encoder of the discovery embeds both.",
         example="slicebeam show out --text 'the delivery was late'",
-        options="config.show:ShowConfig",
+        options="config.document:ShowConfig",
         runs="commands.show:show",
         shows="commands.show:show_rows",
     ),
@@ -156,7 +158,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "The page is one file. It opens in a browser from a disk or an email, and needs no network. It "
         "contains examples only with --examples.",
         example="slicebeam report out",
-        options="config.report:ReportConfig",
+        options="config.document:ReportConfig",
         runs="page.report:write_report",
         shows="page.report:show_report",
         json="page.report:report_json",
@@ -209,7 +211,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "the tests of the topic. Tests that you accept into the tree steer what is proposed next.",
         example="slicebeam adapt suggest tests.csv --model models:new --topic /Negation --pool texts.txt "
         "-k 100",
-        options="config.adapt_suggest:AdaptSuggestConfig",
+        options="config.adapt:AdaptSuggestConfig",
         runs="adaptive.suggestions.suggest:suggest",
         shows="adaptive.suggestions.printed:show_suggestions",
         json="adaptive.suggestions.printed:suggestions_json",
@@ -222,7 +224,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "in the tree, so that slicebeam adapt run says which topics were trained on.",
         example="slicebeam adapt export-training tests.csv --changelist out --data train.parquet "
         "--label label --to more.parquet",
-        options="config.adapt_training:ExportTrainingConfig",
+        options="config.adapt:ExportTrainingConfig",
         runs="adaptive.training:export_training",
         shows="adaptive.topics_printed:show_exported",
     ),
@@ -232,7 +234,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "A test expects the label of its example. The examples that the model gets wrong come first, of two "
         "models those that the update broke.",
         example="slicebeam adapt from out --text review --to tests.csv",
-        options="config.adapt_from:AdaptFromConfig",
+        options="config.adapt:AdaptFromConfig",
         runs="adaptive.from_slices.make_tests:make_tests",
         shows="adaptive.from_slices.make_tests:show_tests",
     ),

@@ -22,12 +22,7 @@ from slicebeam.pipelines.commands.data_command import engine_of
 from slicebeam.pipelines.commands.table import COMMANDS, data_command
 from slicebeam.pipelines.config.coercion import as_flag
 from slicebeam.pipelines.config.common import validated
-from slicebeam.pipelines.config.option_fields import (
-    declared,
-    first_argument,
-    flagged,
-    with_keywords,
-)
+from slicebeam.pipelines.config.option_fields import declared, first_argument, with_keywords
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.python.memory_tables import files_of
 from slicebeam.pipelines.run.published import Published
@@ -197,7 +192,7 @@ def run(name: str, data: Any, given: dict[str, Any], *, progress: bool) -> Repor
     """Run a command on data, with options by the names of the flags, ``_`` for ``-``."""
     command = data_command(name)
     model, options_type = command.models
-    beside = {key for key, one in flagged(options_type).items() if one.is_keyword} & given.keys()
+    beside = {key for key, one in declared(options_type).items() if one.is_keyword} & given.keys()
     run_options = validated(RunOptions, {key: given.pop(key) for key in beside})
     allow(run_options.allow_http)
     typed = typed_options(model, given)

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import printable
-from slicebeam.pipelines.show.coverage import list_coverage_lines
+from slicebeam.pipelines.show.result_notes import list_coverage_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -28,12 +28,13 @@ def printed_json(published: Published | PublishedShift) -> dict[str, Any]:
     """
     document = published.changelist
     shown = _slices(document)
-    slices = tuple(listed for listed in document.slices if listed.slice_id in shown)
-    content = document.model_copy(update={"slices": slices}).model_dump(
+    cut: dict[str, Any] = {"slices": tuple(s for s in document.slices if s.slice_id in shown)}
+    if document.since is not None:
+        first = document.since.slices[:MOST_ROWS]
+        cut["since"] = document.since.model_copy(update={"slices": first})
+    content = document.model_copy(update=cut).model_dump(
         mode="json", by_alias=True, exclude_none=True, exclude=_NOT_PRINTED
     )
-    if "since" in content:
-        content["since"]["slices"] = content["since"]["slices"][:MOST_ROWS]
     files = {"document": str(published.changelist_path)}
     if isinstance(published, Published):
         files["table"] = str(published.slices_path)

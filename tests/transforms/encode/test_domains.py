@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from slicebeam.metrics.errors import ColumnError, InputError
-from slicebeam.pipelines.changelist.dataset import Domain, Seen
+from slicebeam.pipelines.changelist.document import Domain, Seen
 from slicebeam.pipelines.changelist.parts import Condition
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.prepare.given_domains import why_absent
