@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def run_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
     """Score a tree, print its topics, and return the exit code that ``fail_on`` wants."""
     from slicebeam.pipelines.adaptive.topics_printed import show
-    from slicebeam.pipelines.config.coercion import split_lists
     from slicebeam.pipelines.config.common import validated
+    from slicebeam.pipelines.config.option_fields import split_lists
     from slicebeam.pipelines.show.printed_json import print_json, printed_json
     from slicebeam.pipelines.show.terminal import Terminal
 

@@ -57,9 +57,8 @@ def run_command(name: str, given: Mapping[str, Any], invocation: Invocation) -> 
 
     Returns the exit code.
     """
-    from slicebeam.pipelines.config.coercion import split_lists
     from slicebeam.pipelines.config.common import validated
-    from slicebeam.pipelines.config.option_fields import declared
+    from slicebeam.pipelines.config.option_fields import declared, split_lists
     from slicebeam.pipelines.config.own_data import default_output, with_guesses
 
     config, options_type = COMMANDS[name].options
@@ -78,8 +77,8 @@ def run_command(name: str, given: Mapping[str, Any], invocation: Invocation) -> 
 
 def document_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
     """Run a command that reads a ChangeList, and print the result."""
-    from slicebeam.pipelines.config.coercion import split_lists
     from slicebeam.pipelines.config.common import validated
+    from slicebeam.pipelines.config.option_fields import split_lists
     from slicebeam.pipelines.show.terminal_text import harmless
 
     command = command_spec(name)

@@ -15,10 +15,17 @@ from slicebeam.pipelines.commands.launch import Invocation, launch
 from slicebeam.pipelines.commands.run_spec import RunSpec
 from slicebeam.pipelines.commands.steps import run_steps
 from slicebeam.pipelines.commands.table import COMMANDS
-from slicebeam.pipelines.config.coercion import as_flag, listed
 from slicebeam.pipelines.config.common import Command, DataConfig, validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
-from slicebeam.pipelines.config.option_fields import FILE, Option, OptionField, Options, declared
+from slicebeam.pipelines.config.option_fields import (
+    FILE,
+    Option,
+    OptionField,
+    Options,
+    as_flag,
+    declared,
+    listed,
+)
 from slicebeam.pipelines.config.placeholders import parts_of
 from slicebeam.pipelines.config.run_options import FileRunOptions, RunOptions
 from slicebeam.transforms.formats.strict_text import parse_json, parse_yaml

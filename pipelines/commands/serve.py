@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.config.coercion import split_lists
 from slicebeam.pipelines.config.common import validated
+from slicebeam.pipelines.config.option_fields import split_lists
 from slicebeam.pipelines.config.serve import ServeConfig
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.secrets.plain_http import allow

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from pydantic import model_validator
 
-from slicebeam.metrics.errors import InputError, OptionError, unknown_name
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command, validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.config.option_fields import (
@@ -19,6 +19,7 @@ from slicebeam.pipelines.config.option_fields import (
     Rule,
     default,
 )
+from slicebeam.pipelines.config.search import with_eval_config
 from slicebeam.pipelines.config.slices import RunConfig
 
 if TYPE_CHECKING:
@@ -104,9 +105,6 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
     With a ChangeList, missing options are those of the run that the document describes: its
     columns, metrics and tests. A model is code, which only the user may name.
     """
-    for name in options:
-        if name not in CheckConfig.model_fields:
-            raise unknown_name("option", name, CheckConfig.model_fields)
     changelist = options.get("changelist")
     others = options.get("slices") or options.get("eval_config")
     if isinstance(changelist, str) and changelist and not others:
@@ -119,8 +117,6 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
         taken = taken_over(document.provenance.config, options)
         refuse_unconfirmed(options["changelist"], taken, options)
         options = {**taken, **options}
-    from slicebeam.pipelines.config.eval_options import with_eval_config
-
     return validated(CheckConfig, with_eval_config(options))
 
 
