@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.sources import ReservedRows
 
 Strategy = Literal["batch", "iterative", "priority"]
-STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 # Options that have an effect on some strategies only.
 STRATEGIES_OF = {
     "iterations": ("priority",),

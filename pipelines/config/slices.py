@@ -334,11 +334,8 @@ class RunConfig(DataConfig):
         compares = self.comparison == "baseline"
         # A column of predictions is read before a model is run.
         has_scores, had_scores = (
-            bool(score or (model and not prediction))
-            for score, model, prediction in (
-                (self.score, self.model, self.prediction),
-                (self.baseline_score, self.baseline_model, self.baseline_prediction),
-            )
+            bool(getattr(self, f"{prefix}score")) or self._predicting(prefix) == "model"
+            for prefix in ("", "baseline_")
         )
         if compares and has_scores != had_scores:
             raise OptionError(
@@ -346,7 +343,7 @@ class RunConfig(DataConfig):
             )
         if self.command == "discover":
             raise OptionError(f"{first} is for search and check, not for discover")
-        has_both = self._predicting("") and (self.has_old_predictions or not compares)
+        has_both = self._predicting("") and (self._predicting("baseline_") or not compares)
         if not (self.label and has_both):
             raise OptionError(
                 f"{first} needs --label, and --score, --prediction or --model, of both models if there "
@@ -387,22 +384,13 @@ class RunConfig(DataConfig):
         return self.threshold != 0.5 and bool(self.model or self.baseline_model)
 
     @property
-    def has_baseline(self) -> bool:
-        """Whether an old model is given."""
-        return self.has_old_predictions or self.baseline_loss is not None
-
-    @property
     def comparison(self) -> Comparison:
         """What a slice is compared with."""
         if self.compare is not None:
             return self.compare
         is_of_both = all(needs_of([name]).two_models for name in self.metric)
-        return "baseline" if self.has_baseline and not is_of_both else "overall"
-
-    @property
-    def has_old_predictions(self) -> bool:
-        """Whether an old model predicts."""
-        return bool(self._predicting("baseline_"))
+        has_baseline = self._predicting("baseline_") or self.baseline_loss
+        return "baseline" if has_baseline and not is_of_both else "overall"
 
     @property
     def leaves_outputs_out(self) -> bool:
