@@ -45,8 +45,8 @@ class FileConfig(Options):
 
     file: Annotated[str, Option("Data", metavar=FILE, is_argument=True)]
     """YAML or JSON file, or the changelist.json of a run."""
-    date: Annotated[str | None, Option("Data", metavar="<date>", default="today in UTC")] = None
-    """Date that {date} stands for, such as 2026-11-20."""
+    date: Annotated[str | None, Option("Data", metavar="<date>")] = None
+    """Date that {date} stands for, such as 2026-11-20. [default: today in UTC]"""
 
 
 def _config(command: Command) -> type[DataConfig]:
@@ -60,7 +60,7 @@ def replaceable() -> list[OptionField]:
     for config in map(_config, get_args(Command)):
         for name, field in declared(config).items():
             if field.option.stands_instead:
-                option = replace(field.option, help=f"Replace {name!r} of the file.", default=None)
+                option = replace(field.option, help=f"Replace {name!r} of the file.")
                 found.setdefault(
                     name, replace(field, option=option, is_required=False, default=None)
                 )

@@ -99,7 +99,8 @@ def _of_own_data(data: OptionField, output: OptionField) -> dict[str, OptionFiel
         help="Files or globs, as --data. Columns that no option names are guessed by their names.",
         is_argument=True,
     )
-    place = replace(output.option, default="slicebeam-out/, and the name of the data")
+    to = f"{output.help} [default: slicebeam-out/, and the name of the data]"
+    place = replace(output.option, help=to)
     return {
         "data": replace(data, is_required=False, default=()),
         "output": replace(output, option=place, is_required=False, default=""),

@@ -80,8 +80,7 @@ Classes = Annotated[
     Option(
         "Models",
         "Class of the model that a name in the tree means, as in pos=positive; pos=pos says that the name is "
-        "right. Repeatable, or separated by commas.",
-        default="the names are the same",
+        "right. Repeatable, or separated by commas. [default: the names are the same]",
     ),
 ]
 
@@ -99,11 +98,12 @@ class AdaptRunConfig(Display):
     output_classifier: Annotated[Model | None, Option("Models")] = None
     """Classifier of outputs, for tests that should not be classified as something."""
     classes: Classes = default(())
-    budget: Annotated[Amount, Option("Budget", default="an answer for each input")] = None
+    budget: Annotated[Amount, Option("Budget")] = None
     """Budget of paid answers: calls, or money such as 5USD by the price in the .yaml files. Earlier
-    runs with the same ledger count. Tests that it does not buy are not scored."""
-    ledger: Annotated[OptionalFolder, Option("Budget", default="OUTPUT/ledger")] = default(None)
-    """Folder that keeps the answers that were paid for."""
+    runs with the same ledger count. Tests that it does not buy are not scored. [default: an answer
+    for each input]"""
+    ledger: Annotated[OptionalFolder, Option("Budget")] = default(None)
+    """Folder that keeps the answers that were paid for. [default: OUTPUT/ledger]"""
     alpha: Annotated[Share, Option("Statistics")] = 0.05
     """False discovery rate of topics that are fixed or broken."""
     since: Annotated[OptionalFile, Option("Output")] = default(None)
@@ -144,14 +144,13 @@ class ProposalSources(Display):
 
     pool: Annotated[OptionalFile, Option("Data")] = default(None)
     """Texts without labels: a text a line, or CSV, JSON Lines or Parquet with --text."""
-    text: Annotated[Column | None, Option("Data", default="text")] = None
-    """Column of the texts in --pool."""
+    text: Annotated[Column | None, Option("Data")] = None
+    """Column of the texts in --pool. [default: text]"""
     other_tree: Annotated[OptionalFile, Option("Data")] = default(None)
     """Another test tree, whose tests are proposed."""
-    templates: Annotated[
-        OptionalFile, Option("Data", default="those of sentiment, where the model has such outputs")
-    ] = default(None)
-    """YAML file of templates, with what is expected of them."""
+    templates: Annotated[OptionalFile, Option("Data")] = default(None)
+    """YAML file of templates, with what is expected of them. [default: those of sentiment, where
+    the model has such outputs]"""
     classes: Classes = default(())
 
 
@@ -162,13 +161,11 @@ class AdaptSuggestConfig(ProposalSources):
     model: Annotated[Model, Option("Models")]
     """Model to find failing tests of: module:function, a pipeline of scikit-learn, or the .yaml
     file of an HTTP endpoint, as for slicebeam adapt run."""
-    topic: Annotated[str, Option("Data", default="the whole tree")] = ""
-    """Topic that gets the suggestions, such as /Negation."""
-    proposer: Annotated[
-        Names, Option("Search", metavar="<proposer>", default="all that have what they need")
-    ] = ()
+    topic: Annotated[str, Option("Data")] = ""
+    """Topic that gets the suggestions, such as /Negation. [default: the whole tree]"""
+    proposer: Annotated[Names, Option("Search", metavar="<proposer>")] = ()
     """What proposes: templates, mined, neighbours, tree, endpoint. Repeatable, or separated by
-    commas."""
+    commas. [default: all that have what they need]"""
     proposals: Annotated[
         int, Field(ge=1, le=10_000), Option("Search", flags=("--proposals", "-k"))
     ] = 25
@@ -178,17 +175,17 @@ class AdaptSuggestConfig(ProposalSources):
     endpoint: Annotated[str | None, Option("Models", metavar="<url>")] = None
     """Language model: the URL of an API like OpenAI's (https://host/v1?model=NAME), whose key is in
     OPENAI_API_KEY; or a .yaml file, as for slicebeam shift --api, with {prompt} in it."""
-    budget: Annotated[Amount, Option("Budget", default="what the proposals need")] = None
+    budget: Annotated[Amount, Option("Budget")] = None
     """Budget of paid calls, of --endpoint and of a paid --model together: calls, or money such as
-    5USD by the price in the .yaml files. Earlier runs with the same ledger count."""
-    ledger: Annotated[OptionalFolder, Option("Budget", default="beside --output")] = default(None)
-    """Folder that keeps the answers that were paid for."""
+    5USD by the price in the .yaml files. Earlier runs with the same ledger count. [default: what
+    the proposals need]"""
+    ledger: Annotated[OptionalFolder, Option("Budget")] = default(None)
+    """Folder that keeps the answers that were paid for. [default: beside --output]"""
     seed: Annotated[Seed, Option("Statistics")] = 0
     """Random seed."""
-    output: Annotated[OptionalFile, Option("Output", default="TREE.suggestions.csv")] = default(
-        None
-    )
-    """Test tree to write the suggestions to, those that fail first."""
+    output: Annotated[OptionalFile, Option("Output")] = default(None)
+    """Test tree to write the suggestions to, those that fail first. [default:
+    TREE.suggestions.csv]"""
     allow_http: AllowHttp = False
 
     @field_validator("proposer")
@@ -220,15 +217,15 @@ class ExportTrainingConfig(Display):
     """Column of the labels in --data."""
     to: Annotated[File, Option("Output")]
     """File to write (.parquet, .csv), with text, label, topic and weight."""
-    text: Annotated[Columns, Option("Data", default="text")] = ("text",)
-    """Column of the texts in --data; of pairs both columns. Repeatable, or separated by commas."""
-    topic: Annotated[Texts, Option("Data", metavar="<topic>", default="the whole tree")] = ()
-    """Topic whose failing tests to export, such as /Negation. Repeatable."""
-    classes: Annotated[
-        ClassPairs, Option("Data", default="--classes of the run in --changelist")
-    ] = default(())
+    text: Annotated[Columns, Option("Data")] = ("text",)
+    """Column of the texts in --data; of pairs both columns. Repeatable, or separated by commas.
+    [default: text]"""
+    topic: Annotated[Texts, Option("Data", metavar="<topic>")] = ()
+    """Topic whose failing tests to export, such as /Negation. Repeatable. [default: the whole
+    tree]"""
+    classes: Annotated[ClassPairs, Option("Data")] = default(())
     """Label of --data that a name in the tree means, as in pos=positive. Repeatable, or separated
-    by commas."""
+    by commas. [default: --classes of the run in --changelist]"""
 
     @field_validator("text")
     @classmethod
@@ -270,22 +267,17 @@ class AdaptFromConfig(ExamplesConfig):
     """Test tree to write."""
     append: Annotated[bool, Option("Output")] = False
     """Add to the tree in --to, if there is one, the tests that it has not."""
-    text: Annotated[
-        Texts,
-        Option(
-            "Data", metavar=COLUMN, default="that of a discovery, or the only column of free text"
-        ),
-    ] = ()
-    """Column of the texts that are the inputs of the model; two for pairs. Repeatable."""
-    slice: Annotated[
-        Texts, Option("Data", metavar="<slice>", default="the findings; of a discovery all slices")
-    ] = ()
-    """Slice (id, the beginning of one, or name) to make a topic of. Repeatable."""
+    text: Annotated[Texts, Option("Data", metavar=COLUMN)] = ()
+    """Column of the texts that are the inputs of the model; two for pairs. Repeatable. [default:
+    that of a discovery, or the only column of free text]"""
+    slice: Annotated[Texts, Option("Data", metavar="<slice>")] = ()
+    """Slice (id, the beginning of one, or name) to make a topic of. Repeatable. [default: the
+    findings; of a discovery all slices]"""
     topic: Annotated[str, Option("Output", metavar="<topic>")] = "/found"
     """Topic below which those of the slices are."""
-    classes: Annotated[ClassPairs, Option("Output", default="the labels of the run")] = default(())
+    classes: Annotated[ClassPairs, Option("Output")] = default(())
     """Label of the run that a name in the tree means, as in pos=positive: tests expect pos.
-    Repeatable, or separated by commas."""
+    Repeatable, or separated by commas. [default: the labels of the run]"""
     examples: Annotated[int, Field(ge=1, le=10_000), Option("Output", metavar="<count>")] = 10
     """Maximum number of tests of each slice."""
     seed: Annotated[int, Field(ge=0, lt=2**32), Option("Statistics")] = 0

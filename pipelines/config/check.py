@@ -65,11 +65,11 @@ class CheckConfig(RunConfig):
     ] = None
     """Encoder in --changelist, to confirm it. Needed if it is code (module:function) or an endpoint
     (openai:URL) that receives your texts."""
-    label: Annotated[Column, Option("Models", default="as in --changelist")] = ""
-    """Column of the true class or value."""
-    features: Annotated[Columns, Option("Models", default="all others")] = ()
+    label: Annotated[Column, Option("Models")] = ""
+    """Column of the true class or value. [default: as in --changelist]"""
+    features: Annotated[Columns, Option("Models")] = ()
     """Columns that --model reads, if the model does not know their names. Repeatable, or separated
-    by commas."""
+    by commas. [default: all others]"""
     exclude_features: Annotated[Columns, Option("Models")] = ()
     """Columns that --model does not read, if the model does not know the names of its columns.
     Repeatable, or separated by commas."""

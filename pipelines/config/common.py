@@ -112,20 +112,21 @@ class DataConfig(Options):
     """Files or globs: Parquet, CSV (.gz), JSON Lines, TFRecord. Repeatable."""
     output: Annotated[Output, Option("Output")] = REQUIRED
     """Folder for changelist.json and slices.parquet."""
-    format: Annotated[Format | None, Option("Data", default="from the file's name")] = None
-    """Format: parquet, csv, jsonl or tfrecord."""
+    format: Annotated[Format | None, Option("Data")] = None
+    """Format: parquet, csv, jsonl or tfrecord. [default: from the file's name]"""
     column_names: Annotated[Columns, Option("Data")] = ()
     """Columns of a CSV file without a header, separated by commas."""
     skip_rows: Annotated[int, Field(ge=0), Option("Data")] = 0
     """Lines to skip before the header of a CSV file."""
     delimiter: Annotated[Delimiter, Option("Data")] = ","
     """Character between the values of a CSV file, such as ';' or tab."""
-    example_id: Annotated[Column | None, Option("Data", default="the columns that are read")] = None
-    """Column that identifies an example when examples are resampled."""
+    example_id: Annotated[Column | None, Option("Data")] = None
+    """Column that identifies an example when examples are resampled. [default: the columns that are
+    read]"""
     seed: Annotated[Seed, Option("Statistics")] = 0
     """Random seed."""
-    work_dir: Annotated[OptionalFolder, Option("Engine", default="OUTPUT/_work")] = default(None)
-    """Folder for unfinished work."""
+    work_dir: Annotated[OptionalFolder, Option("Engine")] = default(None)
+    """Folder for unfinished work. [default: OUTPUT/_work]"""
     memory_budget: Annotated[Size, Option("Engine")] = "512MB"
     """Memory that each worker may use for tables."""
     chunk_rows: Annotated[Count, Option("Engine")] = CHUNK_ROWS

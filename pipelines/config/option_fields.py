@@ -90,6 +90,7 @@ PANELS = [
 # The default of an option that has none, though Python need not name it.
 REQUIRED: Any = ...
 _FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
+_DEFAULT = re.compile(r" \[default: (.*)\]$")
 # The bounds that fields have, in words.
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
@@ -103,10 +104,10 @@ class Option:
     Attributes
     ----------
     panel : the group in the help that it stands in, of `PANELS`
-    help : a sentence that can be read on its own, where it does not stand below the field
+    help : a sentence that can be read on its own, where it does not stand below the field; either ends
+        with ``[default: …]`` in words where the default is not a constant
     metavar : the placeholder of the value; None for the name of its type
     flags : its spelling on the command line where that is not its name
-    default : the default in words, where it is not a constant
     comes_first : before the others of its group
     is_argument : without a flag on the command line
     by_commas : repeated, or separated by commas
@@ -120,7 +121,6 @@ class Option:
     help: str = ""
     metavar: str | None = None
     flags: tuple[str, ...] = ()
-    default: str | None = None
     comes_first: bool = False
     is_argument: bool = False
     by_commas: bool = False
@@ -259,6 +259,16 @@ class OptionField:
     @property
     def help(self) -> str:
         """A sentence that can be read on its own."""
+        return _DEFAULT.sub("", self._text)
+
+    @property
+    def default_words(self) -> str:
+        """The default in words; empty for a constant."""
+        found = _DEFAULT.search(self._text)
+        return found[1] if found else ""
+
+    @property
+    def _text(self) -> str:
         classes = (_texts(one.__module__).get(one.__name__, {}) for one in self.model.__mro__)
         return self.option.help or next(one[self.name] for one in classes if self.name in one)
 

@@ -60,13 +60,9 @@ class SearchConfig(RunConfig):
     and accuracy: the largest gap of each. Repeatable, or separated by commas."""
     max_cross_size: Annotated[int, Field(ge=1, le=10), Option("Search", comes_first=True)] = 3
     """Maximum number of predicates in a slice."""
-    strategy: Annotated[
-        Strategy | None,
-        Option(
-            "Search", default="batch; priority where that is estimated to take more than a minute"
-        ),
-    ] = None
-    """batch: every conjunction. iterative: level by level. priority: the most promising ones."""
+    strategy: Annotated[Strategy | None, Option("Search")] = None
+    """batch: every conjunction. iterative: level by level. priority: the most promising ones.
+    [default: batch; priority where that is estimated to take more than a minute]"""
     iterations: Annotated[Count, Option("Search")] = 5
     """Iterations of --strategy priority."""
     max_candidates: Annotated[Count | None, Option("Search")] = 50_000
@@ -75,11 +71,9 @@ class SearchConfig(RunConfig):
     """Visit no slices within significant slices, as AutoSlicer does."""
     confirm: Annotated[float | None, Field(gt=0, le=0.5), Option("Statistics")] = None
     """Share of the examples to reserve for measuring the findings. The others are searched."""
-    save_slices: Annotated[
-        Literal["tested", "significant"] | None,
-        Option("Output", default="tested, up to a million slices"),
-    ] = None
-    """Slices to write into slices.parquet: tested or significant."""
+    save_slices: Annotated[Literal["tested", "significant"] | None, Option("Output")] = None
+    """Slices to write into slices.parquet: tested or significant. [default: tested, up to a million
+    slices]"""
 
     @model_validator(mode="after")
     def _searches(self) -> SearchConfig:

@@ -34,10 +34,8 @@ class ServeConfig(ExamplesConfig, ProposalSources):
     ChangeList. Loading it runs the code in it."""
     baseline_model: Annotated[Model | None, Option("Models")] = None
     """Old model, likewise."""
-    port: Annotated[
-        int, Field(ge=0, le=65_535), Option("Engine", metavar="<port>", default="a free one")
-    ] = 0
-    """Port on 127.0.0.1 to listen at."""
+    port: Annotated[int, Field(ge=0, le=65_535), Option("Engine", metavar="<port>")] = 0
+    """Port on 127.0.0.1 to listen at. [default: a free one]"""
     open: Annotated[bool, Option("Output")] = False
     """Open the page in the browser."""
     tree: Annotated[OptionalFile, Option("Data")] = default(None)
