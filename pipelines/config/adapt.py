@@ -11,6 +11,7 @@ from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.pipelines.config.document import Document, ExamplesConfig
 from slicebeam.pipelines.config.option_fields import (
     COLUMN,
+    REQUIRED,
     Column,
     Columns,
     File,
@@ -88,7 +89,7 @@ Classes = Annotated[
 class AdaptRunConfig(Display):
     """Options of ``slicebeam adapt run``."""
 
-    tree: Tree = Field(init=False)
+    tree: Tree = Field(REQUIRED, init=False)
     model: Annotated[Model, Option("Models", f"Model to test: {_MODEL}")]
     output: Annotated[Folder, Option("Output")]
     """Folder for changelist.json, slices.parquet and tests.parquet, which has the score of each
@@ -131,7 +132,7 @@ class AdaptRunConfig(Display):
 class ImportChecklistConfig(Display):
     """Options of ``slicebeam adapt import-checklist``."""
 
-    suite: Annotated[File, Option("Data", is_argument=True)] = Field(init=False)
+    suite: Annotated[File, Option("Data", is_argument=True)] = Field(REQUIRED, init=False)
     """Suite of CheckList: a table (.parquet, .csv) with test, capability, type, input, label."""
     to: Annotated[File, Option("Output")]
     """Test tree to write."""
@@ -157,7 +158,7 @@ class ProposalSources(Display):
 class AdaptSuggestConfig(ProposalSources):
     """Options of ``slicebeam adapt suggest``."""
 
-    tree: Tree = Field(init=False)
+    tree: Tree = Field(REQUIRED, init=False)
     model: Annotated[Model, Option("Models")]
     """Model to find failing tests of: module:function, a pipeline of scikit-learn, or the .yaml
     file of an HTTP endpoint, as for slicebeam adapt run."""
@@ -209,7 +210,7 @@ class AdaptSuggestConfig(ProposalSources):
 class ExportTrainingConfig(Display):
     """Options of ``slicebeam adapt export-training``."""
 
-    tree: Tree = Field(init=False)
+    tree: Tree = Field(REQUIRED, init=False)
     changelist: Document
     data: Annotated[File, Option("Data")]
     """Training data, whose labels the tests get: a file of Parquet or CSV (.gz)."""
@@ -260,7 +261,7 @@ class ExportTrainingConfig(Display):
 class AdaptFromConfig(ExamplesConfig):
     """Options of ``slicebeam adapt from``."""
 
-    changelist: Annotated[Folder, Option("Data", is_argument=True)] = Field(init=False)
+    changelist: Annotated[Folder, Option("Data", is_argument=True)] = Field(REQUIRED, init=False)
     """Output folder of a search, discovery or check (for the last revision of its ChangeList), or a
     ChangeList."""
     to: Annotated[File, Option("Output")]

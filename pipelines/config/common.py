@@ -107,7 +107,7 @@ class DataConfig(Options):
     command: ClassVar[Command]
 
     data: Annotated[tuple[str, ...], Option("Data", metavar=PATH, has_placeholders=True)] = Field(
-        init=False
+        REQUIRED, init=False
     )
     """Files or globs: Parquet, CSV (.gz), JSON Lines, TFRecord. Repeatable."""
     output: Annotated[Output, Option("Output")] = REQUIRED

@@ -11,6 +11,7 @@ from slicebeam.pipelines.config.common import EngineName, EngineOptions
 from slicebeam.pipelines.config.confirmation import Confirmed
 from slicebeam.pipelines.config.option_fields import (
     PATH,
+    REQUIRED,
     Column,
     Count,
     Excludes,
@@ -51,7 +52,7 @@ METHODS = {
 class DocumentConfig(Display):
     """Options of every command that reads a ChangeList."""
 
-    changelist: Document = Field(init=False)
+    changelist: Document = Field(REQUIRED, init=False)
 
 
 class TextsConfig(DocumentConfig):
@@ -204,7 +205,7 @@ class ShowConfig(TextsConfig):
 
     rules: ClassVar[tuple[Rule, ...]] = (Excludes("words", "slice"),)
 
-    changelist: Annotated[Document, Option(is_argument=True)] = Field(init=False)
+    changelist: Annotated[Document, Option(is_argument=True)] = Field(REQUIRED, init=False)
     slice: Annotated[SliceName | None, Option("Slices")] = None
     """Slice whose examples are shown, given by its slice_id, the start of its slice_id, or its
     name."""
@@ -231,7 +232,7 @@ class ReportConfig(Display):
         Requires("data", "examples", "the page contains no other data"),
     )
 
-    changelist: Annotated[Folder, Option("Data", is_argument=True)] = Field(init=False)
+    changelist: Annotated[Folder, Option("Data", is_argument=True)] = Field(REQUIRED, init=False)
     """Output folder of a run (for the last revision of its ChangeList), or a ChangeList."""
     examples: Annotated[int, Field(ge=0, le=100), Option("Data", metavar="<count>")] = 0
     """Number of examples of each finding to include. The page then contains your data."""

@@ -9,6 +9,7 @@ from pydantic import Field
 from slicebeam.pipelines.config.adapt import ProposalSources
 from slicebeam.pipelines.config.document import ExamplesConfig
 from slicebeam.pipelines.config.option_fields import (
+    REQUIRED,
     Folder,
     Model,
     Option,
@@ -27,7 +28,7 @@ class ServeConfig(ExamplesConfig, ProposalSources):
         Requires("tree_model", "tree"),
     )
 
-    changelist: Annotated[Folder, Option("Data", is_argument=True)] = Field(init=False)
+    changelist: Annotated[Folder, Option("Data", is_argument=True)] = Field(REQUIRED, init=False)
     """Output folder of a run, or a folder of such folders."""
     model: Annotated[Model | None, Option("Models")] = None
     """New model to call in the playground, as in slicebeam search --model. It confirms that of the
