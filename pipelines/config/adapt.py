@@ -33,14 +33,6 @@ from slicebeam.pipelines.config.shift import Amount
 FAIL_ON = ("worse", "failing")
 # What proposes tests, by name.
 PROPOSERS = ("templates", "mined", "neighbours", "tree", "endpoint")
-# What --to of exported tests may end in, and its columns beside text and label.
-FORMATS = (".parquet", ".csv")
-FURTHER = ("topic", "weight")
-_MODEL = (
-    "module:function, which gets a list of texts or makes a model; a pipeline of scikit-learn (pickle, "
-    "joblib), whose code runs; or the .yaml file of an HTTP endpoint, as for slicebeam shift --api, with "
-    "{input} in it."
-)
 
 
 def class_pairs(classes: Sequence[str]) -> dict[str, str]:
@@ -90,7 +82,10 @@ class AdaptRunConfig(Display):
     """Options of ``slicebeam adapt run``."""
 
     tree: Tree = Field(REQUIRED, init=False)
-    model: Annotated[Model, Option("Models", f"Model to test: {_MODEL}")]
+    model: Annotated[Model, Option("Models")]
+    """Model to test: module:function, which gets a list of texts or makes a model; a pipeline of
+    scikit-learn (pickle, joblib), whose code runs; or the .yaml file of an HTTP endpoint, as for
+    slicebeam shift --api, with {input} in it."""
     output: Annotated[Folder, Option("Output")]
     """Folder for changelist.json, slices.parquet and tests.parquet, which has the score of each
     test."""
@@ -241,8 +236,8 @@ class ExportTrainingConfig(Display):
     @field_validator("data", "to")
     @classmethod
     def _known_format(cls, value: str, info: ValidationInfo) -> str:
-        endings = (".parquet", ".csv", ".csv.gz") if info.field_name == "data" else FORMATS
-        if not value.endswith(endings):
+        is_read = info.field_name == "data"
+        if not value.endswith((".parquet", ".csv", *([".csv.gz"] if is_read else []))):
             raise OptionError(
                 f"--{info.field_name} {value}: name a file of Parquet or CSV, which ends in .parquet or .csv"
             )
@@ -250,7 +245,7 @@ class ExportTrainingConfig(Display):
 
     @model_validator(mode="after")
     def _different_columns(self) -> ExportTrainingConfig:
-        names = (*self.text, self.label, *FURTHER)
+        names = (*self.text, self.label, "topic", "weight")
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise OptionError(
                 f"--text and --label: two columns of --to would be named {twice!r}; name other columns"

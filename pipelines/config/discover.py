@@ -110,7 +110,7 @@ class DiscoverConfig(SearchConfig):
                 "--encoder lsa is fitted to texts and did not make the embeddings; leave "
                 "--embedding out, or name the encoder that made them"
             )
-        if self.phrases and not self.describes:
+        if self.phrases and self.used_encoder is None:
             raise OptionError(
                 "--phrases must be embedded like the examples; name the --encoder that embedded them"
             )
@@ -124,11 +124,6 @@ class DiscoverConfig(SearchConfig):
     def used_encoder(self) -> str | None:
         """What embeds texts; None if embeddings are given and nobody says what made them."""
         return self.encoder or (None if self.embedding else LSA)
-
-    @property
-    def describes(self) -> bool:
-        """Whether words can be embedded as the examples are."""
-        return self.used_encoder is not None
 
     @property
     def leaves_outputs_out(self) -> bool:
