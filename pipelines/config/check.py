@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 from pydantic import model_validator
 
@@ -21,9 +22,6 @@ from slicebeam.pipelines.config.option_fields import (
 )
 from slicebeam.pipelines.config.search import with_eval_config
 from slicebeam.pipelines.config.slices import RunConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _PREDICTION = "prediction score model loss"
 _OLD_MODEL = "baseline_prediction baseline_score baseline_model baseline_loss"
