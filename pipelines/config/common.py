@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    ByteSize,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 
 from slicebeam.metrics.errors import InputError, OptionError, nearest_hint, unknown_name
 from slicebeam.pipelines.config.option_fields import (
@@ -42,6 +35,7 @@ if TYPE_CHECKING:
 
 Command = Literal["search", "check", "shift", "discover"]
 
+_UNITS = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SMALLEST_BUDGET = 16 * 10**6
 # Quotes and line ends have a meaning of their own in CSV.
 _NO_DELIMITERS = '"\r\n\0'
@@ -53,15 +47,12 @@ def memory_bytes(text: str) -> int:
     >>> memory_bytes("512MB")
     512000000
     """
-    try:
-        # No machine has more bytes than 64 bits count.
-        size = min(TypeAdapter(ByteSize).validate_python(text), 2**63)
-    except OverflowError:
-        return 2**63
-    except ValidationError as error:
-        raise InputError(
-            f"--memory-budget {text!r} is not a size; write it as 512MB or 2GB"
-        ) from error
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = _UNITS.get(found[2].upper()) if found else None
+    if found is None or unit is None:
+        raise InputError(f"--memory-budget {text!r} is not a size; write it as 512MB or 2GB")
+    # No machine has more bytes than 64 bits count.
+    size = int(min(float(found[1]) * unit, 2.0**63))
     if size < _SMALLEST_BUDGET:
         raise InputError(f"--memory-budget {text!r} is less than 16MB, the smallest that works")
     return size
