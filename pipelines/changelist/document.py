@@ -61,9 +61,7 @@ class NewValue(Part):
 
     value: Any
     n: int = Field(description="examples with it")
-    occurred: bool = Field(
-        description="whether it may have been among the other values in the earlier run"
-    )
+    occurred: bool = Field(description="whether the earlier run may have had it among the others")
 
 
 class Domain(Part):
@@ -76,9 +74,7 @@ class Domain(Part):
     error: float = Field(description="relative error of a sketch that counted it; 0 means exact")
     closed: bool = Field(description="whether every value of this data satisfies one of them")
     seen: Seen | None = optional("absent in documents of older versions")
-    new_values: tuple[NewValue, ...] = optional(
-        "values with a predicate now, but not in the run of config.domains", ()
-    )
+    new_values: tuple[NewValue, ...] = optional("values that have a predicate only now", ())
 
 
 class LeftOut(Part):
@@ -126,9 +122,7 @@ class Dataset(Part):
     classes: tuple[Any, ...]
     domains: tuple[Domain, ...]
     left_out: tuple[LeftOut, ...]
-    hints: tuple[FeatureHint, ...] = optional(
-        "features that --exclude-features should perhaps leave out", ()
-    )
+    hints: tuple[FeatureHint, ...] = optional("features that perhaps should be left out", ())
     within: Within | None = None
     drift: tuple[str, ...] = optional(
         "values that this data has and that of config.domains did not, if material: one sentence per column",
@@ -181,9 +175,7 @@ class ChangeList(Part):
     revision: Count = 0
     parent: Parent | None = optional("in a revision: the document that it was made from")
     title: str
-    summary: str = Field(
-        description="the result in plain words, which begin with PASS or FAIL where there is a gate"
-    )
+    summary: str = Field(description="the result in words, beginning with PASS or FAIL of a gate")
     gate: Gate | None = optional("present with --fail-on, and with the thresholds of an EvalConfig")
     created_at: datetime
     dataset: Dataset
@@ -194,14 +186,10 @@ class ChangeList(Part):
     testing: Testing | None = optional("present in a search or check")
     search: Search | None = optional("present in a search or check")
     check: Check | None = None
-    validation: Validation | None = optional(
-        "present in a check with the thresholds of an EvalConfig"
-    )
+    validation: Validation | None = optional("present in a check with an EvalConfig's thresholds")
     shift: Shift | None = optional("present after the command shift")
     since: Since | None = None
-    adaptive: AdaptiveTests | None = optional(
-        "of the command adapt run, whose slices are topics: present"
-    )
+    adaptive: AdaptiveTests | None = optional("present after adapt run, whose slices are topics")
     discovery: Discovery | None = optional("of the command discover: present")
     confirmation: Confirmation | None = optional("present with --confirm")
     findings: tuple[Finding, ...] = optional(
@@ -218,9 +206,7 @@ class ChangeList(Part):
         "after an edit that changed the slices without counting them",
         (),
     )
-    parity: tuple[ParityGap, ...] = optional(
-        "with --parity: for each column, measure and model the largest gap", ()
-    )
+    parity: tuple[ParityGap, ...] = optional("with --parity: the largest gap of each measure", ())
     tfma_metrics: tuple[TfmaMetric, ...] = optional(
         "metrics of TensorFlow Model Analysis over all examples and on the listed slices", ()
     )

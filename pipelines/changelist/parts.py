@@ -78,9 +78,7 @@ class ParityGroup(Part):
     """A group, and its share in a measure."""
 
     name: str
-    n: int = Field(
-        description="the examples that the share is of, such as those with a positive label"
-    )
+    n: int = Field(description="examples that the share is of, such as those with a positive label")
     value: float
 
 
@@ -92,15 +90,11 @@ class ParityGap(Part):
     measure: Literal["prediction_rate", "true_positive_rate", "false_positive_rate", "accuracy"]
     model: Literal["before", "after"]
     groups: int = Field(description="number of groups that were compared")
-    left_out: tuple[str, ...] = optional(
-        "groups with fewer than that many examples that the share is of", ()
-    )
+    left_out: tuple[str, ...] = optional("groups with fewer than `least` of these examples", ())
     least: int = Field(description="fewest examples of a group that is compared")
     lowest: ParityGroup | None = optional("absent with fewer than two groups")
     highest: ParityGroup | None = None
-    gap: Estimate | None = optional(
-        "highest minus lowest; its interval allows for having chosen the pair"
-    )
+    gap: Estimate | None = optional("highest minus lowest; the interval allows for the choice")
     p_value: float | None = optional(
         "how often, if no group differed, some pair would be as far apart in standard errors as the farthest one is"
     )

@@ -51,9 +51,7 @@ class ShiftFocus(Part):
     shift: Estimate = Field(description="new minus old")
     p_value: float
     significant: bool
-    higher_is_better: bool | None = optional(
-        "absent if right predictions and wrong ones have weights"
-    )
+    higher_is_better: bool | None = optional("absent if right and wrong predictions have weights")
     direction: Direction
 
     def line(self) -> str:
@@ -96,14 +94,10 @@ class Shift(Part):
 
     method: Literal["plus", "masa", "proportional"]
     labels: tuple[Any, ...] = Field(description="of the rows of the matrices")
-    predictions: tuple[Any, ...] = Field(
-        description="of their columns; null is an answer that is not a class"
-    )
+    predictions: tuple[Any, ...] = Field(description="of the columns; null: answers of no class")
     old_matrix: Matrix
     new_matrix: Matrix
-    new_errors: Matrix = Field(
-        description="standard errors of the new matrix, widened for the unseen"
-    )
+    new_errors: Matrix = Field(description="its standard errors, widened for the unseen")
     shift: Matrix = Field(description="new minus old")
     shift_lo: Matrix
     shift_hi: Matrix
@@ -154,12 +148,8 @@ class TopicOutcome(Part):
         "whether significantly fewer, or more, of the same tests fail: McNemar's test, corrected over all topics; "
         "p-values are those of the slice"
     )
-    trained: bool = optional(
-        "whether tests of it were exported as training data, so that it proves little", False
-    )
-    undecided: int = optional(
-        "further tests that could not be scored, though they expect something of the model", 0
-    )
+    trained: bool = optional("whether its tests were exported as training data", False)
+    undecided: int = optional("further tests with an expectation that could not be scored", 0)
 
 
 class PaidAnswers(Part):
@@ -167,9 +157,7 @@ class PaidAnswers(Part):
 
     model: str
     calls: int = Field(description="that count: answers, and where these count the lost calls")
-    replayed: int = Field(
-        description="those of the calls that earlier runs with the ledger had paid"
-    )
+    replayed: int = Field(description="those of the calls that earlier runs with the ledger paid")
     unaccounted: int = Field(description="calls without an outcome, which may have been charged")
     price: float | None = None
     currency: str | None = None
@@ -188,15 +176,9 @@ class AdaptiveTests(Part):
     unscored: dict[str, int] = optional("how many were not scored, by the reason", {})
     fails_from: float = Field(description="share of failing tests from which on a topic fails")
     topics_in_tree: int
-    topics: tuple[TopicOutcome, ...] = Field(
-        description="of the slices of the document, in their order"
-    )
-    untested: dict[str, int] = optional(
-        "topics of which no test could be scored, with the number of tests that were to be", {}
-    )
-    classes: dict[str, str] = optional(
-        "classes of the models, by the names in the tree that are others (--classes)", {}
-    )
+    topics: tuple[TopicOutcome, ...] = Field(description="of the document's slices, in their order")
+    untested: dict[str, int] = optional("number of tests by topic, where none could be scored", {})
+    classes: dict[str, str] = optional("models' classes by their names in the tree (--classes)", {})
     never_given: dict[str, int] = optional(
         "number of tests by the class that they name, as the tree writes it, where a model never gave it and may "
         "not have it: these tests say nothing",
