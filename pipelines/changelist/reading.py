@@ -50,8 +50,8 @@ def _entry(file: DocumentFile) -> PublishedFile:
 def file_of(uri: str, document: ChangeList, well_known: str) -> StoragePath:
     """Return the path of a file that belongs to a document.
 
-    That is the one which the document names; where it is not there, as next to a copy of the document
-    or one of an earlier version, the one with the well-known name, which may be another run's.
+    That is the one which the document names; where it is not there, as next to a copy of the document,
+    the one with the well-known name, which may be another run's.
     """
     folder = storage_path(uri).parent
     named = (document.files or {}).get(well_known.partition(".")[0])
@@ -247,19 +247,12 @@ def opened_table(uri: str, document: SearchChangeList) -> Iterator[pa.NativeFile
 def read_table(
     uri: str, document: SearchChangeList, metrics: Sequence[str], columns: Sequence[str]
 ) -> dict[str, pa.Table] | None:
-    """Return the rows of each metric in the table that a document names; None if it is not next to it.
-
-    ``metrics``: names. ``columns``: those that the table has not, being of an earlier version, are
-    left out.
-    """
+    """Return columns of each metric's rows in the table that a document names; None if it is not there."""
     with opened_table(uri, document) as stream:
         if stream is None:
             return None
-        known = pq.read_schema(stream).names
-        stream.seek(0)
-        wanted = [name for name in columns if name in known]
-        table = pq.read_table(stream, columns=[*wanted, "metric"])
+        table = pq.read_table(stream, columns=[*columns, "metric"])
     return {
-        name: table.filter(pc.equal(table.column("metric"), name)).select(wanted)
+        name: table.filter(pc.equal(table.column("metric"), name)).select(columns)
         for name in metrics
     }

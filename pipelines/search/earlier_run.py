@@ -108,9 +108,6 @@ def _shown(value: Any) -> str:
 
 def _of_table(table: pa.Table) -> MetricValues:
     def numbers(name: str) -> NDArray[Any]:
-        if name not in table.column_names:
-            # Of a version that did not write it.
-            return np.full(table.num_rows, np.nan)
         # A null is an undefined number.
         return table.column(name).to_numpy(zero_copy_only=False)
 

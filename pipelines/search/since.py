@@ -219,7 +219,7 @@ def _reported(document: SearchChangeList, name: str) -> dict[str, Slice]:
     reported = {}
     for one in document.slices:
         places = {change.metric: change.place for change in one.changes}
-        # Documents of earlier versions, and slices that a person added, have no places.
+        # Slices that a person added have no places.
         if places.get(name) is not None or (is_primary and not any(places.values())):
             reported[one.slice_id] = one
     return reported
