@@ -42,8 +42,7 @@ class MetricEntry(Part):
     higher_is_better: bool
     primary: bool
     counted: str | None = optional(
-        "the examples in the denominator of the metric, which n of a finding counts, such as those predicted "
-        "positive; absent for all examples"
+        "examples in the metric's denominator, which n of a finding counts; absent for all examples"
     )
 
 
@@ -78,8 +77,7 @@ class Change(Part):
         "whether the slice adds to those above it in this metric"
     )
     place: Annotated[int, Field(ge=1)] | None = optional(
-        "place among the slices reported for this metric, the worst first; absent if the slice is reported only "
-        "for another metric"
+        "place among the slices reported for this metric, the worst first; absent if reported for others only"
     )
 
     @property
@@ -144,8 +142,7 @@ class SinceSlice(Part):
     metric: str | None = optional("absent in documents of earlier versions")
     predicate: Predicate | None = optional("absent for a slice that is defined in another way")
     status: Status = Field(
-        description="of its significance: new is significant now only, gone was significant then only, stays is "
-        "both"
+        description="of its significance: new is significant now only, gone then only, stays both"
     )
     now: Moment | None = None
     then: Moment | None = None
@@ -187,8 +184,7 @@ class Since(Part):
     overall: tuple[OverallSince, ...] = optional("each metric of both runs, over all examples", ())
     metrics: tuple[MetricSince, ...] = optional("counts of slices by each metric of both runs", ())
     compared: int = Field(
-        description="slices in both runs whose deltas were compared, once for each metric; so are the following "
-        "counts"
+        description="slices in both runs whose deltas were compared, counted once for each metric, as below"
     )
     corrected_for: str
     new: int
@@ -197,6 +193,5 @@ class Since(Part):
     better: int
     warnings: tuple[str, ...] = ()
     slices: tuple[SinceSlice, ...] = Field(
-        description="those that are new, gone, worse or better, and those that both runs report or check, metric "
-        "by metric; at most a thousand"
+        description="those that are new, gone, worse or better, or reported or checked by both; at most a thousand"
     )

@@ -128,8 +128,7 @@ class Found(Part):
     phrases: tuple[Phrase, ...] = ()
     examples: tuple[ShownExample, ...] = ()
     overlaps: tuple[Overlap, ...] = optional(
-        "with other slices; the comparison covers the findings and the first slices, 100 or --slices in all",
-        (),
+        "with other slices, of the findings and the first slices, 100 or --slices in all", ()
     )
 
 

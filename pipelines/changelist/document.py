@@ -44,8 +44,7 @@ class Seen(Part):
 
     missing: Count = Field(description="examples without a value")
     other: Count = optional(
-        "examples whose value has no predicate of its own; for a list column, elements; for numbers, those outside "
-        "the earlier run's bins",
+        "examples or elements without a predicate, such as numbers outside the earlier run's bins",
         0,
     )
     largest_other: Count = optional("examples with the most frequent of these values", 0)
@@ -111,8 +110,7 @@ class Dataset(Part):
     name: str
     uri: tuple[str, ...]
     fingerprint: Sha256 = Field(
-        description="hash of all examples' values as far as slices distinguish them, labels and predictions, in "
-        "any order"
+        description="hash of all examples, labels and predictions, as far as slices distinguish them, in any order"
     )
     n: Count
     id_field: str | None = None
@@ -125,8 +123,7 @@ class Dataset(Part):
     hints: tuple[FeatureHint, ...] = optional("features that perhaps should be left out", ())
     within: Within | None = None
     drift: tuple[str, ...] = optional(
-        "values that this data has and that of config.domains did not, if material: one sentence per column",
-        (),
+        "material values that the data of config.domains did not have: one sentence per column", ()
     )
 
 
@@ -193,9 +190,7 @@ class ChangeList(Part):
     discovery: Discovery | None = optional("of the command discover: present")
     confirmation: Confirmation | None = optional("present with --confirm")
     findings: tuple[Finding, ...] = optional(
-        "in a search, discovery or check: the few slices that are worse than expected from those before them, by "
-        "metric and rank",
-        (),
+        "the few slices that are worse than expected from those before, by metric and rank", ()
     )
     finding_models: tuple[FindingModel, ...] = optional(
         "for each metric and direction: how its findings were chosen, or why there are none", ()
@@ -212,8 +207,7 @@ class ChangeList(Part):
     )
     edits: tuple[Edit, ...] = optional("in a revision: the changes, in order", ())
     files: dict[str, PublishedFile] | None = optional(
-        "the files of this run, by content: slices, and after the command discover membership and mixture; absent "
-        "in documents of earlier versions, and if there are none"
+        "by content: slices, and after discover membership and mixture; absent if there are none"
     )
     replaced_files: tuple[PublishedFile, ...] | None = optional(
         "files of the document that this one replaced; they are removed after publication"

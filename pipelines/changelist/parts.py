@@ -69,8 +69,7 @@ class SliceCoverage(Part):
         "in all examples"
     )
     r2_expected: float = Field(
-        description="mean of r2 if membership of as many slices said nothing; slices that were chosen on the same "
-        "examples explain more than that"
+        description="mean of r2 if membership said nothing; slices chosen on the same examples explain more"
     )
 
 

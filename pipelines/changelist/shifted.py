@@ -36,8 +36,7 @@ class ShiftStratum(Part):
         "uncertainty score σ², after use of the old predictions; absent of fewer than two answers"
     )
     optimal_calls: float | None = optional(
-        "of all calls, by share times square root of the variance: the least error, if items could repeat; it may "
-        "exceed the size"
+        "by share times square root of the variance: the least error; it may exceed the size"
     )
 
 
@@ -106,19 +105,16 @@ class Shift(Part):
     corrected_for: str = Field(description="how the significance of cells was corrected")
     changed: tuple[ChangedCell, ...] = Field(description="cells that changed, the largest first")
     frobenius_bound: float = Field(
-        description="upper bound of the Frobenius error of the new matrix, with that confidence; of its cells "
-        "times the weights of the focus, if there is one"
+        description="bound of the new matrix's Frobenius error, with that confidence, times the weights of a focus"
     )
     stopped: Literal["budget", "target_error", "pool"] = Field(
-        description="why no more items were queried: the budget was spent, the target error was reached, or every "
-        "item was queried"
+        description="why no more were queried: budget spent, target error reached, or every item queried"
     )
     budget: int | None = optional("calls")
     target_error: float | None = None
     reliance: float | None = optional("weight of the old predictions as a control variate, 0 to 1")
     old_from: Literal["predictions", "document"] = Field(
-        description="whether the old matrix comes from known predictions, or from an earlier document, whose "
-        "errors then widen the intervals"
+        description="known predictions, or an earlier document, whose errors then widen the intervals"
     )
     cost: ShiftCost
     strata: tuple[ShiftStratum, ...]
@@ -141,12 +137,10 @@ class TopicOutcome(Part):
     newly_failing: int | None = optional("tests that only the new model fails")
     newly_passing: int | None = optional("tests that only the old model fails")
     rule: Literal["passing", "failing", "fixed", "broken"] = Field(
-        description="by the rule of AdaTest: a topic fails from a fifth of failing tests on; it is fixed or broken "
-        "where this differs between the models"
+        description="AdaTest's: a topic fails from a fifth of failing tests on, fixed or broken where models differ"
     )
     significant: Literal["fixed", "broken"] | None = optional(
-        "whether significantly fewer, or more, of the same tests fail: McNemar's test, corrected over all topics; "
-        "p-values are those of the slice"
+        "whether significantly fewer or more of the same tests fail: McNemar's test, corrected over topics"
     )
     trained: bool = optional("whether its tests were exported as training data", False)
     undecided: int = optional("further tests with an expectation that could not be scored", 0)
@@ -180,9 +174,7 @@ class AdaptiveTests(Part):
     untested: dict[str, int] = optional("number of tests by topic, where none could be scored", {})
     classes: dict[str, str] = optional("models' classes by their names in the tree (--classes)", {})
     never_given: dict[str, int] = optional(
-        "number of tests by the class that they name, as the tree writes it, where a model never gave it and may "
-        "not have it: these tests say nothing",
-        {},
+        "number of tests by the class they name and no model gave or may have: they say nothing", {}
     )
     paid: tuple[PaidAnswers, ...] = ()
 

@@ -59,8 +59,7 @@ class Slice(Part):
     size: Size
     impact: float | None = optional("n times delta of the primary metric; absent if undefined")
     refinement: Refinement | None = optional(
-        "after a search only: a check does not compare slices with those above them; for the first metric in which "
-        "it adds to them"
+        "after a search: for the first metric in which it adds to those above; a check does not compare them"
     )
     same_examples_as: tuple[str, ...] = optional("longer predicates with the same examples", ())
     found: Found | None = optional("description of a discovered slice")
@@ -120,8 +119,7 @@ class Finding(Part):
         description="its expected value from the findings of lower rank; for rank 1 the metric over all examples"
     )
     corrected: CorrectedDifference = Field(
-        description="the difference, and its 95 % interval, corrected for the slice's having been selected: what "
-        "to expect on other examples"
+        description="the difference with its 95 % interval, corrected for the choice of the slice"
     )
     difference: float = Field(description="value minus expected, as observed")
     interval: tuple[float | None, float | None] = Field(
@@ -159,14 +157,10 @@ class FindingModel(Part):
         (),
     )
     unbounded: tuple[float, ...] = optional(
-        "where not empty, coefficients go to infinity along this direction: some patterns of findings contain no "
-        "errors, or only errors",
-        (),
+        "direction in which coefficients go to infinity, where findings hold no or only errors", ()
     )
     removed: tuple[int, ...] = optional(
-        "ranks of findings that an edit removed with their slice; the expected values of findings of higher rank "
-        "still include them",
-        (),
+        "ranks of findings removed by an edit; expected values of higher ranks include them", ()
     )
     intersections: tuple[Intersection, ...] = optional(
         "which findings hold the same examples: the largest sets of examples, the largest first", ()
@@ -177,8 +171,7 @@ class FindingModel(Part):
         "that an edit removed are counted"
     )
     r2_expected: float | None = optional(
-        "mean of r2 if membership of as many slices said nothing; slices that were chosen on the same examples, as "
-        "findings are, explain more than that"
+        "mean of r2 if membership said nothing; slices chosen on the same examples explain more"
     )
     candidates: int = optional("slices that findings were chosen from", 0)
     left_out: int = optional("significant slices that were too many to be considered", 0)

@@ -58,9 +58,7 @@ class MetricTests(Part):
     reported: int = Field(description="slices that are reported for this metric")
     tolerated: Tolerated | None = optional("present with --tolerance")
     nearest: tuple[NearMiss, ...] = optional(
-        "after a search in which no slice is significantly worse: the worse slices with the smallest p-values, "
-        "none a part of another",
-        (),
+        "where no slice is significantly worse: those of the smallest p-values, none in another", ()
     )
     noticeable: tuple[Noticeable, ...] = optional(
         "where no slice is significantly worse: the smallest fall that would have been noticed, over all examples "
@@ -213,8 +211,7 @@ class TfmaValue(Part):
     before: Estimate | None = optional("for two models, that of the baseline")
     delta: Estimate = Field(description="after minus before, or minus the metric over all examples")
     p_value: float | None = optional(
-        "two-sided, of a delta of 0, by TFMA's t distribution of the delta; not corrected, because the slices were "
-        "chosen by other metrics"
+        "two-sided, by TFMA's t distribution of the delta; not corrected for the choice of the slices"
     )
 
 
