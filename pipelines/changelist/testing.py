@@ -96,6 +96,11 @@ class Testing(Part):
         (),
     )
 
+    @property
+    def tested(self) -> int:
+        """Number of slices that were tested."""
+        return sum(self.tested_per_level)
+
 
 class Iteration(Part):
     """The work and cost of one iteration of the search."""

@@ -83,7 +83,7 @@ class EventLog:
             warnings,
             slices=str(published.slices_path),
             slices_hash=document.search.slices_fingerprint,
-            tested=sum(testing.tested_per_level),
+            tested=testing.tested,
             significant=testing.significant,
             degraded=testing.degraded,
             reported=document.search.reported,

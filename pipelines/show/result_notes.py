@@ -124,8 +124,7 @@ def notes(
     ``is_short``: leave out how many slices the table does not show.
     """
     testing, search = document.testing, document.search
-    lines = [*_untested(document), *_thresholds(document, places)]
-    lines += _unvisited(document)
+    lines = [*_untested(document), *_thresholds(document, places), *_unvisited(document)]
     lines += document.dataset.drift
     if document.adaptive is not None and (trained := document.adaptive.trained_text()):
         lines.append(trained)
@@ -178,8 +177,8 @@ def _tested_line(document: SearchChangeList) -> str:
     tests = testing.test
     if len(testing.metrics) > 1:
         tests = "; ".join(f"{one.metric}: {one.test}" for one in testing.metrics)
-    noun = "slice" if sum(testing.tested_per_level) == 1 else "slices"
-    return f"{_tested(document)} {noun}{of} tested ({document.search.strategy}; {tests})."
+    noun = "slice" if testing.tested == 1 else "slices"
+    return f"{testing.tested:,} {noun}{of} tested ({document.search.strategy}; {tests})."
 
 
 def found_line(document: SearchChangeList) -> str:
@@ -200,17 +199,13 @@ def found_line(document: SearchChangeList) -> str:
         why = ", the maximum of a list"
     elif "small differences" in stops:
         why = "; others differ too little to list"
-    return f"{significant} of {_tested(document)} tested; {findings}{listed}{why}."
-
-
-def _tested(document: SearchChangeList) -> str:
-    return f"{sum(document.testing.tested_per_level):,}"
+    return f"{significant} of {document.testing.tested:,} tested; {findings}{listed}{why}."
 
 
 def _unvisited(document: SearchChangeList) -> Iterator[str]:
     """Yield which slices the strategy left out, and what visits them."""
     search, testing = document.search, document.testing
-    most = testing.family_size - sum(testing.tested_per_level)
+    most = testing.family_size - testing.tested
     where = []
     if document.provenance.config.get("prune_significant") and any(
         one.cross_size < search.max_cross_size for one in document.slices
