@@ -113,8 +113,8 @@ class EventLog:
         document, gate = published.changelist, published.changelist.gate
         judged: dict[str, Any] = {"gate": None, "reasons": [], "exit_code": 0}
         if gate is not None:
-            judged = gate.model_dump(include={"reasons", "exit_code"})
-            judged["gate"] = "PASS" if gate.passed else "FAIL"
+            word = "PASS" if gate.passed else "FAIL"
+            judged = {"gate": word, "reasons": list(gate.reasons), "exit_code": gate.exit_code}
         self.write(
             "published",
             changelist=str(published.changelist_path),
