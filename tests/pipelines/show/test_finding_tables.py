@@ -215,7 +215,7 @@ def test_the_table_of_all(adult_path, tmp_path, capsys):
 
 
 def test_more_findings_than_lines(found, capsys, monkeypatch):
-    monkeypatch.setattr("slicebeam.pipelines.show.slice_tables.MOST_LINES", 6)
+    monkeypatch.setattr("slicebeam.pipelines.show.finding_tables.MOST_LINES", 6)
     show_again(found)
     printed, findings = capsys.readouterr().out, read(found).document["findings"]
     assert len(rows_of(printed)) == 6
