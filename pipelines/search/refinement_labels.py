@@ -11,7 +11,7 @@ from slicebeam.metrics.counting.counting_plan import plan_listed
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.prepare.exact_auc import has_error, move_auc, put_ranking
-from slicebeam.pipelines.search.slice_counter import SliceTable, joined, tables_of
+from slicebeam.pipelines.search.slice_counter import SliceTable, tables_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class ParentSums:
             SliceTable(table.keys, {"sums": table.stacked("c", every)})
             for table in tables_of(parts)
         )
-        self.known = joined([self.known, *counted]).by_key()
+        self.known = SliceTable.joined([self.known, *counted]).by_key()
 
     def make_exact(
         self,
@@ -136,23 +136,15 @@ def labels(
         worst_p, margin = np.full(mine.size, -1.0), np.full(mine.size, np.inf)
         for parent in lattice.parents(children):
             above = parents.of(parent)
-            # Whichever way the slice deviates, it must deviate further than its parent.
-            worse = harm_up != own.higher_is_better
-            p = np.empty(mine.size)
-            for side in (True, False):
-                some = np.flatnonzero(worse == side)
-                if some.size == 0:
-                    continue
-                # Many slices are the same examples, or at least the same counts, as others.
-                both = np.concatenate([counted[some], above[some]], axis=1)
-                distinct, position = np.unique(both, axis=0, return_inverse=True)
-                child, its_parent = np.split(distinct, 2, axis=1)
-                tested = own.p_refine(
-                    prepared.slices(child), prepared.slices(its_parent), worse=side
-                )
-                p[some] = tested[position.reshape(-1)]
-            parent_delta = own.delta(prepared.slices(above))
-            ahead = np.where(harm_up, 1, -1) * (delta[mine] - parent_delta)
+            # Many slices are the same examples, or at least the same counts, as others.
+            both = np.column_stack([counted, above, harm_up])
+            distinct, position = np.unique(both, axis=0, return_inverse=True)
+            width = counted.shape[1]
+            child, its_parent = distinct[:, :width], distinct[:, width:-1]
+            p, ahead = _refinement(
+                own, prepared.slices(child), prepared.slices(its_parent), distinct[:, -1] > 0
+            )
+            p, ahead = p[position.reshape(-1)], ahead[position.reshape(-1)]
             better = p > worst_p
             best[mine] = np.where(better, parent, best[mine])
             worst_p, margin = np.maximum(worst_p, p), np.minimum(margin, ahead)
@@ -170,23 +162,31 @@ def labels(
     return label, best, p_refine
 
 
+def _refinement(
+    own: Metric, slices: Slices, parents: Slices, upward: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the p-values of refinement, and how much further the slices deviate than their parents [pairs].
+
+    Whichever way a slice deviates, it must deviate further.
+    """
+    p, worse = np.empty(len(slices)), upward != own.higher_is_better
+    for side in (True, False):
+        some = np.flatnonzero(worse == side)
+        if some.size:
+            p[some] = own.p_refine(slices.rows(some), parents.rows(some), worse=side)
+    return p, np.where(upward, 1, -1) * (own.delta(slices) - own.delta(parents))
+
+
 def label_is_open(own: Metric, slices: Slices, parents: Slices) -> NDArray[np.bool_]:
     """Return of which children [pairs] the error of the parent's AUC, or average precision, leaves open if they refine it.
 
     Test and margin are monotone in it, so its ends decide; errors as large as the margin leave it open.
     """
-    delta = own.delta(slices)
-    upward = delta > 0
-    worse = upward != own.higher_is_better
+    upward = own.delta(slices) > 0
     refines = []
     for side in (-1, 1):
         moved = replace(parents, sums=move_auc(parents.sums, side, parents.space))
-        p = np.empty(len(slices))
-        for harm in (True, False):
-            some = np.flatnonzero(worse == harm)
-            if some.size:
-                p[some] = own.p_refine(slices.rows(some), moved.rows(some), worse=harm)
-        ahead = np.where(upward, 1, -1) * (delta - own.delta(moved))
+        p, ahead = _refinement(own, slices, moved, upward)
         refines.append((p < REFINE_P) & (ahead >= REFINE_MARGIN))
     error = own.value_error(parents)
     if parents.is_paired:

@@ -17,7 +17,7 @@ from slicebeam.pipelines.prepare.exact_auc import put_whole
 from slicebeam.pipelines.search.duplicates import same_examples
 from slicebeam.pipelines.search.refinement_labels import NO_LABEL, ParentSums, labels, says_more
 from slicebeam.pipelines.search.second_tests import q_values
-from slicebeam.pipelines.search.slice_counter import SliceTable, joined, tables_of
+from slicebeam.pipelines.search.slice_counter import SliceTable, tables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -244,7 +244,7 @@ def _load(
             first = lattice.cross_sizes(table.keys) == 1
             wanted &= (columns["p"] <= config.used_alpha).any(axis=1) | first
         pieces.append(SliceTable(table.keys, columns).take(np.flatnonzero(wanted)))
-    kept = joined(pieces)
+    kept = SliceTable.joined(pieces)
     levels, q = lattice.cross_sizes(kept.keys), np.full(kept["p"].shape, np.nan)
     for i in metrics:
         p = kept["p"][:, i]

@@ -16,7 +16,7 @@ from slicebeam.metrics.testing.multiplicity import adjusted, holm_adjusted
 from slicebeam.pipelines.prepare.exact_auc import ExactAuc, has_error, put_ranking
 from slicebeam.pipelines.run.engine import Cost
 from slicebeam.pipelines.run.run_stage import run_parts
-from slicebeam.pipelines.search.slice_counter import SliceTable, joined, looked_up, tables_of
+from slicebeam.pipelines.search.slice_counter import SliceTable, looked_up, tables_of
 from slicebeam.transforms.count.slice_sums import WHOLE, count_groups, slice_sums
 
 if TYPE_CHECKING:
@@ -211,7 +211,7 @@ class SecondTests:
             some = table.take(np.flatnonzero(contains(keys, table.keys)))
             own = SliceTable(some.keys, {"sums": some.stacked("c", range(space.columns))})
             rough.append(own.take(has_error(own["sums"], space)))
-        known = joined(rough).by_key()
+        known = SliceTable.joined(rough).by_key()
         sums, columns = known["sums"], dict(known.columns)
         if known.keys.size == 0:
             return known, Cost()
@@ -253,7 +253,7 @@ class SecondTests:
             SliceTable(table.keys, {name: table[name] for name in names})
             for table in tables_of(parts)
         )
-        found = joined([none, *read]).by_key()
+        found = SliceTable.joined([none, *read]).by_key()
         if groups is not None and parts:
             for number in numbers:
                 _by_groups(found, number, groups, self.tests[number])

@@ -187,6 +187,13 @@ class SliceTable:
     def __getitem__(self, name: str) -> Array:
         return self.columns[name]
 
+    @classmethod
+    def joined(cls, tables: Sequence[SliceTable]) -> SliceTable:
+        """Return the slices of one or more tables with the same columns."""
+        names = tables[0].columns
+        columns = {name: np.concatenate([table[name] for table in tables]) for name in names}
+        return cls(np.concatenate([table.keys for table in tables]), columns)
+
     def take(self, positions: Array) -> SliceTable:
         """Return the slices at some positions."""
         columns = {name: column[positions] for name, column in self.columns.items()}
@@ -223,14 +230,6 @@ class SliceTable:
             columns[name] = np.array(columns[name])
             columns[name][own[some]] = change[name][at[some]]
         return SliceTable(self.keys, columns)
-
-
-def joined(tables: Sequence[SliceTable]) -> SliceTable:
-    """Return the slices of one or more tables with the same columns."""
-    return SliceTable(
-        np.concatenate([table.keys for table in tables]),
-        {name: np.concatenate([table[name] for table in tables]) for name in tables[0].columns},
-    )
 
 
 @dataclass(frozen=True)

@@ -16,15 +16,17 @@ from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Testi
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.search.results import CONFIDENCE
 from slicebeam.pipelines.search.second_tests import LEAST_GROUPS
+from slicebeam.pipelines.search.sensitivity import noticeable
 from slicebeam.pipelines.search.summary import counted, of_metrics
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.metric import Metric
+    from slicebeam.pipelines.changelist.testing import NearMiss
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
@@ -37,11 +39,15 @@ if TYPE_CHECKING:
 _MOST_LINES = 10
 
 
-def testing(results: Results, reported: Reported) -> Testing:
+def testing(
+    results: Results,
+    reported: Reported,
+    near_misses: Callable[[MetricResult], tuple[NearMiss, ...]],
+) -> Testing:
     """Return the section about the tests."""
     config, searched = results.config, results.searched
     metrics = tuple(
-        _metric_tests(results, number, positions.size)
+        _metric_tests(results, number, positions.size, near_misses)
         for number, positions in enumerate(reported.by_metric)
     )
     degraded = [measured.significant & measured.worse for measured in results.metrics]
@@ -116,7 +122,12 @@ def _unvisited(searched: SearchResult) -> str:
     )
 
 
-def _metric_tests(results: Results, number: int, reported: int) -> MetricTests:
+def _metric_tests(
+    results: Results,
+    number: int,
+    reported: int,
+    near_misses: Callable[[MetricResult], tuple[NearMiss, ...]],
+) -> MetricTests:
     """Return how far the slices could be tested by a metric."""
     measured, reasons = results.metrics[number], results.reasons[number]
     untested = {
@@ -127,6 +138,8 @@ def _metric_tests(results: Results, number: int, reported: int) -> MetricTests:
     blind = metric(measured.name).undefined_reason(results.prepared.slices())
     if blind is None:
         blind = _blind(results, measured, reasons, untested)
+    degraded = int(np.count_nonzero(measured.significant & measured.worse))
+    looks = blind is None and not degraded and results.config.alternative != "better"
     return MetricTests(
         metric=measured.name,
         test=_tests_used(results.config, results.methods[number]),
@@ -134,8 +147,10 @@ def _metric_tests(results: Results, number: int, reported: int) -> MetricTests:
         untested=untested,
         blind=blind,
         significant=int(np.count_nonzero(measured.significant)),
-        degraded=int(np.count_nonzero(measured.significant & measured.worse)),
+        degraded=degraded,
         reported=reported,
+        nearest=near_misses(measured) if looks else (),
+        noticeable=tuple(noticeable(results, measured.name)) if looks else (),
     )
 
 
