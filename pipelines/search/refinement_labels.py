@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.metric import Metric, Slices
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.iterations import Iterations
 
 NO_LABEL, NEW, REFINES, INHERITED = range(4)
@@ -37,15 +36,11 @@ class ParentSums:
     """The sums of the parents of significant slices, counted where the search did not."""
 
     def __init__(
-        self,
-        prepared: EncodedDataset,
-        iterations: Iterations,
-        keys: Keys,
-        sums: NDArray[np.int64],
-        needed: NDArray[np.bool_],
+        self, iterations: Iterations, kept: SliceTable, significant: NDArray[np.bool_]
     ) -> None:
-        self.lattice = prepared.lattice
-        self.known = SliceTable(keys, {"sums": sums}).by_key()
+        self.prepared, self.lattice = iterations.prepared, iterations.prepared.lattice
+        self.known = SliceTable(kept.keys, {"sums": kept["sums"]}).by_key()
+        keys, needed = kept.keys, significant.any(axis=1)
         missing = [np.zeros(0, np.int64)]
         levels = self.lattice.cross_sizes(keys)
         for level in range(2, self.lattice.max_cross_size + 1):
@@ -54,29 +49,25 @@ class ParentSums:
             missing += [parent[~contains(self.known.keys, parent)] for parent in parents]
         unknown = np.unique(np.concatenate(missing))
         if unknown.size:
-            self._count(unknown, prepared, iterations)
+            self._count(unknown, iterations)
+        self._make_exact(iterations, kept, significant)
 
-    def _count(self, unknown: Keys, prepared: EncodedDataset, iterations: Iterations) -> None:
+    def _count(self, unknown: Keys, iterations: Iterations) -> None:
         none = np.zeros(unknown.size, np.int64)
         planned = plan_listed(unknown, none, none, self.lattice, iterations.counter.budget)
         parts, _ = iterations.counter.count("parents", planned, counts_only=True)
-        every = range(prepared.space.columns)
+        every = range(self.prepared.space.columns)
         counted = (
             SliceTable(table.keys, {"sums": table.stacked("c", every)})
             for table in tables_of(parts)
         )
         self.known = SliceTable.joined([self.known, *counted]).by_key()
 
-    def make_exact(
-        self,
-        keys: Keys,
-        sums: NDArray[np.int64],
-        significant: NDArray[np.bool_],
-        iterations: Iterations,
+    def _make_exact(
+        self, iterations: Iterations, kept: SliceTable, significant: NDArray[np.bool_]
     ) -> None:
         """Count the exact AUC, and average precision, of those parents of significant slices on which a label depends."""
-        prepared = iterations.prepared
-        known = self.known
+        prepared, known, keys = self.prepared, self.known, kept.keys
         levels = self.lattice.cross_sizes(keys)
         open_ones = [np.zeros(0, np.int64)]
         for number in iterations.second_tests.ranked:
@@ -86,7 +77,7 @@ class ParentSums:
                 for parents in self.lattice.parents(keys[mine]):
                     at = known.at(parents)
                     rough = np.flatnonzero(has_error(known["sums"][at], prepared.space))
-                    child, above = sums[mine[rough]], known["sums"][at[rough]]
+                    child, above = kept["sums"][mine[rough]], known["sums"][at[rough]]
                     some = label_is_open(own, prepared.slices(child), prepared.slices(above))
                     open_ones.append(at[rough][some])
         at = np.unique(np.concatenate(open_ones))
@@ -106,12 +97,10 @@ class ParentSums:
 
 def labels(
     own: Metric,
-    keys: Keys,
-    sums: NDArray[np.int64],
+    kept: SliceTable,
     significant: NDArray[np.bool_],
     delta: NDArray[np.float64],
     parents: ParentSums,
-    prepared: EncodedDataset,
 ) -> tuple[NDArray[np.int8], Keys, NDArray[np.float64]]:
     """Return label, key of the best parent and p of the refinement test [slices].
 
@@ -119,7 +108,7 @@ def labels(
     immediate parent, by the test and by a margin. *inherited*: what its parents have explains it. The
     best parent is the one that explains it best: that with the largest p.
     """
-    lattice = prepared.lattice
+    prepared, lattice, keys, sums = parents.prepared, parents.lattice, kept.keys, kept["sums"]
     levels = lattice.cross_sizes(keys)
     label = np.where(significant, NEW, NO_LABEL).astype(np.int8)
     best = np.zeros(keys.size, np.int64)

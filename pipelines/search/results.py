@@ -166,9 +166,7 @@ def collect(iterations: Iterations, searched: SearchResult, names: SliceNames) -
     chosen = chosen[np.lexsort((kept.keys[chosen], levels[chosen]))]
     kept, levels = kept.take(chosen), levels[chosen]
     keys, sums, significant = kept.keys, kept["sums"], kept["q"] <= config.used_alpha
-    in_any = np.asarray(significant.any(axis=1))
-    parents = ParentSums(prepared, iterations, keys, sums, in_any)
-    parents.make_exact(keys, sums, significant, iterations)
+    parents = ParentSums(iterations, kept, significant)
     metrics = [
         _metric_result(config, prepared, number, kept, parents)
         for number in range(len(config.metric))
@@ -180,7 +178,9 @@ def collect(iterations: Iterations, searched: SearchResult, names: SliceNames) -
         same_as = keys.copy()
     else:
         shown_in = np.sum([says_more(one.label) for one in metrics], axis=0)
-        same_as = same_examples(keys, sums, in_any, shown_in, levels, iterations.counter)
+        same_as = same_examples(
+            kept, np.asarray(significant.any(axis=1)), shown_in, iterations.counter
+        )
     return Results(
         config, prepared, searched, names, keys, levels, sums, metrics, same_as, saved, *codes
     )
@@ -299,9 +299,7 @@ def _metric_result(
         complement, complement_error = own.complement(slices), own.complement_error(slices)
     q = kept["q"][:, number]
     significant = q <= config.used_alpha
-    label, parent, p_refine = labels(
-        own, kept.keys, kept["sums"], significant, delta, parents, prepared
-    )
+    label, parent, p_refine = labels(own, kept, significant, delta, parents)
     return MetricResult(
         name=own.name,
         value=value,

@@ -25,7 +25,7 @@ from slicebeam.pipelines.prepare.given_domains import is_carried_on, why_absent
 from slicebeam.pipelines.search.earlier_run import COLUMNS
 from slicebeam.pipelines.search.results import CONFIDENCE, estimate, finite
 from slicebeam.pipelines.search.second_tests import adjusted_overall
-from slicebeam.pipelines.search.summary import of_metrics, shown, verdict
+from slicebeam.pipelines.search.summary import of_metrics, promise, shown, verdict
 from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
@@ -156,17 +156,14 @@ def _corrected_for(config: RunConfig, counts: Sequence[MetricSince]) -> str:
     correction, tests = _correction(config), counts[0].compared
     if correction == "none":
         return "Exploratory: no correction for comparing many slices."
-    if correction == "fwer-level":
-        text = (
-            f"With probability {1 - config.used_alpha:.0%} no slice called worse or better is "
-            f"unchanged (Bonferroni over {tests:,} slices)."
-        )
-    else:
-        name = "Benjamini-Hochberg" if correction == "bh" else "Benjamini-Yekutieli"
-        text = (
-            f"Of the slices called worse or better at most {config.used_alpha:.0%} are expected to be "
-            f"unchanged ({name} over {tests:,} slices)."
-        )
+    text = promise(
+        correction,
+        config.used_alpha,
+        f"over {tests:,} slices",
+        "Of the slices called worse or better",
+        "no slice called worse or better",
+        "unchanged",
+    )
     return (
         f"{text}{of_metrics(len(counts))} The changes of values are corrected in the same way, separately "
         "from those of deltas; those over all examples by Holm's method."

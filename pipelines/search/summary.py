@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.kinds import Correction
     from slicebeam.metrics.metric import Metric, Movement, Slices
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.since import Difference, OverallSince
@@ -135,6 +136,16 @@ def counted(number: int, noun: str) -> str:
     ('1 finding', '1,200 slices', 'no findings')
     """
     return f"{number or 'no':{',' if number else ''}} {noun}{'' if number == 1 else 's'}"
+
+
+def promise(
+    correction: Correction, alpha: float, over: str, among: str, no_slice: str, false: str
+) -> str:
+    """Return what a correction over some tests promises, as a sentence."""
+    if correction == "fwer-level":
+        return f"With probability {1 - alpha:.0%} {no_slice} is {false} (Bonferroni {over})."
+    name = "Benjamini-Yekutieli" if correction == "by" else "Benjamini-Hochberg"
+    return f"{among} at most {alpha:.0%} are expected to be {false} ({name} {over})."
 
 
 def of_metrics(number: int) -> str:
