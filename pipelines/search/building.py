@@ -44,7 +44,7 @@ from slicebeam.pipelines.search.testing_section import testing
 from slicebeam.transforms.encode.sources import ReservedRows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search.finding_terms import FindingList
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import Reported
-    from slicebeam.transforms.encode.extract_predictions import Predictor
 
 
 def build(
@@ -240,27 +239,21 @@ def _dataset(config: RunConfig, prepared: EncodedDataset, fingerprint: str) -> D
     )
 
 
-def _models(prepared: EncodedDataset) -> list[Model]:
-    models = [_model("after", prepared.outcome.new)]
-    if prepared.outcome.old is not None:
-        models.insert(0, _model("before", prepared.outcome.old))
-    return models
-
-
-def _model(role: Any, predictor: Predictor) -> Model:
-    return Model(
-        key=role,
-        role=role,
-        # A metric of the examples alone, such as the mean of a column, asks no model.
-        name=predictor.column
-        or predictor.score
-        or predictor.loss
-        or Path(predictor.model or "no model").name,
-        prediction_field=predictor.column,
-        score_field=predictor.score,
-        model_uri=predictor.model,
-        loss_field=predictor.loss,
-    )
+def _models(prepared: EncodedDataset) -> Iterator[Model]:
+    roles = {"before": prepared.outcome.old, "after": prepared.outcome.new}
+    for role, predictor in roles.items():
+        if predictor is not None:
+            # A metric of the examples alone, such as the mean of a column, asks no model.
+            of_model = Path(predictor.model or "no model").name
+            yield Model(
+                key=role,
+                role=_literal(role),
+                name=predictor.column or predictor.score or predictor.loss or of_model,
+                prediction_field=predictor.column,
+                score_field=predictor.score,
+                model_uri=predictor.model,
+                loss_field=predictor.loss,
+            )
 
 
 def _overall(config: RunConfig, prepared: EncodedDataset) -> tuple[Change, ...]:

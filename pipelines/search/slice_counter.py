@@ -259,7 +259,10 @@ def looked_up(
 ) -> NDArray[np.int64]:
     """Return numbers [slices] or [slices, width] of slices (sorted keys); 0 where a slice is in no part."""
     found = np.zeros(keys.size if width is None else (keys.size, width), np.int64)
+    # A key that is larger than all of them finds none.
+    known = np.append(keys, -1)
     for table in tables_of(parts):
-        own = np.flatnonzero(contains(keys, table.keys))
-        found[np.searchsorted(keys, table.keys[own])] = numbers(table)[own]
+        at = np.searchsorted(keys, table.keys)
+        own = np.flatnonzero(known[at] == table.keys)
+        found[at[own]] = numbers(table)[own]
     return found
