@@ -11,7 +11,7 @@ import { Term } from "./term";
 import { UpSet } from "./upset";
 import type { Change, Finding, FindingModel, Metric, Overview as Content, Slice } from "./model";
 import type { Sides, Store } from "./store";
-import { againstText, asText, counted, counts, findingText, firstFinding, gap, held, metricOf, missText, modelText, noticeable, overall, primary, referenceOf, sliceOf, valueInterval } from "./verdict";
+import { againstText, asText, counted, counts, findingText, firstFinding, gap, held, metricOf, missText, modelText, noticeable, overall, primary, referenceOf, sliceOf, testsOf, valueInterval } from "./verdict";
 
 const FIRST = 10;
 
@@ -60,7 +60,7 @@ export function Overview({ content, store }: { content: Content; store: Store | 
 /** A way to the slices of the direction that the run did not look for, with their number. */
 function OtherDirection({ content, metric, store }: { content: Content; metric: Metric; store: Store | null }) {
   const [asked, hold] = useState<Sides | null>(null);
-  const tests = content.tests.find((one) => one.metric === metric.key);
+  const tests = testsOf(content, metric);
   const isOneSided = content.alternative === "worse" || content.alternative === "better";
   const isOpen = isOneSided && content.views.includes("slices") && tests !== undefined && !tests.blind;
   useEffect(() => {
@@ -190,7 +190,7 @@ function changeRow(rank: number, slice: Slice, change: Change, isWorse: boolean,
 
 /** What a run that finds nothing worse can say: the slices that came nearest, and what it would have noticed. */
 function Nearest({ content, metric }: { content: Content; metric: Metric }) {
-  const misses = content.tests.find((one) => one.metric === metric.key)?.nearest ?? [];
+  const misses = testsOf(content, metric)?.nearest ?? [];
   const rows = misses.flatMap(({ slice_id, name, change }, at) => {
     const slice = { slice_id, name, conditions: [], phrases: [], share: 0, n: change.n, changes: [change] };
     return changeRow(at + 1, slice, change, true, missText(metric, change)) ?? [];

@@ -18,6 +18,10 @@ export function sliceOf(overview: Overview, id: string): Slice | undefined {
   return overview.slices.find((one) => one.slice_id === id);
 }
 
+export function testsOf(overview: Overview, metric: Metric): Overview["tests"][number] | undefined {
+  return overview.tests.find((one) => one.metric === metric.key);
+}
+
 export function primary(overview: Overview): Metric {
   return overview.metrics.find((one) => one.primary) ?? metricOf(overview, "");
 }
@@ -78,7 +82,7 @@ export function sinceSentence(overview: Overview, since: Since, one: Since["coun
 
 /** How many slices are significantly worse and better, of how many tested. */
 export function counts(overview: Overview, metric: Metric): string {
-  const tests = overview.tests.find((one) => one.metric === metric.key);
+  const tests = testsOf(overview, metric);
   if (!tests) return "";
   if (tests.blind) return `No slice could be tested: ${tests.blind}.`;
   const better = tests.significant - tests.degraded;
@@ -93,7 +97,7 @@ export function counts(overview: Overview, metric: Metric): string {
 
 /** The smallest falls that the run would have noticed; nothing where they are not known. */
 export function noticeable(overview: Overview, metric: Metric): string {
-  const falls = overview.tests.find((one) => one.metric === metric.key)?.noticeable ?? [];
+  const falls = testsOf(overview, metric)?.noticeable ?? [];
   if (!falls.length) return "";
   const size = ({ fall }: (typeof falls)[number]) => format.difference(metric, fall).replace("+", "");
   const parts = falls.map((one) =>
@@ -205,7 +209,7 @@ export function asText(overview: Overview): string {
     lines.push(overall(overview, metric));
     const counted = counts(overview, metric);
     if (counted) lines.push(counted);
-    const tests = overview.tests.find((one) => one.metric === metric.key);
+    const tests = testsOf(overview, metric);
     for (const { name, change } of tests?.nearest ?? []) {
       const value = change.after.value == null ? "undefined" : format.value(metric, change.after.value);
       lines.push(`Nearest to significantly worse: ${name}: ${value} ${missText(metric, change)}`);
