@@ -218,17 +218,17 @@ class SliceTable:
 
     def changed(self, change: SliceTable) -> SliceTable:
         """Return the slices of a part with the columns that another table, in the order of its keys, has of them."""
-        own = np.flatnonzero(contains(change.keys, self.keys))
-        if own.size == 0:
+        here = np.flatnonzero(contains(change.keys, self.keys))
+        if here.size == 0:
             return self
-        at = change.at(self.keys[own])
+        there = change.at(self.keys[here])
         columns = dict(self.columns)
         # A slice that is too small for a test has no p-value, now as before.
-        tested = ~np.isnan(self["p0"][own])
+        tested = ~np.isnan(self["p0"][here])
         for name in change.columns.keys() & columns.keys():
             some = slice(None) if name.startswith("c") else tested
             columns[name] = np.array(columns[name])
-            columns[name][own[some]] = change[name][at[some]]
+            columns[name][here[some]] = change[name][there[some]]
         return SliceTable(self.keys, columns)
 
 
@@ -258,11 +258,11 @@ def looked_up(
     width: int | None = None,
 ) -> NDArray[np.int64]:
     """Return numbers [slices] or [slices, width] of slices (sorted keys); 0 where a slice is in no part."""
-    found = np.zeros(keys.size if width is None else (keys.size, width), np.int64)
+    values = np.zeros(keys.size if width is None else (keys.size, width), np.int64)
     # A key that is larger than all of them finds none.
     known = np.append(keys, -1)
     for table in tables_of(parts):
         at = np.searchsorted(keys, table.keys)
-        own = np.flatnonzero(known[at] == table.keys)
-        found[at[own]] = numbers(table)[own]
-    return found
+        wanted = np.flatnonzero(known[at] == table.keys)
+        values[at[wanted]] = numbers(table)[wanted]
+    return values
