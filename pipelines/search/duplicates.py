@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.pipelines.search.slice_counter import SliceCounter
+    from slicebeam.pipelines.search.slice_counter import SliceCounter, SliceTable
 
 
 # Where hashing takes longer, the first shard separates most slices before the others are read.
@@ -28,11 +28,9 @@ _LONGEST_IMPLICATION = 3
 
 
 def same_examples(
-    keys: Keys,
-    sums: NDArray[np.int64],
+    kept: SliceTable,
     significant: NDArray[np.bool_],
     shown_in: NDArray[np.int64],
-    levels: NDArray[np.int64],
     counter: SliceCounter,
 ) -> Keys:
     """Return for each slice the key of the one to show that has the same examples.
@@ -42,7 +40,8 @@ def same_examples(
     Only slices with equal sums can be the same. Of two nested predicates the longer one holds of
     as many examples only if they are the same; the row hashes of the others are compared.
     """
-    same, prepared = keys.copy(), counter.prepared
+    keys, sums, prepared = kept.keys, kept["sums"], counter.prepared
+    same, levels = keys.copy(), prepared.lattice.cross_sizes(keys)
     shown = shown_in > 0
     mine = np.flatnonzero(significant)
     if mine.size < 2:
