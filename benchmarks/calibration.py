@@ -25,6 +25,7 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks import calibration_auc, calibration_margins
+from benchmarks import calibration_average_precision as average_precision
 from benchmarks import calibration_counts as counts
 from benchmarks import calibration_designs as designs
 from benchmarks import calibration_means as means
@@ -414,6 +415,12 @@ CHECKS: dict[int, tuple[str, str, Callable[[Each], Result]]] = {
     22: ("means of few values", "≤ 1.15 ×", counts.few_values),
     23: ("changes of losses", ".7–1.15 × at .01, .5–1.5 × at .001", counts.changes_of_losses),
     24: ("margins by contributions", "≤ 1.15 ×", counts.margins_of_contributions),
+    25: (
+        "average precision of random slices",
+        "≤ 1.4 × at .05 and .01",
+        average_precision.random_slices,
+    ),
+    26: ("intervals of average precision", "≥ .93 at .95", average_precision.intervals),
 }
 
 

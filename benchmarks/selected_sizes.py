@@ -32,7 +32,7 @@ from slicebeam.metrics.findings.groups import of_patterns
 from slicebeam.metrics.findings.model import fit
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.pipelines.api import search
-from slicebeam.pipelines.changelist.findings import Finding
+from slicebeam.pipelines.changelist.slices import Finding
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.passes import one_thread
 from slicebeam.transforms.encode.predicates import Singleton

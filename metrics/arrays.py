@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["ArrayLike", "BoolArray", "FloatArray", "IntArray", "NDArray", "floats"]
+__all__ = ["ArrayLike", "BoolArray", "FloatArray", "IntArray", "NDArray", "Pair", "floats", "ratio"]
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
+# Such as the ends of intervals, or the upper and lower tail.
+Pair: TypeAlias = tuple[FloatArray, FloatArray]
 
 
 def floats(*values: ArrayLike) -> tuple[FloatArray, ...]:
     """Return values as float64 arrays of one shape."""
     return np.broadcast_arrays(*(np.asarray(value, dtype=np.float64) for value in values))
+
+
+def ratio(above: NDArray[Any], below: NDArray[Any], *, otherwise: float = np.nan) -> NDArray[Any]:
+    """Return above/below [slices], NaN or another number where the denominator is 0."""
+    shape = np.broadcast_shapes(np.shape(above), np.shape(below))
+    undefined = np.full(shape, otherwise, np.result_type(above, below, np.float64))
+    return np.asarray(np.divide(above, below, out=undefined, where=np.real(below) > 0))

@@ -1,6 +1,7 @@
 """What a metric is: a number of a slice's examples, computed from sums, with its direction and tests.
 
-Three families do all of it: a formula of counts (`CellMetric`), the mean of a value (`Mean`) and AUC.
+Most are a formula of counts (`CellMetric`) or the mean of a value (`Mean`). Others have laws of their own: AUC and
+average precision, which are of ranks, R² and the calibration error.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.counting import RowBlock
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.target_sums import TargetSums
@@ -28,9 +29,8 @@ from slicebeam.metrics.kinds import (
     Tail,
 )
 from slicebeam.metrics.significance import hall
-from slicebeam.metrics.significance.outcome_codes import Reason, Tested
-
-Ends = tuple[FloatArray, FloatArray]
+from slicebeam.metrics.significance.average_precision import Precisions
+from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 # A variance below this part of the mean square is what rounding of the sums leaves of nothing.
 ROUNDING = 1e-12
@@ -123,6 +123,11 @@ class Slices:
         """Σw [slices]."""
         return np.asarray(self.weights.sum(axis=-1))
 
+    @cached_property
+    def precisions(self) -> Precisions:
+        """Average precision, its errors and variance [slices]."""
+        return self.space.precisions(self.sums)
+
     @property
     def unequal(self) -> FloatArray:
         """By which factor the mean square of the weights of a cell exceeds their squared mean."""
@@ -159,13 +164,6 @@ class Slices:
         """Return Kish's (1965) effective number of examples [slices] in some cells, (Σw)²/Σw²."""
         first = self.weights[:, within].sum(axis=1)
         return ratio(first**2, self.squares[:, within].sum(axis=1), otherwise=0.0)
-
-
-def ratio(above: NDArray[Any], below: NDArray[Any], *, otherwise: float = np.nan) -> NDArray[Any]:
-    """Return above/below [slices], NaN or another number where the denominator is 0."""
-    shape = np.broadcast_shapes(np.shape(above), np.shape(below))
-    undefined = np.full(shape, otherwise, np.result_type(above, below, np.float64))
-    return np.asarray(np.divide(above, below, out=undefined, where=np.real(below) > 0))
 
 
 @dataclass(frozen=True)
@@ -358,22 +356,22 @@ class Metric(ABC):
         """Return the metric [slices]; NaN without a denominator."""
 
     @abstractmethod
-    def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
-        """Test whether slices without a reason against it are more extreme than random subsets of all examples."""
+    def test_subset(self, slices: Slices, tail: Tail) -> Tested:
+        """Test whether slices that are not `untestable` are more extreme than random subsets of all examples."""
+
+    def test_change(self, slices: Slices, tail: Tail) -> Tested:
+        """Test the new model against the old one on slices that are not `untestable`."""
+        raise NotImplementedError
 
     @abstractmethod
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
-        """Test the new model against the old one on the slices without a reason against it."""
-
-    @abstractmethod
-    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the confidence interval (low, high) [slices] of the delta."""
 
     @abstractmethod
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the confidence interval (low, high) [slices] of the value."""
 
-    def ahead(self, slices: Slices, parents: Slices) -> Ends:
+    def ahead(self, slices: Slices, parents: Slices) -> Pair:
         """Return variance and degrees of freedom [slices] of the delta less that of the parent, for `p_refine`."""
         raise NotImplementedError
 
@@ -385,7 +383,12 @@ class Metric(ABC):
         """Test each slice against all examples, or the new model against the old one on the slice."""
         slices = self.seen(slices)
         law = self.test_change if slices.is_paired else self.test_subset
-        return law(slices, self.tail(alternative), self.untestable(slices))
+        tested = Tested.by(Method.NONE, np.ones(len(slices)), self.untestable(slices))
+        ready = np.flatnonzero(tested.reasons == 0)
+        if ready.size:
+            parts = law(slices.rows(ready), self.tail(alternative))
+            tested.p[ready], tested.reasons[ready], tested.methods[ready] = parts
+        return tested
 
     def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
         """Return how likely a random subset of the parent is as extreme as the child [slices], by Wald's test."""
@@ -461,7 +464,13 @@ class Metric(ABC):
 
     def change_variance(self, slices: Slices) -> FloatArray | None:
         """Return the variance [slices] of an example's part in the delta; None if weighted, or not a mean over all."""
-        return None
+        target = self.target(slices.space)
+        if target is None or slices.space.weighted or not target.counted.all():
+            return None
+        sums = self.target_sums(slices)
+        n, first, second = (target.layout.moment(sums, 1, power) for power in range(3))
+        some = np.maximum(n, 1.0)
+        return np.maximum(second / some - (first / some) ** 2, 0.0)
 
     def movement(self, slices: Slices) -> Movement | None:
         """Return how examples change between two models; None where a change of single examples is not defined."""

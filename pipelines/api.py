@@ -11,34 +11,39 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from slicebeam.pipelines.commands.export import ExportTfmaConfig
-from slicebeam.pipelines.config.adapt import AdaptRunConfig, ImportChecklistConfig
-from slicebeam.pipelines.config.adapt_from import AdaptFromConfig
-from slicebeam.pipelines.config.adapt_suggest import AdaptSuggestConfig
-from slicebeam.pipelines.config.adapt_training import ExportTrainingConfig
-from slicebeam.pipelines.config.attribute import EstimateConfig, RoundsConfig, SampleConfig
+from slicebeam.pipelines.config.adapt import (
+    AdaptFromConfig,
+    AdaptRunConfig,
+    AdaptSuggestConfig,
+    ExportTrainingConfig,
+    ImportChecklistConfig,
+)
 from slicebeam.pipelines.config.check import CheckConfig
-from slicebeam.pipelines.config.define import DefineConfig
 from slicebeam.pipelines.config.discover import DiscoverConfig
-from slicebeam.pipelines.config.edit import (
+from slicebeam.pipelines.config.document import (
     AnnotateConfig,
+    AttributionConfig,
+    DefineConfig,
     DescribeConfig,
+    DocumentConfig,
     LogConfig,
     MergeConfig,
-    RemoveConfig,
     RenameConfig,
+    ReportConfig,
+    RoundsConfig,
+    SampleConfig,
+    ShowConfig,
+    SliceConfig,
     SplitConfig,
-    UndoConfig,
 )
-from slicebeam.pipelines.config.report import ReportConfig
 from slicebeam.pipelines.config.run_options import (
-    CheckRunOptions,
     DiscoverRunOptions,
+    RunOptions,
     SearchRunOptions,
     ShiftRunOptions,
 )
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.config.shift import ShiftConfig
-from slicebeam.pipelines.config.show import ShowConfig
 from slicebeam.pipelines.python.python_runs import Report, run, run_document
 from slicebeam.pipelines.python.signatures import docstring, function_name, signature
 
@@ -114,7 +119,7 @@ class _Document(Generic[Result]):
 class _Search(SearchConfig, SearchRunOptions): ...
 
 
-class _Check(CheckConfig, CheckRunOptions): ...
+class _Check(CheckConfig, RunOptions): ...
 
 
 class _Discover(DiscoverConfig, DiscoverRunOptions): ...
@@ -152,10 +157,10 @@ class edit:
     rename = _revision("edit rename", RenameConfig)
     describe = _revision("edit describe", DescribeConfig)
     annotate = _revision("edit annotate", AnnotateConfig)
-    remove = _revision("edit remove", RemoveConfig)
+    remove = _revision("edit remove", SliceConfig)
     merge = _revision("edit merge", MergeConfig)
     split = _revision("edit split", SplitConfig)
-    undo = _revision("edit undo", UndoConfig)
+    undo = _revision("edit undo", DocumentConfig)
     log = _edits("edit log", LogConfig)
 
 
@@ -179,5 +184,5 @@ class attribute:
     """Test with a few labels whether words describe a slice."""
 
     sample = _sampled("attribute sample", SampleConfig)
-    estimate = _finished("attribute estimate", EstimateConfig)
+    estimate = _finished("attribute estimate", AttributionConfig)
     run = _rounds("attribute run", RoundsConfig)

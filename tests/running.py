@@ -164,6 +164,26 @@ def rows_of(found, frame):
         yield row, held
 
 
+def check_within_errors(found, frame, of):
+    """Hold values of metrics, `of` rows, to be exact where significant and else within their errors; count the exact."""
+    exact, whole = 0, {name: metric(frame) for name, metric in of.items()}
+    for row, held in rows_of(found, frame):
+        for value, error, some in (
+            (row.value, row.value_error, frame[held]),
+            (row.complement, row.complement_error, frame[~held]),
+        ):
+            expected = of[row.metric](some)
+            assert np.isnan([value, error]).all() == np.isnan(expected), row.slice
+            if not np.isnan(expected):
+                assert abs(value - expected) <= error + 1e-12, row.slice
+        # The complement of an average precision stays as it was counted first.
+        errors = row.value_error, row.complement_error if row.metric == "auc" else 0.0
+        assert not (row.significant and np.nansum(errors)), row.slice
+        assert abs(row.reference - whole[row.metric]) <= 1e-12
+        exact += row.value_error == 0
+    return exact
+
+
 def refused(arguments, capsys, *, folder, code=2):
     """Run the command, which must fail in a line or two; in what it says the folder is ``DIR``."""
     found, printed = run(arguments), capsys.readouterr()

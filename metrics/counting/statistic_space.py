@@ -11,22 +11,19 @@ leaves of 62. A sum then is the same in any order, on any number of workers, to 
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import frexp, prod
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.significance.auc import Placements, discretisation_error, placements
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+from slicebeam.metrics.kinds import Comparison
+from slicebeam.metrics.significance.auc import Area, Placements, discretisation_error, placements
 from slicebeam.metrics.significance.average_precision import Precisions, precisions
 from slicebeam.metrics.significance.random_subset import Population
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.kinds import Comparison
 
 Source = Literal["new", "old", "change", "gain1", "gain0"]
 # What an example gains in rank, if it is positive and if it is not.
@@ -42,7 +39,7 @@ _SUM_BITS = 62
 _LARGEST_DRAWN = 32.0
 # A range that is this small a part of the values is summed about its middle.
 _NARROW = 1 / 16
-# The placements of a slice in fixed point: all are within -1..1.
+# What is kept of scores in fixed point: placements and precisions are within -1..1, variances within the largest.
 _UNIT = 2.0**-52
 _UNDEFINED = np.iinfo(np.int64).min
 # The placements, the AUC of the complement, and how far either AUC may be off.
@@ -254,9 +251,10 @@ class StatisticSpace:
         """Return weights in the units that they are summed in."""
         return np.ldexp(weights, -self.weight_exponent)
 
-    def deviations_of(self, value: str) -> Deviations | None:
-        """Return all examples' deviations of a value, None if nothing is held against them."""
-        return dict(self.deviations).get(value)
+    @cached_property
+    def deviations_by_value(self) -> dict[str, Deviations]:
+        """All examples' deviations of the values that slices are held against."""
+        return dict(self.deviations)
 
     def _ranking(self, sums: IntArray, *, old: bool) -> FloatArray:
         reduced = sums[..., self.ranking_columns(old=old)]
@@ -266,36 +264,33 @@ class StatisticSpace:
         """Return AUC and moments of placements [slices]; NaN where a class is empty."""
         return Placements(*np.moveaxis(self._ranking(sums, old=old)[..., :_PLACEMENTS], -1, 0))
 
-    def complement_auc(self, sums: IntArray) -> FloatArray:
-        """Return the AUC [slices] of the examples outside each slice."""
-        return self._ranking(sums, old=False)[..., _PLACEMENTS]
-
-    def auc_error(self, sums: IntArray, *, old: bool = False) -> FloatArray:
-        """Return how far the AUC [slices] may be from that of the scores; 0 where it is exact."""
-        return np.nan_to_num(self._ranking(sums, old=old)[..., _PLACEMENTS + 1])
-
-    def complement_auc_error(self, sums: IntArray) -> FloatArray:
-        """Return how far the AUC [slices] outside each slice may be off; 0 where it is exact."""
-        return np.nan_to_num(self._ranking(sums, old=False)[..., _PLACEMENTS + 2])
+    def area(self, sums: IntArray, *, old: bool = False) -> Area:
+        """Return AUC, and that of the examples outside each slice; errors are 0 where a class is empty."""
+        columns = np.moveaxis(self._ranking(sums, old=old), -1, 0)
+        errors = np.nan_to_num(columns[_PLACEMENTS + 1 : _OF_SIDE])
+        return Area(columns[0], errors[0], columns[_PLACEMENTS], errors[1])
 
     def precisions(self, sums: IntArray) -> Precisions:
-        """Return average precision, errors and variance [slices]; NaN without positives."""
-        own = Precisions(*np.moveaxis(self._ranking(sums, old=False)[..., _OF_SIDE:], -1, 0))
-        errors = map(np.nan_to_num, (own.error, own.complement_error))
-        return own._replace(**dict(zip(("error", "complement_error"), errors, strict=True)))
+        """Return average precision, errors and variance [slices]; values are NaN without positives, errors 0."""
+        columns = np.moveaxis(self._ranking(sums, old=False)[..., _OF_SIDE:], -1, 0)
+        columns[[1, 3]] = np.nan_to_num(columns[[1, 3]])
+        return Precisions(*columns)
 
     def ranking_columns(self, *, old: bool = False) -> slice:
         """Return the columns of reduced sums that hold a model's ranking."""
         begin = self.cell_columns + len(self.terms) + (self._ranking_size if old else 0)
         return slice(begin, begin + self._ranking_size)
 
-    def moved_auc(self, ranking: IntArray, side: int) -> IntArray:
-        """Return `ranking_columns` with AUC and AP at the upper (1) or lower (−1) end of their bounds."""
-        moved = ranking.copy()
+    def moved(self, sums: IntArray, side: int) -> IntArray:
+        """Return sums of which AUC, or its change, and AP are at the upper (1) or lower (−1) end of their bounds."""
+        moved = sums.copy()
         pairs = ((0, _PLACEMENTS + 1), (_PRECISION, _ERROR))
-        for value, error in pairs if self.average_precision else pairs[:1]:
-            known = ranking[:, value] != _UNDEFINED
-            moved[known, value] += side * ranking[known, error]
+        for old in (False, True)[: self.sides]:
+            ranking = moved[:, self.ranking_columns(old=old)]
+            for value, error in pairs if self.average_precision else pairs[:1]:
+                known = ranking[:, value] != _UNDEFINED
+                ends = ranking[known, value] + (-side if old else side) * ranking[known, error]
+                ranking[known, value] = np.clip(ends, 0, round(1.0 / _UNIT))
         return moved
 
     @staticmethod
@@ -326,7 +321,7 @@ class StatisticSpace:
         return np.array(self.coarse[old]) if self.coarse else np.ones(BUCKETS, bool)
 
     def reduce(self, sums: IntArray, totals: IntArray) -> IntArray:
-        """Return sums whose bucket counts are reduced to what AUC needs."""
+        """Return sums whose bucket counts are reduced to what AUC and average precision need."""
         if not self.ranked:
             return sums
         reduced = [sums[:, : self.cell_columns + len(self.terms)]]
@@ -334,11 +329,11 @@ class StatisticSpace:
             histogram = self.histogram(sums, old=old)
             others = self.histogram(totals, old=old) - histogram
             inside, rest = placements(histogram), placements(others)
-            coarse = np.array(self.coarse[old]) if self.coarse else None
+            coarse = self.of_several_scores(old=old)
             errors = [discretisation_error(counts, coarse) for counts in (histogram, others)]
             columns = [*inside, rest.auc, *errors]
             if self.average_precision:
-                own = precisions(histogram, others, self.of_several_scores(old=old))
+                own = precisions(histogram, others, coarse)
                 columns += own._replace(variance=np.minimum(own.variance, _LARGEST_VARIANCE))
             reduced += [_in_units(column)[:, None] for column in columns]
         return np.concatenate([*reduced, sums[:, self.raw_columns :]], axis=1)
@@ -422,7 +417,7 @@ def _scale(total: float, largest: float) -> float:
 
 
 def _in_units(column: FloatArray) -> IntArray:
-    """Return values within -1..1 in fixed point, with a mark for NaN."""
+    """Return values in fixed point, with a mark for NaN."""
     known = ~np.isnan(column)
     fixed = np.rint(np.where(known, column, 0.0) / _UNIT).astype(np.int64)
     return np.where(known, fixed, _UNDEFINED)

@@ -25,9 +25,9 @@ from slicebeam.metrics.findings.conditional import (
     DeviationLaw,
     change_p_value,
     influence,
-    part_p_value,
     pattern_variances,
     rate_variances,
+    sum_p_value,
 )
 from slicebeam.metrics.findings.corrected import selected_above
 from slicebeam.metrics.findings.groups import Covariance, GroupSums, with_finding
@@ -372,7 +372,7 @@ class Choice:
         passing: list[tuple[int, float, FloatArray]] = []
         for at, part in zip(ordered[worth].tolist(), parts[worth], strict=True):
             known = step.model, step.variances, self.patterns.sums, part, float(self.total[at])
-            p = part_p_value(*known, self.layout, self.law, self.tail)
+            p = sum_p_value(*known, self.layout, self.law, self.tail)
             if p <= self.bound[at] and self.count_groups is None:
                 p = max(p, self._change_p_value(at))
             if p > self.bound[at]:

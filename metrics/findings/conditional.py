@@ -191,7 +191,7 @@ class _Conditional:
         return float(count @ parts)
 
 
-def part_p_value(
+def sum_p_value(
     model: ExpectationModel,
     variances: FloatArray,
     sums: FloatArray,
@@ -201,31 +201,16 @@ def part_p_value(
     law: DeviationLaw | None,
     tail: Tail,
 ) -> float:
-    """Return the p-value of a candidate's sum by the law of its count, or of deviations."""
-    if layout.are_counts:
-        return rate_p_value(model, layout.moment(sums, 1, 0), part[:, 0], observed, tail)
-    if law is None:
-        raise ValueError("a mean, or a rate of weighted examples, needs the deviations' law")
-    return sum_p_value(model, variances, sums, part, observed, layout, law, tail)
-
-
-def sum_p_value(
-    model: ExpectationModel,
-    variances: FloatArray,
-    sums: FloatArray,
-    part: FloatArray,
-    observed: float,
-    layout: TargetSums,
-    law: DeviationLaw,
-    tail: Tail,
-) -> float:
     """Return the p-value of a candidate's weighted sum, given the sums that the model keeps.
 
-    The candidate's part of a pattern is a random one of its examples, whose deviations
-    d = w·(x − μ) have the pattern's variance per squared weight and the shape of all examples'.
-    With the influences a of `influence` the excess is Σ a·d over the examples inside and outside.
+    Counts, which have no law of deviations, have that of `rate_p_value`. Otherwise the candidate's part
+    of a pattern is a random one of its examples, whose deviations d = w·(x − μ) have the pattern's
+    variance per squared weight and the shape of all examples'. With the influences a of `influence`
+    the excess is Σ a·d over the examples inside and outside.
     """
     weight, held = layout.moment(sums, 1, 0), layout.size(part, 1)
+    if law is None:
+        return rate_p_value(model, weight, held, observed, tail)
     acts = influence(model, weight, held)
     inside, squares = layout.size(part, 2), layout.moment(sums, 2, 0)
     rest = float(((squares - inside) * acts.outside**2) @ variances)

@@ -12,8 +12,8 @@ from slicebeam.metrics.findings.conditional import (
     DeviationLaw,
     change_p_value,
     influence,
-    part_p_value,
     pattern_variances,
+    sum_p_value,
 )
 from slicebeam.metrics.findings.groups import CellSums, Covariance, GroupSums, with_finding
 from slicebeam.metrics.findings.model import ExpectationModel, fit
@@ -66,7 +66,7 @@ class ReservedSums:
         size, total = (float(layout.moment(part, 1, power).sum()) for power in (0, 1))
         acts = influence(model, layout.moment(sums, 1, 0), sizes[:, 0])
         variances = pattern_variances(model, sums, layout)
-        p = part_p_value(model, variances, sums, sizes, total, layout, self.law, self.tail)
+        p = sum_p_value(model, variances, sums, sizes, total, layout, self.law, self.tail)
         groups = self._groups(before.of, inside) if self.is_grouped else None
         if groups is None:
             p = max(p, self._change_p_value(part))

@@ -12,9 +12,10 @@ import numpy as np
 from scipy.special import stdtr
 
 from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
+from slicebeam.metrics.counting.counting import positions
 from slicebeam.metrics.findings.conditional import p_of_side, pattern_variances
 from slicebeam.metrics.findings.model import ExpectationModel
-from slicebeam.metrics.findings.target_sums import TargetSums
+from slicebeam.metrics.findings.target_sums import MOST_FINDINGS, TargetSums
 from slicebeam.metrics.kinds import Tail
 
 
@@ -85,8 +86,7 @@ def with_finding(
     """Return the covariance for the newest finding of the fitted model, ``taken`` of the patterns before it."""
     masks, sums = after
     bit = 1 << (fitted.design.shape[1] - 2)
-    inside, order = (masks & bit) > 0, np.argsort(before)
-    was = order[np.searchsorted(before[order], masks & ~bit)]
+    inside, was = (masks & bit) > 0, positions(before, 1 << MOST_FINDINGS)(masks & ~bit)
     if groups is None:
         return of_patterns(fitted, sums, layout, inside, taken[was])
     expected = np.zeros((2, before.size))

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.counting.counting import positions
 
 # A rate has targets of 0 and 1 and a logistic model; all else is a mean, by least squares.
 Kind = Literal["rate", "mean"]
@@ -121,9 +122,8 @@ class Patterns:
     def add(self, inside: InsideSums) -> PatternSplit:
         """Add a finding, and return how it splits the patterns."""
         masks = np.asarray(inside.masks, np.int64)
-        order = np.argsort(self.masks)
-        held = order[np.searchsorted(self.masks[order], masks).clip(max=order.size - 1)]
-        missing = masks[self.masks[held] != masks]
+        held = positions(self.masks, 1 << MOST_FINDINGS)(masks)
+        missing = masks[held < 0]
         if missing.size:
             raise ValueError(f"the finding holds examples of pattern {missing[0]}, which has none")
         others = np.setdiff1d(np.arange(self.masks.size), held)

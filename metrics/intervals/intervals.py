@@ -9,17 +9,19 @@ intervals of the parts (balanced accuracy), or counts to which a little is added
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from scipy.special import betaincinv, ndtri, stdtrit
 
-from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, floats
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, NDArray, Pair, floats, ratio
 
 # They halve an interval of at most 2: its end is known to 2e-13.
 _HALVINGS = 43
 # Added to each count of the confusion table in the interval of MCC.
 _PSEUDO_COUNT = 0.25
+_STEP = 1e-100
 
 
 def normal_quantile(confidence: float) -> float:
@@ -41,7 +43,7 @@ def bisect(
     return inside
 
 
-def wilson(x: ArrayLike, n: ArrayLike, confidence: float) -> tuple[FloatArray, FloatArray]:
+def wilson(x: ArrayLike, n: ArrayLike, confidence: float) -> Pair:
     """Return Wilson's (1927, J. Am. Stat. Assoc. 22:209) score interval of x/n; (0, 1) where n = 0."""
     hits, size = floats(x, n)
     z = normal_quantile(confidence)
@@ -54,7 +56,7 @@ def wilson(x: ArrayLike, n: ArrayLike, confidence: float) -> tuple[FloatArray, F
     return low, np.where(size > 0, high, 1.0)
 
 
-def jeffreys(x: FloatArray, n: FloatArray, confidence: float) -> tuple[FloatArray, FloatArray]:
+def jeffreys(x: FloatArray, n: FloatArray, confidence: float) -> Pair:
     """Return the equal-tailed interval of a share under Jeffreys's prior, with 0 and 1 kept."""
     tail = 0.5 * (1.0 - confidence)
     low, high = (betaincinv(x + 0.5, n - x + 0.5, part) for part in (tail, 1.0 - tail))
@@ -64,13 +66,13 @@ def jeffreys(x: FloatArray, n: FloatArray, confidence: float) -> tuple[FloatArra
 def mover(
     first: tuple[FloatArray, FloatArray, FloatArray],
     second: tuple[FloatArray, FloatArray, FloatArray],
-) -> tuple[FloatArray, FloatArray]:
+) -> Pair:
     """Return how far first − second reaches below and above: Zou and Donner (2008), Stat. Med. 27:1693, eq. 5."""
     (a, a_low, a_high), (b, b_low, b_high) = first, second
     return np.hypot(a - a_low, b_high - b), np.hypot(a_high - a, b - b_low)
 
 
-def agresti_coull(x: ArrayLike, n: ArrayLike, confidence: float) -> tuple[FloatArray, FloatArray]:
+def agresti_coull(x: ArrayLike, n: ArrayLike, confidence: float) -> Pair:
     """Return Agresti and Coull's (1998, Am. Stat. 52:119) interval with Student's t; it covers .94 from n = 20."""
     hits, size = floats(x, n)
     z = normal_quantile(confidence)
@@ -87,7 +89,7 @@ def agresti_coull(x: ArrayLike, n: ArrayLike, confidence: float) -> tuple[FloatA
 
 def difference_from_overall(
     n: ArrayLike, x: ArrayLike, N: ArrayLike, K: ArrayLike, confidence: float
-) -> tuple[FloatArray, FloatArray]:
+) -> Pair:
     """Return the interval of x/n − K/N, a slice's share minus that of all; (−1, 1) where n = 0.
 
     It is (1 − n/N)·(p_S − p_C) with the complement C, which shares no example with S: Newcombe's (1998,
@@ -107,9 +109,7 @@ def difference_from_overall(
     return np.where(nothing, -1.0, low), np.where(nothing, 1.0, high)
 
 
-def paired_difference(
-    b: ArrayLike, c: ArrayLike, n: ArrayLike, confidence: float
-) -> tuple[FloatArray, FloatArray]:
+def paired_difference(b: ArrayLike, c: ArrayLike, n: ArrayLike, confidence: float) -> Pair:
     """Return the interval of (b − c)/n, b and c marked by one model only; (−1, 1) where n = 0.
 
     Tango (1998), Stat. Med. 17:891: all Δ with abs(b − c − nΔ) ≤ z·√(n·(2q̂ + Δ(1 − Δ))), q̂ the
@@ -140,9 +140,7 @@ def _upper_score_end(b: FloatArray, c: FloatArray, n: FloatArray, z: float) -> F
     return bisect(keeps, p - q, np.ones(p.shape))
 
 
-def fbeta(
-    tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, beta: float, confidence: float
-) -> tuple[FloatArray, FloatArray]:
+def fbeta(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, beta: float, confidence: float) -> Pair:
     """Return the score interval of F_β; (0, 1) where tp + fp + fn = 0.
 
     All f with T(f)² ≤ z²·u·σ²(f), T(f) = (1+β²)(1−f)·tp − β²f·fn − f·fp, u = tp + fp + fn: Fieller's
@@ -177,13 +175,8 @@ def fbeta(
 
 def balanced_accuracy(
     tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, tn: ArrayLike, confidence: float
-) -> tuple[FloatArray, FloatArray]:
-    """Return the interval of (tp/(tp + fn) + tn/(tn + fp))/2; (0, 1) where a label is missing.
-
-    MOVER (Zou and Donner 2008, Stat. Med. 27:1693): squared distances to the ends of the independent
-    shares' Jeffreys intervals add up (Laud 2017, Pharm. Stat. 16:334). With Wilson's, all failures are on
-    one side, and 8 % at 25 examples of a label.
-    """
+) -> Pair:
+    """Return the interval of the mean recall of both labels; (0, 1) where one is missing."""
     hits, alarms, misses, rejected = floats(tp, fp, fn, tn)
     sizes = np.stack([hits + misses, rejected + alarms])
     low, high = mean_recall(np.stack([hits, rejected]), sizes, confidence)
@@ -191,10 +184,13 @@ def balanced_accuracy(
     return np.where(missing, 0.0, low), np.where(missing, 1.0, high)
 
 
-def mean_recall(
-    right: ArrayLike, labels: ArrayLike, confidence: float
-) -> tuple[FloatArray, FloatArray]:
-    """Return the interval of the mean recall over labels [classes, slices], as of `balanced_accuracy`; (0, 1) of none."""
+def mean_recall(right: ArrayLike, labels: ArrayLike, confidence: float) -> Pair:
+    """Return the interval of the mean recall over labels [classes, slices]; (0, 1) of none.
+
+    MOVER (Zou and Donner 2008, Stat. Med. 27:1693): squared distances to the ends of the independent
+    shares' Jeffreys intervals add up (Laud 2017, Pharm. Stat. 16:334). With Wilson's, all failures are on
+    one side, and 8 % at 25 examples of a label.
+    """
     hits, sizes = floats(right, labels)
     occurs, n = sizes > 0, np.maximum((sizes > 0).sum(axis=0), 1)
     recall = hits / np.maximum(sizes, 1.0)
@@ -206,45 +202,40 @@ def mean_recall(
     return np.where(some, low, 0.0), np.where(some, high, 1.0)
 
 
-def mcc(
-    tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, tn: ArrayLike, confidence: float
-) -> tuple[FloatArray, FloatArray]:
+def slopes(
+    formula: Callable[..., NDArray[Any]], counts: Sequence[NDArray[Any]]
+) -> list[FloatArray]:
+    """Return the derivative of a formula by each count, by a complex step: Squire and Trapp (1998)."""
+    with np.errstate(invalid="ignore"):
+        return [
+            formula(*counts[:at], count + _STEP * 1j, *counts[at + 1 :]).imag / _STEP
+            for at, count in enumerate(counts)
+        ]
+
+
+def matthews(
+    tp: NDArray[Any], fp: NDArray[Any], fn: NDArray[Any], tn: NDArray[Any]
+) -> NDArray[Any]:
+    """Return Matthews' (1975, Biochim. Biophys. Acta 405:442) correlation; as roots, since a product overflows sooner."""
+    roots = np.sqrt((tp + fp) * (tp + fn)) * np.sqrt((tn + fp) * (tn + fn))
+    return ratio(tp * tn - fp * fn, roots)
+
+
+def mcc(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, tn: ArrayLike, confidence: float) -> Pair:
     """Return the interval of Matthews' correlation coefficient; (−1, 1) where it is undefined.
 
     artanh(r) ± t·√Var(r)/(1 − r²) at n − 1 degrees of freedom, Var(r) by the delta method (Bishop, Fienberg
     and Holland 1975, "Discrete Multivariate Analysis", section 11.3), all at the counts plus ¼ each.
     """
     table = np.stack(floats(tp, fp, fn, tn))
-    hits, alarms, misses, rejected = table
-    products = (hits + alarms) * (hits + misses) * (rejected + alarms) * (rejected + misses)
-    defined = products > 0
-    observed = (hits * rejected - alarms * misses) / np.sqrt(np.where(defined, products, 1.0))
-    value, variance = _mcc_with_variance(table + _PSEUDO_COUNT)
-    middle = np.arctanh(value)
-    freedom = np.maximum(table.sum(axis=0) - 1.0, 1.0)
-    t = np.asarray(stdtrit(freedom, 0.5 * (1.0 + confidence)))
-    arm = t * np.sqrt(variance) / (1.0 - value * value)
-    low = np.clip(np.tanh(middle - arm), -1.0, np.clip(observed, -1.0, 1.0))
-    high = np.clip(np.tanh(middle + arm), np.clip(observed, -1.0, 1.0), 1.0)
-    return np.where(defined, low, -1.0), np.where(defined, high, 1.0)
-
-
-def _mcc_with_variance(table: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return the coefficient of tables [4, ...] of positive counts, and its variance."""
-    tp, fp, fn, tn = table
-    alarmed, silent, with_label, without = tp + fp, tn + fn, tp + fn, tn + fp
-    # The root of one margin at a time: the product of four large counts may not fit.
-    root = np.sqrt(alarmed) * np.sqrt(silent) * np.sqrt(with_label) * np.sqrt(without)
-    value = (tp * tn - fp * fn) / root
-    gradient = np.stack(
-        [
-            tn / root - 0.5 * value * (1.0 / alarmed + 1.0 / with_label),
-            -fn / root - 0.5 * value * (1.0 / alarmed + 1.0 / without),
-            -fp / root - 0.5 * value * (1.0 / silent + 1.0 / with_label),
-            tp / root - 0.5 * value * (1.0 / silent + 1.0 / without),
-        ]
-    )
-    return value, (table * np.square(gradient)).sum(axis=0)
+    observed, added = matthews(*table), table + _PSEUDO_COUNT
+    value, gradient = matthews(*added), np.array(slopes(matthews, list(added)))
+    t = stdtrit(np.maximum(table.sum(axis=0) - 1.0, 1.0), 0.5 * (1.0 + confidence))
+    arm = t * np.sqrt((added * np.square(gradient)).sum(axis=0)) / (1.0 - value * value)
+    low, high = (np.tanh(np.arctanh(value) + side * arm) for side in (-1.0, 1.0))
+    undefined, middle = np.isnan(observed), np.clip(observed, -1.0, 1.0)
+    low, high = np.minimum(low, middle), np.maximum(high, middle)
+    return np.where(undefined, -1.0, low), np.where(undefined, 1.0, high)
 
 
 def by_delta_method(
@@ -254,7 +245,7 @@ def by_delta_method(
     high_limit: float,
     effective_n: ArrayLike,
     confidence: float,
-) -> tuple[FloatArray, FloatArray]:
+) -> Pair:
     """Return value ± t·√variance at effective_n − 1 degrees of freedom, within the metric's range.
 
     A variance estimated where nearly all examples are right is far too small: an arm is at least
@@ -284,7 +275,7 @@ def shrunk_to_delta(
     overall: ArrayLike,
     width: float,
     confidence: float = 0.95,
-) -> tuple[FloatArray, FloatArray]:
+) -> Pair:
     """Return the interval of value − overall from that of the value, within ±width.
 
     The overall value shares the slice's examples: the arms shrink by the ratio of the standard

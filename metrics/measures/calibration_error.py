@@ -12,12 +12,12 @@ from typing import Literal, NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from slicebeam.metrics.arrays import FloatArray, IntArray, NDArray
+from slicebeam.metrics.arrays import FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
 from slicebeam.metrics.kinds import Tail
-from slicebeam.metrics.metric import Ends, Metric, Needs, Slices, ratio
+from slicebeam.metrics.metric import Metric, Needs, Slices
 from slicebeam.metrics.significance import permutation
-from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
+from slicebeam.metrics.significance.outcome_codes import Reason, Tested, select_tail
 from slicebeam.metrics.significance.random_subset import BINS
 
 PREFIX = "calibration_error:"
@@ -116,34 +116,25 @@ class CalibrationError(Metric):
     def value(self, slices: Slices) -> FloatArray:
         return ratio(np.abs(self._sums(slices)).sum(axis=-1), slices.sizes)
 
-    def _law(self, space: StatisticSpace) -> _Law | None:
-        deviations = space.deviations_of(self.name)
-        if deviations is None:
-            return None
+    def _law(self, space: StatisticSpace) -> _Law:
+        deviations = space.deviations_by_value[self.name]
         points, counts = np.array(deviations.population[:2])
         return _Law.of(points + deviations.centre, counts, self.bins)
 
     def untestable(self, slices: Slices) -> NDArray[np.int8]:
         reasons = super().untestable(slices)
-        if slices.space.deviations_of(self.name) is None:
+        if self.name not in slices.space.deviations_by_value:
             reasons[reasons == 0] = Reason.CONSTANT
         return reasons
 
-    def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_subset(self, slices: Slices, tail: Tail) -> Tested:
         """Test by draws of as many of all examples, by bin and label."""
-        law, p, some = self._law(slices.space), np.ones(len(slices)), np.flatnonzero(reasons == 0)
-        if law is not None and some.size:
-            ready = slices.rows(some)
-            p[some], reasons[some], _ = permutation.permutation_p_value(
-                law.error, ready.sizes[:, None], law.counts, self.value(ready), tail, _DRAWS
-            )
-        return Tested.by(Method.CELL_PERMUTATION, p, reasons)
+        law = self._law(slices.space)
+        return permutation.permutation_p_value(
+            law.error, slices.sizes[:, None], law.counts, self.value(slices), tail, _DRAWS
+        )
 
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
-        """Refuse: two models are not compared."""
-        raise NotImplementedError
-
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return no interval: that of a biased value does not cover."""
         return np.full(len(slices), np.nan), np.full(len(slices), np.nan)
 

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.kinds import Tail
-from slicebeam.metrics.metric import Ends, Metric, Needs, Slices, ratio
+from slicebeam.metrics.metric import Metric, Needs, Slices
 from slicebeam.metrics.significance import count_tests, hall, permutation, student_law
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 from slicebeam.metrics.significance.random_subset import Population
@@ -29,7 +29,6 @@ _ROUNDED_GRADIENT = 1e-9
 _LEAST_CONTRIBUTIONS = 10.0
 # Weights of a squared coefficient of variation below this are equal, but for rounding.
 _EQUAL_WEIGHTS = 1e-9
-_STEP = 1e-100
 # Draws of the permutation law for each slice size: its deviation is known to 1.4 percent.
 _PERMUTATIONS = 2500
 
@@ -81,15 +80,12 @@ class CellMetric(Metric):
         return self.formula(*self.part_counts(slices.weights, slices))
 
     def gradient(self, slices: Slices) -> FloatArray:
-        """Return ∂metric/∂count [slices, cells], 0 where undefined, by a complex step: Squire and Trapp (1998)."""
-        parts, cells = self.parts(slices), slices.weights
-        counts = [cells[:, part].sum(axis=1) for part in parts]
-        defined = ~np.isnan(self.formula(*counts))
-        gradient = np.zeros(cells.shape)
-        for at, part in enumerate(parts):
-            moved = [*counts[:at], counts[at] + _STEP * 1j, *counts[at + 1 :]]
-            with np.errstate(invalid="ignore"):
-                slope = self.formula(*moved).imag / _STEP
+        """Return ∂metric/∂count [slices, cells], 0 where undefined."""
+        counts = self.part_counts(slices.weights, slices)
+        defined, gradient = ~np.isnan(self.formula(*counts)), np.zeros(slices.weights.shape)
+        for part, slope in zip(
+            self.parts(slices), intervals.slopes(self.formula, counts), strict=True
+        ):
             gradient[:, part] += np.where(defined, slope, 0.0)[:, None]
         return gradient
 
@@ -141,36 +137,36 @@ class CellMetric(Metric):
             reasons[n == slices.total.counts.sum()] = Reason.WHOLE
         return reasons.astype(np.int8)
 
-    def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_subset(self, slices: Slices, tail: Tail) -> Tested:
         """Test by the law of random subsets, of counts with weights by that of their contributions."""
         if not slices.space.weighted:
-            return self.test_counts(slices, tail, reasons)
-        reasons[(reasons == 0) & np.isnan(self.value(slices))] = Reason.UNDEFINED
+            return self.test_counts(slices, tail)
         rest = slices.rest
-        reasons[(reasons == 0) & ~(rest.weights.sum(axis=1) > 0)] = Reason.WHOLE
         # A few heavy examples are most of the slice, or of what is outside.
         few = np.minimum(*(self.effective_n(some) for some in (slices, rest)))
-        reasons[(reasons == 0) & (few < LEAST_DENOMINATOR)] = Reason.TOO_SKEWED
         p, varies = self._weighted_subset_p(slices, slices.total, tail)
-        reasons[(reasons == 0) & ~varies] = Reason.CONSTANT
-        return Tested.by(Method.WEIGHTED_SUBSET, p, reasons)
+        against = {
+            Reason.UNDEFINED: np.isnan(self.value(slices)),
+            Reason.WHOLE: ~(rest.weights.sum(axis=1) > 0),
+            Reason.TOO_SKEWED: few < LEAST_DENOMINATOR,
+            Reason.CONSTANT: ~varies,
+        }
+        return Tested.by(Method.WEIGHTED_SUBSET, p, first_reason(against))
 
-    def test_counts(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_counts(self, slices: Slices, tail: Tail) -> Tested:
         """Test counts without weights by the simulated law of the metric on random subsets."""
         if np.count_nonzero(slices.total.counts) < 2:
-            reasons[reasons == 0] = Reason.CONSTANT
-        p, some = np.ones(reasons.shape), np.flatnonzero(reasons == 0)
-        p[some], reasons[some], _ = permutation.permutation_p_value(
+            return Tested.by(Method.NONE, np.ones(len(slices)), Reason.CONSTANT)
+        return permutation.permutation_p_value(
             lambda cells: self.value(replace(slices, sums=cells)),
-            slices.counts[some],
+            slices.counts,
             slices.total.counts[0],
-            self.value(slices.rows(some)),
+            self.value(slices),
             tail,
             _PERMUTATIONS,
         )
-        return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_change(self, slices: Slices, tail: Tail) -> Tested:
         """Test two models by Hall's t of contributions; by signs where these never vary, nor do those of all.
 
         Where they vary among all only, no p is below that of signs: exchanging the models on the d examples
@@ -178,18 +174,17 @@ class CellMetric(Metric):
         """
         t, varies = self.change(slices)
         different = slices.kish(discordant_cells(slices))
-        reasons[(reasons == 0) & np.isnan(t.difference)] = Reason.UNDEFINED
-        reasons[(reasons == 0) & (different == 0)] = Reason.UNCHANGED
         p, too_skewed = t.p_value(tail)
-        reasons[(reasons == 0) & too_skewed] = Reason.TOO_SKEWED
-        constant = (reasons == 0) & ~(t.error > 0)
-        reasons[constant & (t.difference == 0)] = Reason.UNCHANGED
+        constant = ~(t.error > 0)
+        against = {
+            Reason.UNDEFINED: np.isnan(t.difference),
+            Reason.TOO_SKEWED: too_skewed & (different > 0),
+            Reason.UNCHANGED: (different == 0) | (constant & (t.difference == 0)),
+        }
         p = np.where(varies, p, np.maximum(p, np.exp2((tail == "both") - different)))
-        p[constant] = count_tests.constant_change_p(
-            different[constant], t.difference[constant], tail
-        )
+        flipped = count_tests.constant_change_p(different, t.difference, tail)
         method = np.where(constant, Method.SIGN_FLIP, Method.HALL_PAIRED)
-        return Tested.by(method.astype(np.int8), p, reasons)
+        return Tested.by(method, np.where(constant, flipped, p), first_reason(against))
 
     def change(self, slices: Slices) -> tuple[hall.TStatistic, BoolArray]:
         """Return Hall's t of the change between two models, and whether contributions vary on the slice.
@@ -316,7 +311,7 @@ class CellMetric(Metric):
         """Return the delta method's variance of the value [slices]."""
         return np.asarray((self.gradient(slices) ** 2 * slices.squares).sum(axis=1))
 
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Delta method, with t at the effective number; with weights the variance is at least that of all the data."""
         variance = self.value_variance(slices)
         if slices.space.weighted:
@@ -324,7 +319,7 @@ class CellMetric(Metric):
         n = self.effective_n(slices)
         return intervals.by_delta_method(self.value(slices), variance, *self.range, n, confidence)
 
-    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Arms of the value's interval, scaled to the delta's deviation; the error of `change` for two models."""
         own = self.seen(slices)
         width = self.range[1] - self.range[0]
@@ -346,7 +341,7 @@ class CellMetric(Metric):
         own, above = self._contributions(slices), self._contributions(population)
         return hall.ahead_variance(own, above, slices.squares, population.squares)
 
-    def ahead(self, slices: Slices, parents: Slices) -> Ends:
+    def ahead(self, slices: Slices, parents: Slices) -> Pair:
         """See `Metric.ahead`: by the delta method."""
         freedom = np.maximum(self.effective_n(slices) - 1.0, 1.0)
         return self._ahead_variance(slices, parents), freedom
@@ -369,6 +364,11 @@ class CellMetric(Metric):
             if space.weighted:
                 named[f"{prefix} examples"] = float(some.sizes[0])
         return named
+
+
+def first_reason(against: dict[Reason, BoolArray]) -> NDArray[Any]:
+    """Return the first reason that holds of each slice [slices]; 0 for none."""
+    return np.select(list(against.values()), list(against), 0)
 
 
 def needs_of(*conditions: str) -> Needs:

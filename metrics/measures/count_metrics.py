@@ -7,14 +7,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.counting import RowBlock
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.cell_metric import CellMetric, needs_of
-from slicebeam.metrics.metric import Ends, Movement, Needs, Slices, Target, ratio
+from slicebeam.metrics.metric import Movement, Needs, Slices, Target
 from slicebeam.metrics.significance import count_tests, few_cells
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
@@ -101,31 +101,28 @@ class Share(CellMetric):
         new, old = self.parts(slices)[0], self.parts(slices.old)[0]
         return slices.count(new & ~old), slices.count(old & ~new)
 
-    def test_counts(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_counts(self, slices: Slices, tail: Tail) -> Tested:
         """Mid-p of X ~ Hypergeom within the denominator; likelihood ratio where that is large."""
         x, n = self.numbers(slices)
         K, N = (int(number[0]) for number in self.numbers(slices.total))
-        if K in (0, N):
-            reasons[reasons == 0] = Reason.CONSTANT
-        p = np.ones(n.shape)
-        exact = count_tests.variance(n, N, K) <= count_tests.EXACT_UP_TO_VARIANCE
-        for law, by in ((count_tests.mid_p, exact), (count_tests.likelihood_mid_p, ~exact)):
-            some = by & (reasons == 0)
+        p, exact = (
+            np.ones(n.shape),
+            count_tests.variance(n, N, K) <= count_tests.EXACT_UP_TO_VARIANCE,
+        )
+        for law, some in ((count_tests.mid_p, exact), (count_tests.likelihood_mid_p, ~exact)):
             p[some] = law(n[some], x[some], N, K, tail)
         method = np.where(exact, Method.HYPERGEOMETRIC, Method.LIKELIHOOD_RATIO)
-        return Tested.by(method.astype(np.int8), p, reasons)
+        return Tested.by(method, p, Reason.CONSTANT if K in (0, N) else 0)
 
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_change(self, slices: Slices, tail: Tail) -> Tested:
         """McNemar's mid-p where both models have the same denominator."""
         if not self.has_exact_law(slices):
-            return super().test_change(slices, tail, reasons)
+            return super().test_change(slices, tail)
         only_new, only_old = self.discordant(slices)
-        reasons[(only_new + only_old == 0) & (reasons == 0)] = Reason.UNCHANGED
-        p, some = np.ones(reasons.shape), reasons == 0
-        p[some] = count_tests.mcnemar_mid_p(only_new[some], only_old[some], tail)
-        return Tested.by(Method.MCNEMAR, p, reasons)
+        p = count_tests.mcnemar_mid_p(only_new, only_old, tail)
+        return Tested.by(Method.MCNEMAR, p, np.where(only_new + only_old == 0, Reason.UNCHANGED, 0))
 
-    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Score-based intervals of the difference, see `slicebeam.metrics.intervals.intervals`."""
         if not self.has_exact_law(slices):
             return super().delta_interval(slices, confidence)
@@ -140,7 +137,7 @@ class Share(CellMetric):
         low, high = (self._of_share(end) - reference for end in ends)
         return low, high
 
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Agresti and Coull's interval, at Kish's effective number where there are weights."""
         x, n = (number.astype(np.float64) for number in self.numbers(slices))
         if slices.space.weighted:
@@ -167,7 +164,7 @@ class Share(CellMetric):
             return count_tests.mid_p(n, x, n_parent, x_parent, tail)
         scores = self.cell_targets(slices.space)
 
-        def net(cells: FloatArray) -> Ends:
+        def net(cells: FloatArray) -> Pair:
             return cells @ scores, np.broadcast_to(scores, cells.shape)
 
         strata = self.strata(slices)
@@ -229,16 +226,6 @@ class Share(CellMetric):
         improved, degraded = (gained, lost) if self.higher_is_better else (lost, gained)
         return Movement(sigma.inconsistency, improved, degraded, self.denominator(slices))
 
-    def change_variance(self, slices: Slices) -> FloatArray | None:
-        if slices.space.weighted or self.denominators[0]:
-            return None
-        n = np.maximum(slices.sizes, 1)
-        if slices.is_paired:
-            only_new, only_old = self.discordant(slices)
-            return np.asarray((only_new + only_old) / n - ((only_new - only_old) / n) ** 2)
-        share = np.nan_to_num(self.value(slices))
-        return np.asarray(share * (1 - share))
-
     def inputs(self, slices: Slices) -> dict[str, float]:
         """n, x, N and K of the table, or n, b and c of McNemar's test."""
         slices = self.seen(slices)
@@ -280,11 +267,11 @@ class Aggregate(CellMetric):
     higher_is_better = True
     range = (0.0, 1.0)
 
-    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Ends | None:
+    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Pair | None:
         """Return the interval (low, high) [slices] of the counts of `parts`, None without an own one."""
         return None
 
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the metric's own interval; the delta method's where there are weights."""
         own = None
         if not slices.space.weighted:
@@ -308,7 +295,7 @@ class BinaryMetric(Aggregate):
         name: str,
         title: str,
         of_counts: Callable[..., NDArray[Any]],
-        interval: Callable[..., Ends],
+        interval: Callable[..., Pair],
         undefined: str,
         denominators: tuple[str, ...] = ("",),
     ) -> None:
@@ -319,22 +306,20 @@ class BinaryMetric(Aggregate):
     def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
         return self._of_counts(*counts)
 
-    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Ends:
+    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Pair:
         return self._interval(*counts, confidence)
 
     def value(self, slices: Slices) -> FloatArray:
         """See `Metric.value`; within the range, which rounding may leave."""
         return np.clip(super().value(slices), *self.range)
 
-    def test_counts(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_counts(self, slices: Slices, tail: Tail) -> Tested:
         """Test counts by the law of few cells."""
-        p, some = np.ones(reasons.shape), reasons == 0
-        p[some] = self._subset_p(slices.rows(some), slices.total, tail)
-        reasons[some & np.isnan(p)] = Reason.CONSTANT
-        return Tested.by(Method.FEW_CELLS, p, reasons)
+        p = self._subset_p(slices, slices.total, tail)
+        return Tested.by(Method.FEW_CELLS, p, np.where(np.isnan(p), Reason.CONSTANT, 0))
 
     def _subset_p(self, slices: Slices, population: Slices, tail: Tail) -> FloatArray:
-        def value_and_gradient(cells: FloatArray) -> Ends:
+        def value_and_gradient(cells: FloatArray) -> Pair:
             drawn = Slices(cells, slices.space)  # type: ignore[arg-type]
             return self.value(drawn), self.gradient(drawn)
 
@@ -379,13 +364,10 @@ BALANCED_ACCURACY = BinaryMetric(
     "all labels are one class",
     ("positive", "~positive"),
 )
-# Matthews (1975), Biochim. Biophys. Acta 405:442; as roots, since the product of four margins overflows sooner.
 MATTHEWS = Correlation(
     "mcc",
     "Matthews correlation",
-    lambda tp, fp, fn, tn: ratio(
-        tp * tn - fp * fn, np.sqrt((tp + fp) * (tp + fn)) * np.sqrt((tn + fp) * (tn + fn))
-    ),
+    intervals.matthews,
     intervals.mcc,
     "all labels, or all predictions, are one class",
 )
@@ -460,7 +442,7 @@ class ClassMetric(Aggregate):
     def denominator(self, slices: Slices) -> IntArray:
         return np.asarray(self._denominator(*_table(self.part_counts(slices.counts, slices))[1:]))
 
-    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Ends | None:
+    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Pair | None:
         """Return the interval of a mean recall by those of the recalls, see `intervals.mean_recall`."""
         if self._of_table is not mean_recall:
             return None

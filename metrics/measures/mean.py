@@ -9,12 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.counting import RowBlock
-from slicebeam.metrics.counting.statistic_space import Deviations, Source, StatisticSpace, Term
+from slicebeam.metrics.counting.statistic_space import Source, StatisticSpace, Term
 from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.kinds import Comparison, Tail
-from slicebeam.metrics.metric import ROUNDING, Ends, Metric, Movement, Needs, Slices, Target, ratio
+from slicebeam.metrics.metric import ROUNDING, Metric, Movement, Needs, Slices, Target
 from slicebeam.metrics.significance import count_tests, hall, random_subset, student_law
 from slicebeam.metrics.significance.hall import Moments
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
@@ -94,29 +94,22 @@ class Mean(Metric):
         return self._mean(slices, source) + self._shift(slices.space, source)
 
     def delta(self, slices: Slices) -> FloatArray:
-        """See `Metric.delta`; without the shift, beside which a difference may have no digits."""
+        """Return the difference without the shift, beside which it may have no digits."""
         if slices.is_paired:
             return self._mean(slices, "change")
         return self._mean(slices, "new") - self._mean(slices.total, "new")
 
     def moments(self, slices: Slices, source: Source = "new", skewness: float = 0.0) -> Moments:
         """Return the moments [slices], the mean about the shift; a constant has variance 0."""
-        weight, space = slices.weight, slices.space
+        weight, squares = slices.weight, slices.squares.sum(axis=-1)
         some = weight > 0
         safe = np.where(some, weight, 1.0)
         centre = self._total(slices, source, 1) / safe
-        if space.weighted:
-            squares = slices.squares.sum(axis=-1)
-            n = np.where(some, weight**2 / np.where(some, squares, 1.0), 0.0)
-            first = self._total(slices, source, 1, 2)
-            second = self._total(slices, source, 2, 2)
-            # Of single values: n times the linearised variance of the mean.
-            raw = (second - 2 * centre * first + centre**2 * squares) / safe**2 * n
-            size = second / safe**2 * n
-        else:
-            n = weight
-            size = self._total(slices, source, 2) / safe
-            raw = size - centre**2
+        n = ratio(weight**2, squares, otherwise=0.0)
+        # Of single values: n times the linearised variance of the mean.
+        first, second = (self._total(slices, source, power, 2) * n / safe**2 for power in (1, 2))
+        size = second
+        raw = second - 2 * centre * first + centre**2 * ratio(squares * n, safe**2)
         varies = some & (n > 1) & (raw > ROUNDING * size)
         variance = np.where(varies, raw * n / np.where(n > 1, n - 1, 1.0), 0.0)
         return Moments(n, np.where(some, centre, 0.0), variance, np.asarray(skewness, np.float64))
@@ -125,22 +118,19 @@ class Mean(Metric):
         """Return the moments of all examples, 0 for a constant; with weights the skewness of w·(x − mean), scaled to n."""
         whole, space = slices.total, slices.space
         moments = Moments(*(part.reshape(()) for part in self.moments(whole, source)))
-        centre = float(moments.mean)
+        n, centre = float(moments.n), float(moments.mean)
         if not moments.variance > 0:
             return moments
-        weight_power = 3 if space.weighted else 0
-        powers = range(4) if space.weighted else (3,)
-        m3 = {
-            power: space.total_term(slices.totals, Term(self.name, source, power, weight_power))
-            for power in powers
-        }
-        n = float(moments.n)
-        if not space.weighted:
-            m1, m2 = (float(self._total(whole, source, power)[0]) / n for power in (1, 2))
-            third = m3[3] / n - 3 * m1 * m2 + 2 * m1**3
-            return moments._replace(skewness=np.asarray(third / (m2 - m1**2) ** 1.5))
+
+        def cubed(power: int) -> float:
+            """Return Σ w³·value^power."""
+            if space.weighted or power == 3:
+                term = Term(self.name, source, power, 3 if space.weighted else 0)
+                return space.total_term(slices.totals, term)
+            return float(self._total(whole, source, power)[0]) if power else n
+
         # Of the weighted deviations, of which the mean is a sum: its own skewness is 1/√n of this.
-        third = m3[3] - 3 * centre * m3[2] + 3 * centre**2 * m3[1] - centre**3 * m3[0]
+        third = cubed(3) - 3 * centre * cubed(2) + 3 * centre**2 * cubed(1) - centre**3 * cubed(0)
         spread = float(moments.variance) * (n - 1) / n**2 * float(whole.weight[0]) ** 2
         return moments._replace(skewness=np.asarray(third / spread**1.5 * np.sqrt(n)))
 
@@ -154,56 +144,43 @@ class Mean(Metric):
         """Return Hall's t of the mean change between two models."""
         return hall.against_zero(self.moments(slices, "change"), self.of_all(slices, "change"))
 
-    def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_subset(self, slices: Slices, tail: Tail) -> Tested:
         """Test by the law of random subsets."""
-        p, ready = np.ones(len(slices)), reasons == 0
-        if ready.any():
-            some, deviations = slices.rows(ready), self._deviations(slices.space)
-            excess = self._deviation(some, deviations.centre)
-            p[ready] = subset_p(some.sizes, excess, deviations.population, tail)
-        return Tested.by(Method.RANDOM_SUBSET, p, reasons)
+        deviations = slices.space.deviations_by_value[self.name]
+        excess = self._deviation(slices, deviations.centre)
+        p = subset_p(slices.sizes, excess, deviations.population, tail)
+        return Tested.by(Method.RANDOM_SUBSET, p)
 
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_change(self, slices: Slices, tail: Tail) -> Tested:
         """Test by Student's t as it varies for all changes, and by sign flips where all of a slice are the same.
 
         Where large changes the other way are rare, the slice may lack them by chance: there p is at least that of
         Hall's t, whose variance is raised by that of all examples, and its refusal stands.
         """
-        ready = reasons == 0
         changes, t = self.moments(slices, "change"), self.change(slices)
-        constant = ready & ~(changes.variance > 0)
+        constant = ~(changes.variance > 0)
         p, too_skewed = t.p_value(tail)
-        refused = constant & too_skewed
-        method = np.full(len(slices), Method.STUDENT, np.int8)
-        if (varies := ready & ~constant).any():
+        one_way = changes.mean * self.of_all(slices, "change").skewness >= 0
+        flipped = count_tests.constant_change_p(changes.n, changes.mean, tail)
+        least = np.where(one_way | ~(t.error > 0), 0.0, p)
+        p = np.where(constant, np.maximum(flipped, least), p)
+        if (varies := ~constant).any():
             p[varies] = self.change_p(slices.rows(varies), 0.0, tail)
-        if constant.any():
-            one_way = changes.mean * self.of_all(slices, "change").skewness >= 0
-            flipped = count_tests.constant_change_p(changes.n, changes.mean, tail)
-            least = np.where(one_way | ~(t.error > 0), 0.0, p)
-            p = np.where(constant, np.maximum(flipped, least), p)
-            refused &= ~(constant & one_way)
-            method[constant] = Method.SIGN_FLIP
-        reasons[refused] = Reason.TOO_SKEWED
-        return Tested.by(method, p, reasons)
+        method = np.where(constant, Method.SIGN_FLIP, Method.STUDENT)
+        refused = constant & too_skewed & ~one_way
+        return Tested.by(method, p, np.where(refused, Reason.TOO_SKEWED, 0))
 
     def change_p(self, slices: Slices, mean: float, tail: Tail) -> FloatArray:
         """Return the p-value [slices] of Student's t of "the mean change is this", by the law of all; 1 if none varies."""
         if not self.moments(slices.total, "change").variance[0] > 0:
             return np.ones(len(slices))
-        of = self._deviations(slices.space).population
+        of = slices.space.deviations_by_value[self.name].population
         first, crossed = (self._total(slices, "change", 1, power) for power in (1, 2))
         about = mean**2 * slices.squares.sum(axis=-1) - 2.0 * mean * crossed
         squares = self._total(slices, "change", 2, 2) + about
         of_weight = mean * float(slices.total.weight[0] / slices.total.sizes[0])
         total = first - mean * slices.weight
         return student_law.p_value(slices.sizes, total, squares, of, of_weight, tail)
-
-    def _deviations(self, space: StatisticSpace) -> Deviations:
-        deviations = space.deviations_of(self.name)
-        if deviations is None:
-            raise ValueError(f"all examples' deviations of {self.name} are not in the space")
-        return deviations
 
     def _deviation(self, slices: Slices, centre: float) -> FloatArray:
         """Return the summed weighted deviation [slices] from the mean of all examples."""
@@ -234,7 +211,7 @@ class Mean(Metric):
             & (mean**2 * slices.squares.sum(axis=-1) > 4 * changes.n * of_second)
         )
 
-    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Hall-corrected intervals of the difference from all examples, or of the mean change."""
         if slices.is_paired:
             return self.change(slices).interval(confidence)
@@ -244,7 +221,7 @@ class Mean(Metric):
         apart = (self.untestable(slices) == 0) & (own.variance + rest.variance == 0)
         return np.where(apart, -np.inf, low), np.where(apart, np.inf, high)
 
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Hall-corrected interval of the mean, with the skewness of all examples."""
         source = _NEW_AND_OLD[slices.is_old]
         t = hall.against_zero(self.moments(slices, source), self.of_all(slices, source))
@@ -307,13 +284,6 @@ class Mean(Metric):
         first, second = (self._total(slices, "change", power) for power in (1, 2))
         return Movement.of_sums(slices.weight, first, second)
 
-    def change_variance(self, slices: Slices) -> FloatArray | None:
-        if slices.space.weighted:
-            return None
-        n, _, variance, _ = self.moments(slices, self._source(slices.space))
-        # Moments are those of a sample.
-        return np.asarray(variance * np.maximum(n - 1, 0) / np.maximum(n, 1))
-
     def inputs(self, slices: Slices) -> dict[str, float]:
         """Return the moments that the test and the interval take, and the slice's sum of deviations S."""
         named: dict[str, float] = {}
@@ -329,8 +299,7 @@ class Mean(Metric):
             parts = {"slice": own, "complement": rest}
             named["n"], named["N"] = float(slices.sizes[0]), float(slices.total.sizes[0])
             named["mean of all"] = float(Mean.value(self, slices.total)[0])
-            deviations = space.deviations_of(self.name)
-            if deviations is not None:
+            if deviations := space.deviations_by_value.get(self.name):
                 excess = float(self._deviation(slices, deviations.centre)[0])
                 named["S"] = float(np.ldexp(excess, space.weight_exponent))
         for name, about_shift in parts.items():
@@ -370,11 +339,11 @@ class RootMean(Mean):
     def delta(self, slices: Slices) -> FloatArray:
         return Metric.delta(self, slices)
 
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         low, high = super().value_interval(slices, confidence)
         return _root(low), _root(high)
 
-    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the roots of the mean's interval; for two models its arms, to the roots' linearised deviation."""
         low, high = super().delta_interval(slices, confidence)
         before = self.reference(slices)
@@ -396,17 +365,17 @@ class RootMean(Mean):
         return next(ends), next(ends)
 
     def target(self, space: StatisticSpace) -> Target | None:
-        """See `Metric.target`; None for two models, whose difference of roots is not a mean."""
+        """Return None for two models, whose difference of roots is not a mean."""
         return super().target(space) if space.comparison == "overall" else None
 
     def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
         return _root(super().of_target(mean, space))
 
     def change_variance(self, slices: Slices) -> None:
-        """See `Metric.change_variance`."""
+        """Return None: an example has no root of its own."""
 
     def movement(self, slices: Slices) -> None:
-        """See `Metric.movement`: an example has no root of its own."""
+        """Return None, too."""
 
 
 def _root(mean: FloatArray) -> FloatArray:

@@ -11,12 +11,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.arrays import FloatArray, NDArray
+from slicebeam.metrics.arrays import FloatArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.statistic_space import Term
 from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.mean import LABEL, subset_p
-from slicebeam.metrics.metric import ROUNDING, Ends, Metric, Needs, Slices, ratio
+from slicebeam.metrics.metric import ROUNDING, Metric, Needs, Slices
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 # Where errors are but a multiple of (y − ȳ)², nothing of u varies but by rounding.
@@ -70,7 +70,7 @@ class RSquared(Metric):
 
     def _variance_of_u(self, slices: Slices) -> float:
         """Return the variance of u over all examples; 0 where u does not vary."""
-        deviations = slices.space.deviations_of(self.name)
+        deviations = slices.space.deviations_by_value.get(self.name)
         if deviations is None:
             return 0.0
         points, counts = np.array(deviations.population[:2])
@@ -90,21 +90,12 @@ class RSquared(Metric):
         slope = self._moments(slices.total).unexplained
         return n * (error - slope * label * n / np.maximum(n - 1.0, 1.0))
 
-    def test_subset(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
+    def test_subset(self, slices: Slices, tail: Tail) -> Tested:
         """Test by the law of the sum of u over random subsets; more of it is a lower R²."""
-        p, some = np.ones(len(slices)), reasons == 0
-        deviations = slices.space.deviations_of(self.name)
-        if deviations is not None and some.any():
-            ready = slices.rows(some)
-            turned: dict[Tail, Tail] = {"upper": "lower", "lower": "upper", "both": "both"}
-            p[some] = subset_p(
-                ready.sizes, self._excess(ready), deviations.population, turned[tail]
-            )
-        return Tested.by(Method.RANDOM_SUBSET, p, reasons)
-
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
-        """Refuse: two models are not compared."""
-        raise NotImplementedError
+        turned: dict[Tail, Tail] = {"upper": "lower", "lower": "upper", "both": "both"}
+        population = slices.space.deviations_by_value[self.name].population
+        p = subset_p(slices.sizes, self._excess(slices), population, turned[tail])
+        return Tested.by(Method.RANDOM_SUBSET, p)
 
     def _value_variance(self, slices: Slices) -> FloatArray:
         """Return the variance [slices] of the value, at least that of as many of all examples.
@@ -131,21 +122,21 @@ class RSquared(Metric):
             np.maximum(variance, of_u), own.label**2 * np.maximum(slices.weight - 1.0, 1.0)
         )
 
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the value and Student's t of n − 1 degrees of freedom to either side."""
         variance = self._value_variance(slices)
         return intervals.by_delta_method(
             self.value(slices), variance, *self.range, slices.weight, confidence
         )
 
-    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the arms of the value's interval, shrunk by the examples that are in both."""
         variance, freedom = self.ahead(slices, slices.total)
         return intervals.by_delta_method(
             self.delta(slices), variance, -np.inf, np.inf, freedom + 1.0, confidence
         )
 
-    def ahead(self, slices: Slices, parents: Slices) -> Ends:
+    def ahead(self, slices: Slices, parents: Slices) -> Pair:
         """See `Metric.ahead`: the child is part of its parent."""
         part = np.clip(slices.weight / np.maximum(parents.weight, 1.0), 0.0, 1.0)
         return self._value_variance(slices) * (1.0 - part), np.maximum(slices.weight - 1.0, 1.0)

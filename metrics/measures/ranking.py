@@ -2,54 +2,63 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from abc import abstractmethod
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from scipy.special import expit, stdtrit
 
-from slicebeam.metrics.counting.statistic_space import GAINS, Term
+from slicebeam.metrics.arrays import FloatArray, NDArray, Pair, ratio
+from slicebeam.metrics.counting.statistic_space import GAINS, StatisticSpace, Term
 from slicebeam.metrics.intervals import intervals
-from slicebeam.metrics.metric import Metric, Needs, Slices, ratio
+from slicebeam.metrics.kinds import Alternative, Comparison, Tail
+from slicebeam.metrics.metric import Metric, Needs, Slices
 from slicebeam.metrics.significance import auc, hall, permutation
+from slicebeam.metrics.significance.auc import Area, Placements
 from slicebeam.metrics.significance.average_precision import (
     LARGEST_DRAWN,
     PrecisionLaw,
+    Precisions,
     log_odds,
-    precisions,
 )
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.kinds import Alternative, Comparison, Tail
-    from slicebeam.metrics.metric import Ends
-    from slicebeam.metrics.significance.auc import Placements
-
 
 class _OfRanks(Metric):
-    """What buckets bound; its tests take by how much the value is higher."""
+    """What buckets bound."""
 
     higher_is_better = True
     range = (0.0, 1.0)
     kind: Literal["pointwise", "aggregate"] = "aggregate"
 
+    @abstractmethod
+    def area(self, slices: Slices) -> Area | Precisions:
+        """Return the value, that outside each slice, and their errors: known since the buckets were counted."""
+
+    def value(self, slices: Slices) -> FloatArray:
+        return self.area(slices).value
+
+    def value_error(self, slices: Slices) -> FloatArray:
+        return self.area(slices).error
+
+    def complement(self, slices: Slices) -> FloatArray:
+        return self.area(slices).complement
+
+    def complement_error(self, slices: Slices) -> FloatArray:
+        return self.area(slices).complement_error
+
     def least_test_p(self, slices: Slices, alternative: Alternative, tested: Tested) -> FloatArray:
-        """See `Metric.least_test_p`: the test is monotone in the value, so an end has the smallest."""
+        """Return p at an end: the test is monotone in the value."""
         error = self.value_error(slices)
         if slices.is_paired:
             error = error + self.value_error(slices.old)
-        p = tested.p.copy()
+        p, tail = tested.p.copy(), self.tail(alternative)
         rough = np.flatnonzero((error > 0) & (tested.reasons == 0))
-        tail = self.tail(alternative)
-        for sign, side in ((1.0, "upper"), (-1.0, "lower")):
+        for sign, side in ((1, "upper"), (-1, "lower")):
             if rough.size and tail in ("both", side):
-                some = slices.rows(rough)
-                law: Any = self.test_change if slices.is_paired else self.test_subset
-                moved = law(some, tail, self.untestable(some), sign * error[rough])
-                p[rough] = np.minimum(p[rough], moved.p)
+                ends = replace(slices, sums=slices.space.moved(slices.sums[rough], sign))
+                p[rough] = np.minimum(p[rough], self.test(ends, alternative).p)
         return p
 
 
@@ -69,11 +78,11 @@ class AreaUnderCurve(_OfRanks):
         return tuple(Term("auc", source, power) for source in GAINS for power in (1, 2))
 
     def needs_rows(self, space: StatisticSpace) -> bool:
-        """See `Metric.needs_rows`: bucket counts say nothing of how two scores go together."""
+        """Bucket counts say nothing of how two scores go together."""
         return space.comparison == "baseline" or space.weighted
 
     @staticmethod
-    def _classes(slices: Slices) -> Ends:
+    def _classes(slices: Slices) -> Pair:
         """Return positives and negatives [slices]; Kish's effective numbers with weights."""
         if slices.space.weighted:
             return slices.kish(slices.where("positive")), slices.kish(slices.where("~positive"))
@@ -86,29 +95,16 @@ class AreaUnderCurve(_OfRanks):
     def _placements(slices: Slices) -> Placements:
         return slices.space.placements(slices.sums, old=slices.is_old)
 
-    def value(self, slices: Slices) -> FloatArray:
-        """See `Metric.value`."""
-        return self._placements(slices).auc
+    def area(self, slices: Slices) -> Area:
+        return slices.space.area(slices.sums, old=slices.is_old)
 
     def value_of_raw(self, slices: Slices) -> FloatArray:
-        """See `Metric.value_of_raw`; the area alone, for thousands of replicates."""
+        """Return the area alone, for thousands of replicates."""
         histogram = slices.space.histogram(slices.sums, old=slices.is_old).astype(np.float64)
         negatives, positives = histogram[:, 0], histogram[:, 1]
         below = np.cumsum(negatives, axis=1) - 0.5 * negatives
         pairs = positives.sum(axis=1) * negatives.sum(axis=1)
         return ratio((positives * below).sum(axis=1), pairs)
-
-    def complement(self, slices: Slices) -> FloatArray:
-        """See `Metric.complement`; known since the buckets were counted."""
-        return slices.space.complement_auc(slices.sums)
-
-    def value_error(self, slices: Slices) -> FloatArray:
-        """See `Metric.value_error`: pairs with scores in the same bucket count one half."""
-        return slices.space.auc_error(slices.sums, old=slices.is_old)
-
-    def complement_error(self, slices: Slices) -> FloatArray:
-        """See `Metric.complement_error`."""
-        return slices.space.complement_auc_error(slices.sums)
 
     def untestable(self, slices: Slices) -> NDArray[np.int8]:
         """Return the reasons [slices] against a test; 0 for none."""
@@ -119,46 +115,26 @@ class AreaUnderCurve(_OfRanks):
             reasons[~(slices.rest.weight > 0)] = Reason.WHOLE
         return reasons.astype(np.int8)
 
-    def test_subset(
-        self,
-        slices: Slices,
-        tail: Tail,
-        reasons: NDArray[np.int8],
-        higher: FloatArray | float = 0.0,
-    ) -> Tested:
-        """Test by z with the null variance, of an AUC that is by so much higher."""
-        of_all = self._placements(slices.total)
-        ready = reasons == 0
-        if not float((of_all.spread1 + of_all.spread0)[0]) > 0:
-            reasons[ready] = Reason.CONSTANT
-            ready = reasons == 0
-        p, (n1, n0) = np.ones(len(slices)), self._classes(slices)
-        area = self.value(slices) + higher
-        p[ready] = auc.z_p_value(
-            area[ready], n1[ready], n0[ready], of_all, *self._classes(slices.total), tail
-        )
-        return Tested.by(Method.AUC_Z, p, reasons)
+    def test_subset(self, slices: Slices, tail: Tail) -> Tested:
+        """Test by z with the null variance."""
+        of_all, sizes = self._placements(slices.total), self._classes(slices.total)
+        p = auc.z_p_value(self.value(slices), *self._classes(slices), of_all, *sizes, tail)
+        varies = float((of_all.spread1 + of_all.spread0)[0]) > 0
+        return Tested.by(Method.AUC_Z, p, 0 if varies else Reason.CONSTANT)
 
-    def test_change(
-        self,
-        slices: Slices,
-        tail: Tail,
-        reasons: NDArray[np.int8],
-        higher: FloatArray | float = 0.0,
-    ) -> Tested:
-        """Test by z of the gains in placement among all examples, of a gain that is by so much higher.
+    def test_change(self, slices: Slices, tail: Tail) -> Tested:
+        """Test by z of the gains in placement among all examples.
 
         It is quick and near (DeLong, DeLong and Clarke-Pearson 1988, with the placements among all examples
         in place of those in the slice); `needs_rows` has the rest.
         """
         variance, freedom = self._gain_variance(slices)
-        delta = self.delta(slices) + higher
+        delta = self.delta(slices)
         unvarying = np.where(delta == 0, Reason.UNCHANGED, Reason.UNVARYING)
-        reasons = np.where((reasons == 0) & ~(variance > 0), unvarying, reasons).astype(np.int8)
         p = hall.wald_p_value(delta, variance, freedom, tail)
-        return Tested.by(Method.DELTA_METHOD, p, reasons)
+        return Tested.by(Method.DELTA_METHOD, p, np.where(variance > 0, 0, unvarying))
 
-    def _gain_variance(self, slices: Slices) -> Ends:
+    def _gain_variance(self, slices: Slices) -> Pair:
         """Return the variance [slices] of the delta of two models, and its degrees of freedom."""
         sizes = self._classes(slices)
         variance = np.zeros(len(slices))
@@ -167,7 +143,7 @@ class AreaUnderCurve(_OfRanks):
         return variance, np.maximum(np.minimum(*sizes) - 1.0, 1.0)
 
     @staticmethod
-    def _gain_spreads(slices: Slices) -> Ends:
+    def _gain_spreads(slices: Slices) -> Pair:
         """Return the variances [slices] of the gains of positives and of negatives."""
         spreads = []
         for source, of_class in zip(GAINS, ("positive", "~positive"), strict=True):
@@ -178,8 +154,7 @@ class AreaUnderCurve(_OfRanks):
             spreads.append(np.maximum(second - first**2, 0.0))
         return spreads[0], spreads[1]
 
-    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
-        """See `slicebeam.metrics.significance.auc`; by the gains for two models."""
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         whole, sizes = slices.total, self._classes(slices)
         if slices.is_paired:
             spreads = self._gain_spreads(slices), self._gain_spreads(whole)
@@ -188,8 +163,7 @@ class AreaUnderCurve(_OfRanks):
         of_all = self._placements(whole)
         return auc.delta_interval(self._placements(slices), *sizes, of_all, N1, N0, confidence)
 
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
-        """See `slicebeam.metrics.significance.auc`."""
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         return auc.value_interval(self._placements(slices), *self._classes(slices), confidence)
 
     def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
@@ -200,8 +174,8 @@ class AreaUnderCurve(_OfRanks):
         (n1, n0), (N1, N0) = self._classes(slices), self._classes(parents)
         return auc.z_p_value(self.value(slices), n1, n0, self._placements(parents), N1, N0, tail)
 
-    def ahead(self, slices: Slices, parents: Slices) -> Ends:
-        """See `Metric.ahead`: the child is part of its parent, so the difference varies by that much less."""
+    def ahead(self, slices: Slices, parents: Slices) -> Pair:
+        """Return the variance of the delta less the part of the child in its parent."""
         variance, freedom = self._gain_variance(slices)
         fewest, above = (np.minimum(*self._classes(some)) for some in (slices, parents))
         part = np.clip(1.0 - fewest / np.maximum(above, 1.0), 0, 1)
@@ -234,58 +208,23 @@ class AveragePrecision(_OfRanks):
     indivisible = "the precision at a score depends on other examples, so no example has a share of its own in it"
     needs = Needs(indicators=("positive",), ranked=True, average_precision=True)
 
-    def value(self, slices: Slices) -> FloatArray:
-        """See `Metric.value`."""
-        return slices.space.precisions(slices.sums).value
-
-    def value_of_raw(self, slices: Slices) -> FloatArray:
-        """See `Metric.value_of_raw`."""
-        own, space = slices.space.histogram(slices.sums, old=slices.is_old), slices.space
-        return precisions(own, own, space.of_several_scores(old=slices.is_old)).value
-
-    def value_error(self, slices: Slices) -> FloatArray:
-        """See `Metric.value_error`: scores in the same bucket tie."""
-        return slices.space.precisions(slices.sums).error
-
-    def complement(self, slices: Slices) -> FloatArray:
-        """See `Metric.complement`; known since the buckets were counted."""
-        return slices.space.precisions(slices.sums).complement
-
-    def complement_error(self, slices: Slices) -> FloatArray:
-        """See `Metric.complement_error`: only buckets tell it."""
-        return slices.space.precisions(slices.sums).complement_error
+    def area(self, slices: Slices) -> Precisions:
+        return slices.precisions
 
     def untestable(self, slices: Slices) -> NDArray[np.int8]:
         """Return the reasons [slices] against a test: among them too few of a class to be expected in a subset."""
-        fewest = np.array(slices.space.by_score).sum(axis=1).min()
         reasons = super().untestable(slices)
-        expected = slices.sizes * fewest
+        expected = slices.sizes * slices.space.by_class(slices.totals).min()
         small = expected < LEAST_DENOMINATOR * slices.total.sizes
         reasons[small & (reasons == 0)] = Reason.SMALL_DENOMINATOR
         return reasons
 
-    def test_subset(
-        self,
-        slices: Slices,
-        tail: Tail,
-        reasons: NDArray[np.int8],
-        higher: FloatArray | float = 0.0,
-    ) -> Tested:
-        """Test by draws of as many of all examples, of a value that is by so much higher."""
-        space, p, some = slices.space, np.ones(len(slices)), np.flatnonzero(reasons == 0)
-        if some.size:
-            law = PrecisionLaw(space.by_score, tuple(space.of_several_scores().tolist()))
-            sizes = slices.sizes[some]
-            value = np.clip(self.value(slices) + higher, 0.0, 1.0)[some]
-            observed = log_odds(value, law.half(sizes))
-            p[some], reasons[some], _ = permutation.p_of_draws(
-                law, sizes, observed, tail, LARGEST_DRAWN
-            )
-        return Tested.by(Method.CELL_PERMUTATION, p, reasons)
-
-    def test_change(self, slices: Slices, tail: Tail, reasons: NDArray[np.int8]) -> Tested:
-        """Refuse: two models are not compared."""
-        raise NotImplementedError
+    def test_subset(self, slices: Slices, tail: Tail) -> Tested:
+        """Test by draws of as many of all examples."""
+        space, sizes = slices.space, slices.sizes
+        law = PrecisionLaw(space.by_score, tuple(space.of_several_scores().tolist()))
+        observed = log_odds(self.value(slices), law.half(sizes))
+        return permutation.p_of_draws(law, sizes, observed, tail, LARGEST_DRAWN)
 
     def _log_odds(self, slices: Slices) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return log-odds of the value [slices], p·(1 − p) of the value, and half a positive as a share of them."""
@@ -297,10 +236,10 @@ class AveragePrecision(_OfRanks):
     def _variance(self, slices: Slices) -> FloatArray:
         """Return the variance [slices] of the value: of influences, at least that of a share of the positives."""
         _, binomial, half = self._log_odds(slices)
-        variance = slices.space.precisions(slices.sums).variance
+        variance = slices.precisions.variance
         return np.asarray(np.maximum(variance, binomial) * 2.0 * half)
 
-    def value_interval(self, slices: Slices, confidence: float) -> Ends:
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return t·s to either side of the log-odds; NaN with fewer than ten positives.
 
         Boyd, Eng and Page (2013), "Area under the precision-recall curve: point estimates and confidence
@@ -318,15 +257,14 @@ class AveragePrecision(_OfRanks):
         few = positives < LEAST_DENOMINATOR
         return np.where(few, np.nan, low), np.where(few, np.nan, high)
 
-    def delta_interval(self, slices: Slices, confidence: float) -> Ends:
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the arms of the value's interval, shrunk by the examples that are in both."""
         whole, value = slices.total, self.value(slices)
         low, high = self.value_interval(slices, confidence)
         share = slices.sizes / whole.sizes
         own = self._variance(slices)
         # The influences of all examples, for those outside the slice.
-        outside = self._variance(whole) * whole.sizes / np.maximum(slices.sizes, 1)
-        both = (1.0 - share) ** 2 * own + (1.0 - share) * share * outside
+        both = (1.0 - share) ** 2 * own + (1.0 - share) * self._variance(whole)
         ends = intervals.shrunk_to_delta(
             value, low, high, own, both, self.value(whole), 1.0, confidence
         )

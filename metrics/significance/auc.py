@@ -9,22 +9,24 @@ negatives, independently, of all negatives. The numbers of both stay as they are
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import betainc, betaincc, stdtrit
 
-from slicebeam.metrics.arrays import floats
+from slicebeam.metrics.arrays import (
+    ArrayLike,
+    BoolArray,
+    FloatArray,
+    IntArray,
+    NDArray,
+    Pair,
+    floats,
+)
 from slicebeam.metrics.intervals.intervals import bisect, normal_quantile
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.outcome_codes import select_tail
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from numpy.typing import ArrayLike, NDArray
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.kinds import Tail
 
 # Histogram entries that are worked on at once: about twenty float arrays of them are alive.
 ENTRIES_AT_ONCE = 1_000_000
@@ -64,6 +66,15 @@ class Placements(NamedTuple):
     mixed: FloatArray
     mixed1: FloatArray
     mixed0: FloatArray
+
+
+class Area(NamedTuple):
+    """A metric of ranks, and that of the other examples, each with how far buckets may put it off [slices]."""
+
+    value: FloatArray
+    error: FloatArray
+    complement: FloatArray
+    complement_error: FloatArray
 
 
 def placements(histogram: ArrayLike) -> Placements:
@@ -208,16 +219,14 @@ def _mean(share: FloatArray, value: FloatArray) -> FloatArray:
     return mean
 
 
-def _finite(n: FloatArray, N: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _finite(n: FloatArray, N: FloatArray) -> Pair:
     """Return what drawing n of N leaves of the mean's variance, and of its third moment."""
     rest = np.maximum(N - n, 0.0)
     second = rest / np.maximum(N - 1.0, 1.0)
     return second, second * (rest - n) / np.maximum(N - 2.0, 1.0)
 
 
-def _beta_tails(
-    z: FloatArray, skewness: FloatArray, ends: tuple[FloatArray, FloatArray], half_step: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+def _beta_tails(z: FloatArray, skewness: FloatArray, ends: Pair, half_step: FloatArray) -> Pair:
     """Return P(Z ≥ z) and P(Z ≤ z) of a beta law with mean 0, variance 1 and the skewness.
 
     `ends` are how far z reaches below and above 0. The light tail, opposite to the skewness, ends
@@ -240,9 +249,7 @@ def _beta_tails(
     return np.where(right, above, below), np.where(right, below, above)
 
 
-def value_interval(
-    own: Placements, n1: ArrayLike, n0: ArrayLike, confidence: float
-) -> tuple[FloatArray, FloatArray]:
+def value_interval(own: Placements, n1: ArrayLike, n0: ArrayLike, confidence: float) -> Pair:
     """Return the interval of slices' AUC; (0, 1) where a class is empty.
 
     All θ with abs(auc − θ) ≤ t·√V(θ), as method 5 of Newcombe (2006), Stat. Med. 25:559, V the variance of
@@ -269,7 +276,7 @@ def delta_interval(
     N1: ArrayLike,
     N0: ArrayLike,
     confidence: float,
-) -> tuple[FloatArray, FloatArray]:
+) -> Pair:
     """Return the interval of slices' AUC minus that of all examples; (−1, 1) where a class is empty.
 
     An example of the slice counts 1/n − 1/N in the difference and one outside −1/N (DeLong, DeLong and
@@ -303,13 +310,8 @@ def delta_interval(
 
 
 def gain_interval(
-    delta: FloatArray,
-    own: tuple[FloatArray, FloatArray],
-    reference: tuple[FloatArray, FloatArray],
-    n1: ArrayLike,
-    n0: ArrayLike,
-    confidence: float,
-) -> tuple[FloatArray, FloatArray]:
+    delta: FloatArray, own: Pair, reference: Pair, n1: ArrayLike, n0: ArrayLike, confidence: float
+) -> Pair:
     """Return the interval of a new model's AUC minus an old one's; NaN with less than three of a class.
 
     delta ± t·√(s1/n1 + s0/n0 + c/(n1·n0)), s the variances of the gains in placement of either class (DeLong,
@@ -384,11 +386,7 @@ def _raised(spread: FloatArray, size: FloatArray, expected: FloatArray) -> Float
 
 
 def _score_end(
-    auc: FloatArray,
-    n1: FloatArray,
-    n0: FloatArray,
-    scales: tuple[FloatArray, FloatArray],
-    z: FloatArray,
+    auc: FloatArray, n1: FloatArray, n0: FloatArray, scales: Pair, z: FloatArray
 ) -> FloatArray:
     """Return the largest θ with θ − auc ≤ z·√V(θ)."""
     weight = (n0 - 1.0) * scales[0] + (n1 - 1.0) * scales[1]
@@ -425,7 +423,13 @@ class Areas:
     """
 
     def __init__(
-        self, sizes: IntArray, of_all: IntArray, layers: int, *, is_weighted: bool
+        self,
+        sizes: IntArray,
+        of_all: IntArray,
+        layers: int,
+        *,
+        is_weighted: bool,
+        with_precisions: bool = False,
     ) -> None:
         self.sizes, self.of_all = sizes, of_all
         kind = np.float64 if is_weighted else np.int64
@@ -441,7 +445,7 @@ class Areas:
         self._below_all = np.zeros(2, np.int64)
         self._wins_all = np.zeros(1, kind)
         # Sums of the precisions of each slice's positives, if they are wanted.
-        self.precisions: FloatArray | None = None
+        self.precisions = np.zeros(slices) if with_precisions else None
 
     def begin(self, rows: ScoredRows) -> None:
         """Take all rows of the next group."""

@@ -7,30 +7,25 @@ scikit-learn's `average_precision_score`. It rises with the share of positives, 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from scipy.special import psi
 
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, Pair
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.significance.auc import ENTRIES_AT_ONCE
 from slicebeam.metrics.significance.permutation import (
     DrawnValues,
     linear_statistic_moments,
     moments_with_linear_part,
-    sample_moments,
 )
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike
-
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-
-# Of so many places in drawn subsets, and of so many subsets, a law of a size is made.
-_PLACES, _FEWEST_DRAWS, _MOST_DRAWS = 2_000_000, 400, 40_000
-# Of larger subsets it is not drawn.
+# The law of a size is made of so many subsets, of so many examples together.
+_DRAWN, _FEWEST_DRAWS, _MOST_DRAWS = 2_000_000, 400, 40_000
+# Larger subsets are not drawn: their moments are those of this size, as they change with the size.
 LARGEST_DRAWN = 20_000
-# Of more examples, those of each cell in proportion.
+# Of more examples, each cell has its part of so many.
 _LARGEST_LISTED = 1 << 22
 
 
@@ -44,61 +39,71 @@ class Precisions(NamedTuple):
     variance: FloatArray
 
 
+class Ranks(NamedTuple):
+    """Of histograms: examples [slices, 2, buckets], those of higher scores, and of scores at least as high."""
+
+    counts: FloatArray
+    above: FloatArray
+    reached: FloatArray  # [slices, buckets]
+    precision: FloatArray  # of these
+
+    @classmethod
+    def of(cls, histogram: ArrayLike) -> Ranks:
+        """Return the ranks in histograms [slices, 2 (negatives, positives), buckets]."""
+        counts = np.asarray(histogram, dtype=np.float64)
+        by_class = np.cumsum(counts[:, :, ::-1], axis=2)[:, :, ::-1]
+        reached = by_class.sum(axis=1)
+        precision = by_class[:, 1] / np.maximum(reached, 1.0)
+        return cls(counts, by_class - counts, reached, precision)
+
+    def bounded(self, coarse: BoolArray) -> Pair:
+        """Return AP, and how far it may be off."""
+        positives = self.counts[:, 1]
+        size = np.where(positives.any(axis=1), positives.sum(axis=1), np.nan)
+        tied = positives * self.precision
+        some = np.nonzero((positives > 0) & coarse)
+        k, alarms, hits = positives[some], *(self.above[:, of][some] for of in (0, 1))
+        highest = k * (hits + k) / (hits + k + alarms)
+        lower = alarms + self.counts[:, 0][some]
+        # Σ (hits + j)/(hits + j + lower) over j = 1..k, without the rounding of one of few terms.
+        lowest = k - lower * (psi(hits + lower + k + 1.0) - psi(hits + lower + 1.0))
+        lowest = np.where(k <= 1, k * (hits + 1.0) / (hits + 1.0 + lower), lowest)
+        sides = (highest - tied[some], tied[some] - lowest)
+        off = np.max([np.bincount(some[0], side, len(tied)) for side in sides], axis=0)
+        return tied.sum(axis=1) / size, np.maximum(off, 0.0) / size
+
+    @property
+    def influence(self) -> FloatArray:
+        """N times what an example of each class and bucket adds to AP [slices, 2, buckets], of mean 0.
+
+        The derivative of AP by the share of such examples: a positive adds its precision and raises that of lower
+        scores, any example lowers the precision of scores up to its own.
+        """
+        positives = self.counts[:, 1]
+        share = positives / np.maximum(self.reached, 1.0)
+        raised, lowered = np.cumsum(share, axis=1), np.cumsum(share * self.precision, axis=1)
+        size = np.maximum(positives.sum(axis=1), 1.0)[:, None]
+        value = (positives * self.precision).sum(axis=1)[:, None] / size
+        positive = self.precision + raised - lowered - value
+        scale = (self.reached[:, :1] / size)[:, None]
+        return np.asarray(np.stack([-lowered, positive], axis=1) * scale)
+
+
 def precisions(inside: IntArray, others: IntArray, coarse: BoolArray) -> Precisions:
     """Return AP of histograms [slices, 2 (negatives, positives), buckets] whose examples in one bucket tie.
 
     The ``coarse`` buckets [buckets] hold several scores: each positive's precision then is at least what it
     has below all negatives of its bucket, and at most that of all the bucket's positives above them.
     """
-    step = max(1, ENTRIES_AT_ONCE // inside[:1].size)
+    step = max(1, ENTRIES_AT_ONCE // max(1, inside[:1].size))
     blocks = []
     for at in range(0, max(1, len(inside)), step):
-        some, rest = inside[at : at + step], others[at : at + step]
-        n, squares = some.sum(axis=(1, 2)), (np.square(influence(some)) * some).sum(axis=(1, 2))
-        variance = squares * some[:, 1].sum(axis=1) / np.maximum(n, 1.0) ** 2
-        blocks.append((*_bounded(some, coarse), *_bounded(rest, coarse), variance))
+        some, rest = (Ranks.of(part[at : at + step]) for part in (inside, others))
+        squares = (np.square(some.influence) * some.counts).sum(axis=(1, 2))
+        n = some.counts.sum(axis=(1, 2))
+        variance = squares * some.counts[:, 1].sum(axis=1) / np.maximum(n, 1.0) ** 2
+        blocks.append((*some.bounded(coarse), *rest.bounded(coarse), variance))
     return Precisions(*(np.concatenate(column) for column in zip(*blocks, strict=True)))
-
-
-def _above(histogram: ArrayLike) -> tuple[FloatArray, ...]:
-    """Return positives, those of higher scores, negatives of higher scores, and precision [slices, buckets]."""
-    counts = np.asarray(histogram, dtype=np.float64)
-    reached = np.cumsum(counts[:, :, ::-1], axis=2)[:, :, ::-1]
-    above = reached - counts
-    precision = reached[:, 1] / np.maximum(reached.sum(axis=1), 1.0)
-    return counts[:, 1], above[:, 1], above[:, 0], precision
-
-
-def _bounded(histogram: IntArray, coarse: BoolArray) -> tuple[FloatArray, FloatArray]:
-    """Return AP, and how far it may be off."""
-    positives, hits, alarms, precision = _above(histogram)
-    size = np.where(positives.any(axis=1), positives.sum(axis=1), np.nan)
-    tied = positives * precision
-    k, hits, alarms = (of[:, coarse] for of in (positives, hits, alarms))
-    highest = k * (hits + k) / np.maximum(hits + k + alarms, 1.0)
-    lower = alarms + histogram[:, 0][:, coarse]
-    # Σ (hits + j)/(hits + j + lower) over j = 1..k, without the rounding of one of few terms.
-    lowest = k - lower * (psi(hits + lower + k + 1.0) - psi(hits + lower + 1.0))
-    lowest = np.where(k <= 1, k * (hits + 1.0) / (hits + 1.0 + lower), lowest)
-    off = np.stack([highest - tied[:, coarse], tied[:, coarse] - lowest]).sum(axis=2).max(axis=0)
-    return tied.sum(axis=1) / size, np.maximum(off, 0.0) / size
-
-
-def influence(histogram: ArrayLike) -> FloatArray:
-    """Return n times what an example of each class and bucket adds to AP [slices, 2, buckets], of mean 0.
-
-    The derivative of AP by the share of such examples: a positive adds its precision and raises that of lower scores,
-    any example lowers the precision of scores up to its own.
-    """
-    positives, _, _, precision = _above(histogram)
-    counts = np.asarray(histogram, dtype=np.float64)
-    reached = np.cumsum(counts.sum(axis=1)[:, ::-1], axis=1)[:, ::-1]
-    share = positives / np.maximum(reached, 1.0)
-    raised, lowered = np.cumsum(share, axis=1), np.cumsum(share * precision, axis=1)
-    size = np.maximum(positives.sum(axis=1), 1.0)[:, None]
-    value = (positives * precision).sum(axis=1)[:, None] / size
-    positive = precision + raised - lowered - value
-    return np.asarray(np.stack([-lowered, positive], axis=1) * (reached[:, :1] / size)[:, None])
 
 
 def log_odds(value: FloatArray, half: FloatArray) -> FloatArray:
@@ -126,7 +131,7 @@ class PrecisionLaw(NamedTuple):
 
     def limit(self) -> float:
         """Return the log-odds of all examples."""
-        value, _ = _bounded(np.array([self.by_score]), np.array(self.coarse))
+        value, _ = Ranks.of([self.by_score]).bounded(np.array(self.coarse))
         return float(log_odds(value, self.half(self.totals.sum()))[0])
 
     def of_size(self, n: int) -> DrawnValues:
@@ -134,19 +139,25 @@ class PrecisionLaw(NamedTuple):
         return _drawn(self, n)
 
 
-@lru_cache(maxsize=1024)
-def _drawn(law: PrecisionLaw, n: int) -> DrawnValues:
+@lru_cache(maxsize=4)
+def _listed(law: PrecisionLaw) -> tuple[IntArray, IntArray, IntArray]:
+    """Return bucket, label and number of ties of examples from the highest score down."""
     counts = np.array(law.by_score)[:, ::-1].T
     if counts.sum() > _LARGEST_LISTED:
         counts = np.rint(counts * (_LARGEST_LISTED / counts.sum())).astype(np.int64)
+    bucket, label = np.divmod(np.repeat(np.arange(counts.size), counts.reshape(-1)), 2)
+    tied = ~np.array(law.coarse)[::-1][bucket]
+    return bucket, label, np.where(tied, bucket - len(counts), np.arange(bucket.size))
+
+
+@lru_cache(maxsize=1024)
+def _drawn(law: PrecisionLaw, n: int) -> DrawnValues:
     key = int(hash64(0, 0, np.array([n], dtype=np.uint64))[0])
     generator = np.random.Generator(np.random.Philox(key=key))
-    # Examples from the highest score down: bucket, then label, those of a bucket in random order.
-    bucket, label = np.divmod(np.repeat(np.arange(counts.size), counts.reshape(-1)), 2)
+    bucket, label, tie = _listed(law)
+    # Those of a bucket are in random order.
     label = label[np.argsort(bucket + generator.random(bucket.size))]
-    tied = ~np.array(law.coarse)[::-1][bucket]
-    tie = np.where(tied, bucket - len(counts), np.arange(bucket.size))
-    draws = min(_MOST_DRAWS, max(_FEWEST_DRAWS, _PLACES // n))
+    draws = min(_MOST_DRAWS, max(_FEWEST_DRAWS, _DRAWN // n))
     places = _subsets(generator, bucket.size, n, draws)
     ties, positive = tie[places], label[places]
     last = np.full(places.shape, n - 1)
@@ -156,14 +167,14 @@ def _drawn(law: PrecisionLaw, n: int) -> DrawnValues:
     precision = np.take_along_axis(hits, last, axis=1) / (last + 1)
     known = hits[:, -1] > 0
     values = log_odds((positive * precision).sum(axis=1) / np.maximum(hits[:, -1], 1), law.half(n))
-    odds = np.exp(law.limit())
-    scores = influence([law.by_score])[0] * ((1.0 + odds) ** 2 / odds / n)
-    exact = linear_statistic_moments(scores.reshape(-1), law.totals, n)
-    linear = scores[:, ::-1][label, bucket][places].sum(axis=1) - exact.mean
-    moments = sample_moments(values[known])
-    if moments.sd > 0:
-        moments = moments_with_linear_part(values[known], linear[known], exact)
-    return DrawnValues(np.sort(values[known]), moments, 1.0 - float(known.mean()))
+    values = values[known]
+    influence = Ranks.of([law.by_score]).influence[0]
+    linear = influence[:, ::-1][label, bucket][places].sum(axis=1)[known]
+    # Of few positives, AP follows the sum of influences less than it does in the limit.
+    slope = np.linalg.lstsq(linear[:, None], values - values.mean(), rcond=None)[0]
+    exact = linear_statistic_moments(slope * influence.reshape(-1), law.totals, n)
+    moments = moments_with_linear_part(values, slope * linear - exact.mean, exact)
+    return DrawnValues(np.sort(values), moments, 1.0 - float(known.mean()))
 
 
 def _subsets(generator: np.random.Generator, size: int, n: int, draws: int) -> IntArray:

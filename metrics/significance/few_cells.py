@@ -14,13 +14,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from scipy.special import gammaln, logit, ndtr
 
-from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, Pair
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.count_tests import NEAR_MEAN, corrected_root
 from slicebeam.metrics.significance.outcome_codes import select_tail
 
 # The value [slices] and the gradient [slices, cells] of a metric at counts [slices, cells].
-Formula: TypeAlias = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
+Formula: TypeAlias = Callable[[FloatArray], Pair]
 
 # Tails above this by a normal law keep that.
 _SCREENED = 0.1
@@ -110,7 +110,7 @@ def _tails(
     at_counts: FloatArray,
     counts: FloatArray,
     span: float,
-) -> tuple[FloatArray, FloatArray]:
+) -> Pair:
     """Return the upper and lower tail [slices]."""
     point = draws.expected
     upper, lower = np.ones((2, len(observed)))
@@ -139,7 +139,7 @@ def _tails(
     return upper, lower
 
 
-def _largest(scores: FloatArray, draws: _Draws) -> tuple[FloatArray, FloatArray]:
+def _largest(scores: FloatArray, draws: _Draws) -> Pair:
     """Return the largest sum of scores [slices] that can be drawn, and its probability."""
     most, log_chance = np.zeros((2, len(scores)))
     for within, drawn in zip(draws.strata > 0, draws.drawn.T, strict=True):
@@ -161,9 +161,7 @@ def log_choose(n: FloatArray, k: FloatArray) -> FloatArray:
     return np.asarray(gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0))
 
 
-def _deviate(
-    scores: FloatArray, draws: _Draws, total: FloatArray, span: float
-) -> tuple[FloatArray, FloatArray]:
+def _deviate(scores: FloatArray, draws: _Draws, total: FloatArray, span: float) -> Pair:
     """Return the normal deviate w [slices] of sums of scores, and the likeliest counts given the sum.
 
     With K(θ) = Σ t·log(1 − f + f·e^η), η = a of the stratum + b·score: ∂K/∂a = drawn, ∂K/∂b = total, r =

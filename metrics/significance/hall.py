@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import stdtr, stdtrit
 
-from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, floats
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, Pair, floats
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.outcome_codes import select_tail
 
@@ -68,7 +68,7 @@ class TStatistic(NamedTuple):
         p = select_tail(stdtr(self.df, -T), stdtr(self.df, T), tail)
         return np.where(self.known & varies & ~self.too_skewed, p, 1.0), self.too_skewed.copy()
 
-    def interval(self, confidence: float) -> tuple[FloatArray, FloatArray]:
+    def interval(self, confidence: float) -> Pair:
         """Return all means with abs(T) ≤ the quantile of t; (−inf, inf) where not known."""
         quantile = -stdtrit(self.df, 0.5 * (1.0 - confidence))
         # The ends hold the mean but at low confidence, where T's median is off 0 by more than that.
@@ -114,7 +114,7 @@ def against_zero(sample: Moments, everything: Moments) -> TStatistic:
 
 def difference_from_overall(
     sample: Moments, rest: Moments, share: ArrayLike, confidence: float
-) -> tuple[FloatArray, FloatArray]:
+) -> Pair:
     """Return the interval of (1 − share)·(μ_S − μ_C), ``share`` of the examples or weights fixed; (0, 0) for 1."""
     outside = np.clip(1.0 - np.asarray(share, dtype=np.float64), 0.0, 1.0)
     low, high = against_rest(sample, rest).interval(confidence)

@@ -14,12 +14,12 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import betainc, betaincc, ndtr, xlog1py, xlogy
 
-from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, floats
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, Pair, floats
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.few_cells import log_choose
 from slicebeam.metrics.significance.outcome_codes import select_tail
 
-Law = Callable[[IntArray, FloatArray], tuple[FloatArray, FloatArray]]
+Law = Callable[[IntArray, FloatArray], Pair]
 
 # The first count is summed up to this variance, value by value; beyond it a normal law corrected for skewness is near.
 _SUMMED_UP_TO_VARIANCE = 400.0
@@ -126,7 +126,7 @@ def _probability(k: FloatArray, n: FloatArray, p: FloatArray) -> FloatArray:
     return np.asarray(np.exp(log_choose(n, k) + xlogy(k, p) + xlog1py(n - k, -p)))
 
 
-def _tails(k: FloatArray, n: FloatArray, p: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _tails(k: FloatArray, n: FloatArray, p: FloatArray) -> Pair:
     """Return P(Y ≤ k) and P(Y ≥ k) of a binomial Y, k a whole number where only rounding hides that."""
     whole = np.round(k)
     same = (np.abs(k - whole) <= 1e-9 * (1.0 + np.abs(k))) & (whole >= 0) & (whole <= n)

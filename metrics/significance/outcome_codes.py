@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -84,11 +84,13 @@ class Tested(NamedTuple):
     methods: NDArray[np.int8]
 
     @classmethod
-    def by(cls, method: int | NDArray[np.int8], p: FloatArray, reasons: NDArray[np.int8]) -> Tested:
-        """Return p-values by one method, 1 where there is a reason against a test."""
-        untested = reasons != 0
-        methods = np.where(untested, 0, method).astype(np.int8)
-        return cls(np.where(untested, 1.0, p), reasons.astype(np.int8), methods)
+    def by(
+        cls, method: int | NDArray[Any], p: FloatArray, reasons: int | NDArray[Any] = 0
+    ) -> Tested:
+        """Return p-values by a method, 1 where there is a reason against a test."""
+        codes = np.broadcast_to(reasons, p.shape).astype(np.int8)
+        methods = np.where(codes == 0, method, 0).astype(np.int8)
+        return cls(np.where(codes == 0, p, 1.0), codes, methods)
 
 
 def select_tail(upper: FloatArray, lower: FloatArray, tail: Tail) -> FloatArray:

@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 from scipy.special import gammainc, gammaincc, ndtr
 
-from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray, floats
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray, Pair, floats
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.significance.count_tests import deviance
@@ -34,8 +34,6 @@ _GRID_RATIO = 1.25
 _LAST_NODE_SHARE = 0.95
 # numpy draws from populations below this.
 _NUMPY_POPULATION = 1_000_000_000
-# Up to here drawing with replacement from a larger population is the same to 0.1 % of a variance.
-_LARGEST_MULTINOMIAL = 1_000_000
 # With more cells than this share of the draws the fitted linear part would follow the noise.
 _CELLS_PER_DRAW = 0.02
 
@@ -100,7 +98,7 @@ def permutation_p_value(
 
 
 def p_of_draws(
-    draws: DrawnLaw, size: IntArray, value: FloatArray, tail: Tail, largest: int | None = None
+    draws: DrawnLaw, size: IntArray, value: FloatArray, tail: Tail, largest: float = np.inf
 ) -> Tested:
     """Return the p-values [slices] of values of slices of some sizes; of sizes above the largest, as its moments grow."""
     p = np.ones(size.shape)
@@ -172,23 +170,14 @@ class _Draws(NamedTuple):
             return generator.multivariate_hypergeometric(
                 self.totals, n, size=self.replicates, method="marginals"
             ).astype(np.int64, copy=False)
-        return _cells_of_huge_population(generator, self.totals, n, self.replicates)
-
-
-def _cells_of_huge_population(
-    generator: np.random.Generator, totals: IntArray, n: int, replicates: int
-) -> IntArray:
-    """Draw n from a population beyond numpy's limit: binomials, their excess taken back by the cells' variances."""
-    shares = totals / totals.sum(dtype=np.float64)
-    if n <= _LARGEST_MULTINOMIAL:
-        return generator.multinomial(n, shares, size=replicates).astype(np.int64, copy=False)
-    fraction = n / float(totals.sum(dtype=np.float64))
-    free = generator.binomial(totals, fraction, size=(replicates, totals.size))
-    excess = free.sum(axis=1) - n
-    nearest = np.rint(free - excess[:, None] * shares).astype(np.int64)
-    cells: IntArray = np.clip(nearest, 0, totals)
-    cells[:, int(np.argmax(totals))] += n - cells.sum(axis=1)
-    return cells
+        # Draws with replacement, nearer to their mean by what they vary more.
+        population = self.totals.sum(dtype=np.float64)
+        expected = n * (self.totals / population)
+        drawn = generator.multinomial(n, expected / n, size=self.replicates)
+        nearer = expected + (drawn - expected) * np.sqrt(1.0 - n / population)
+        cells: IntArray = np.rint(nearer).astype(np.int64)
+        cells[:, np.argmax(self.totals)] += n - cells.sum(axis=1)
+        return cells
 
 
 def sample_moments(values: FloatArray) -> NullMoments:
@@ -205,12 +194,9 @@ def _moments_with_exact_linear_part(
     values: FloatArray, cells: IntArray, totals: IntArray, n: int
 ) -> NullMoments:
     """Return the moments of the exact linear part of the cells, a control variate, plus the simulated rest."""
-    plain = sample_moments(values)
-    if plain.sd == 0.0:
-        return plain
     shares = totals / totals.sum(dtype=np.float64)
     regressors = cells - n * shares
-    scores = np.linalg.lstsq(regressors, values - plain.mean, rcond=1e-10)[0]
+    scores = np.linalg.lstsq(regressors, values - values.mean(), rcond=1e-10)[0]
     exact = linear_statistic_moments(scores, totals, n)
     return moments_with_linear_part(values, regressors @ scores, exact)
 
@@ -219,6 +205,9 @@ def moments_with_linear_part(
     values: FloatArray, linear: FloatArray, exact: NullMoments
 ) -> NullMoments:
     """Return the moments of values of which a part, of mean 0 over all draws, has exact moments."""
+    plain = sample_moments(values)
+    if plain.sd == 0.0:
+        return plain
     rest = values - linear
     mean = rest.mean()
     rest -= mean
@@ -226,7 +215,7 @@ def moments_with_linear_part(
     mixed = 3.0 * linear * rest * (linear + rest) + rest**3
     third = exact.skewness * exact.sd**3 + mixed.mean()
     if variance <= 0.0:
-        return sample_moments(values)
+        return plain
     sd = np.sqrt(variance)
     return NullMoments(mean, sd, third / sd**3)
 
@@ -251,11 +240,11 @@ def _of_own_size(sample: DrawnValues, value: FloatArray, tail: Tail) -> tuple[Fl
 
 
 def _on_grid(
-    draws: DrawnLaw, n: IntArray, value: FloatArray, tail: Tail, largest: int | None
+    draws: DrawnLaw, n: IntArray, value: FloatArray, tail: Tail, largest: float
 ) -> tuple[FloatArray, NDArray[np.int8]]:
     """Return p-values and reasons of large slices, from moments interpolated between sizes of a grid."""
     N = float(draws.totals.sum(dtype=np.float64))
-    nodes = _grid(min(int(n.max()), largest or int(N)), N)
+    nodes = _grid(int(min(n.max(), largest)), N)
     samples = [draws.of_size(int(node)) for node in nodes]
     undefined = np.array([sample.undefined for sample in samples])
     # What a linear statistic's deviation from its limit, sd and skewness are proportional to.
@@ -304,7 +293,7 @@ def pearson_iii_p_value(
     return np.where(usable, select_tail(upper, lower, tail), 1.0)
 
 
-def _gamma_tails(z: FloatArray, skewness: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _gamma_tails(z: FloatArray, skewness: FloatArray) -> Pair:
     """Return the upper and the lower tail at z of a standardised gamma law, skewness ≥ 0."""
     upper, lower = np.asarray(ndtr(-z)), np.asarray(ndtr(z))
     skewed = skewness > _NORMAL_SKEWNESS
@@ -319,7 +308,7 @@ def _gamma_tails(z: FloatArray, skewness: FloatArray) -> tuple[FloatArray, Float
     return upper, lower
 
 
-def _temme(shape: FloatArray, x: FloatArray, z: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _temme(shape: FloatArray, x: FloatArray, z: FloatArray) -> Pair:
     # k·η²/2 = x − k − k·log(x/k), a deviance.
     half_square = deviance(shape, x, shape - x)
     root = np.copysign(np.sqrt(2.0 * half_square), z)

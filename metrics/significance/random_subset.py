@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import ndtr, ndtri_exp
 
-from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, Pair
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance import count_tests
 from slicebeam.metrics.significance.outcome_codes import select_tail
@@ -181,7 +181,7 @@ class _WithFarValue:
         spread = self.rest.deviation * np.sqrt(n * (1.0 - n / self.N))
         return np.asarray((spread > 0) & (spread < _LUMPY * abs(self.value - self.rest.mean)))
 
-    def tails(self, n: IntArray, total: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def tails(self, n: IntArray, total: FloatArray) -> Pair:
         """Return the upper and lower tail [slices] of sums, for 0 ≤ n ≤ N."""
         apart = self.stands_apart(n)
         upper, lower = np.empty(n.shape), np.empty(n.shape)
@@ -190,7 +190,7 @@ class _WithFarValue:
                 upper[some], lower[some] = tails(n[some], total[some])
         return upper, lower
 
-    def _summed(self, n: IntArray, total: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def _summed(self, n: IntArray, total: FloatArray) -> Pair:
         gap = self.value - self.rest.mean
         least, most = np.maximum(0, n - self.rest.N), np.minimum(n, self.count)
         # With more or fewer of the value than these, the rest can't make up for it.
@@ -246,7 +246,7 @@ class SubsetLaw:
         nodes = nodes[: np.searchsorted(nodes, self.N // 2) + 2]
         self.nodes: FloatArray = nodes[nodes < self.N]
 
-    def tails(self, n: IntArray, total: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def tails(self, n: IntArray, total: FloatArray) -> Pair:
         """Return the upper and lower tail [slices] of sums, for 0 ≤ n ≤ N."""
         random = (n > 0) & (n < self.N) & (self.deviation > 0)
         # Where nothing is drawn, or nothing left, the sum is known; rounding decides on no side.
@@ -431,7 +431,7 @@ def _rising(path: FloatArray, sign: float) -> FloatArray:
     return np.array([total, root, w - root, slope])
 
 
-def _logistic(g: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _logistic(g: FloatArray) -> Pair:
     """Return e^−|g| and 1/(1 + e^−g)."""
     e = np.exp(-np.abs(g))
     return e, np.where(g >= 0, 1.0, e) / (1.0 + e)

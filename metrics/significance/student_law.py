@@ -16,7 +16,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import ndtr
 
-from slicebeam.metrics.arrays import ArrayLike, FloatArray, floats
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, Pair, floats
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.outcome_codes import select_tail
 from slicebeam.metrics.significance.random_subset import Population
@@ -63,9 +63,7 @@ class StudentLaw:
         )
         self.correction[below.shape[1]] = np.interp(0.0, path[0], path[2])
 
-    def tails(
-        self, n: FloatArray, total: FloatArray, squares: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
+    def tails(self, n: FloatArray, total: FloatArray, squares: FloatArray) -> Pair:
         """Return the upper and lower tail [slices]; beyond the table they are those of its ends."""
         theta = np.clip(total / np.sqrt(np.where(squares > 0, n * squares, 1.0)), -1.0, 1.0)
         with np.errstate(divide="ignore"):

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.special import ndtri
 
+from slicebeam.metrics.arrays import FloatArray, IntArray
+from slicebeam.metrics.counting.statistic_space import Source
+from slicebeam.metrics.kinds import Alternative
 from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.measures.mean import Mean
-
-if TYPE_CHECKING:
-    from slicebeam.metrics.arrays import FloatArray, IntArray
-    from slicebeam.metrics.counting.statistic_space import Source
-    from slicebeam.metrics.kinds import Alternative
-    from slicebeam.metrics.metric import Metric, Slices
+from slicebeam.metrics.metric import Metric, Slices
 
 POWER = 0.8
 # Counts that stand for shares.

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.adaptive.scored_tree import ScoredTree
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.gate import Gate
     from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.pipelines.changelist.testing import Gate
     from slicebeam.pipelines.config.adapt import AdaptRunConfig
 
 TESTS, TOPICS = "tests.parquet", "topics.yaml"

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.adaptive.topics import displayed
 from slicebeam.pipelines.changelist.shifted import never_given_text
-from slicebeam.pipelines.show.slice_tables import WIDE, console_of_stdout
-from slicebeam.pipelines.show.terminal_text import harmless, json_line, table_of
+from slicebeam.pipelines.show.terminal_text import (
+    WIDE,
+    console_of_stdout,
+    harmless,
+    json_line,
+    table_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,8 +24,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.shifted import AdaptiveTests, TopicOutcome
-    from slicebeam.pipelines.config.adapt import ImportChecklistConfig
-    from slicebeam.pipelines.config.adapt_training import ExportTrainingConfig
+    from slicebeam.pipelines.config.adapt import ExportTrainingConfig, ImportChecklistConfig
     from slicebeam.pipelines.run.published import Published
 
 _MOST_TOPICS = 20

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.arrays import BoolArray
     from slicebeam.pipelines.adaptive.text_models import Text
-    from slicebeam.pipelines.config.adapt_training import ExportTrainingConfig
+    from slicebeam.pipelines.config.adapt import ExportTrainingConfig
 
 # What the column `TRAINED` says of a test.
 _EXPORTED = "exported"

@@ -23,7 +23,7 @@ from slicebeam.pipelines.attribution.state import (
     text_hash,
     write_state,
 )
-from slicebeam.pipelines.config.attribute import EXPONENT, UNIFORM_SHARE
+from slicebeam.pipelines.config.document import EXPONENT, UNIFORM_SHARE
 from slicebeam.pipelines.run.lock_files import lock_of
 from slicebeam.transforms.storage.storage import beneath, make_folder, storage_errors, storage_path
 

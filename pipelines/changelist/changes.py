@@ -1,12 +1,13 @@
-"""The comparison, its metrics, and the change in a metric."""
+"""The comparison, its metrics, and the change in a metric: between two models, and since an earlier run."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from slicebeam.pipelines.changelist.parts import Estimate, Part
+from slicebeam.pipelines.changelist.parts import Direction, Estimate, Part, Predicate, optional
 
 
 class Model(Part):
@@ -25,8 +26,7 @@ class Comparison(Part):
     """What a slice is compared with."""
 
     kind: Literal["overall", "baseline"] = Field(
-        description="overall: the slice against all examples, one model; baseline: the same slice, "
-        "two models"
+        description="overall: the slice against all examples, one model; baseline: the same slice, two models"
     )
     before: str | None = None
     after: str
@@ -43,10 +43,9 @@ class MetricEntry(Part):
     )
     higher_is_better: bool
     primary: bool
-    counted: str | None = Field(
-        default=None,
-        description="the examples in the denominator of the metric, which n of a finding counts, "
-        "such as those predicted positive; absent for all examples",
+    counted: str | None = optional(
+        "the examples in the denominator of the metric, which n of a finding counts, such as those predicted "
+        "positive; absent for all examples"
     )
 
 
@@ -63,60 +62,169 @@ class Change(Part):
     metric: str
     n: int
     after: Estimate = Field(description="the metric of the model under test")
-    before: Estimate | None = Field(
-        default=None, description="baseline: the metric of the old model on the same examples"
+    before: Estimate | None = optional("baseline: the metric of the old model on the same examples")
+    reference: float | None = optional("overall: the metric on all examples")
+    complement: float | None = optional("overall: the metric on the other examples")
+    delta: Estimate | None = optional(
+        "after minus before, or after minus reference; absent for all examples and one model"
     )
-    reference: float | None = Field(default=None, description="overall: the metric on all examples")
-    complement: float | None = Field(
-        default=None, description="overall: the metric on the other examples"
+    inconsistency: float | None = optional(
+        "baseline: standard deviation of the change of an example"
     )
-    delta: Estimate | None = Field(
-        default=None,
-        description="after minus before, or after minus reference; absent for all examples and one "
-        "model",
+    improved: Moved | None = optional(
+        "baseline: examples that only the old model gets wrong; absent for losses"
     )
-    inconsistency: float | None = Field(
-        default=None, description="baseline: standard deviation of the change of an example"
-    )
-    improved: Moved | None = Field(
-        default=None,
-        description="baseline: examples that only the old model gets wrong; absent for losses",
-    )
-    degraded: Moved | None = Field(
-        default=None,
-        description="baseline: examples that only the new model gets wrong; absent for losses",
+    degraded: Moved | None = optional(
+        "baseline: examples that only the new model gets wrong; absent for losses"
     )
     p_value: float | None = None
-    p_adjusted: float | None = Field(
-        default=None,
-        description="the q-value of slices.parquet; over all examples corrected over the metrics",
+    p_adjusted: float | None = optional(
+        "the q-value of slices.parquet; over all examples corrected over the metrics"
     )
-    test: str | None = Field(default=None, description="the test of the p-value")
-    inputs: dict[str, float] | None = Field(default=None, description="the inputs of the test")
-    reason: str | None = Field(
-        default=None, description="why there is no test; the p-value is then 1"
-    )
+    test: str | None = optional("the test of the p-value")
+    inputs: dict[str, float] | None = optional("the inputs of the test")
+    reason: str | None = optional("why there is no test; the p-value is then 1")
     significant: bool = False
-    direction: Literal["improved", "degraded", "none"] = Field(
-        description="of the delta in the metric's own direction"
+    direction: Direction = Field(description="of the delta in the metric's own direction")
+    label: Literal["new", "refines", "inherited"] | None = optional(
+        "whether the slice adds to those above it in this metric"
     )
-    label: Literal["new", "refines", "inherited"] | None = Field(
-        default=None, description="whether the slice adds to those above it in this metric"
+    place: Annotated[int, Field(ge=1)] | None = optional(
+        "place among the slices reported for this metric, the worst first; absent if the slice is reported only "
+        "for another metric"
     )
-    place: Annotated[int, Field(ge=1)] | None = Field(
-        default=None,
-        description="place among the slices reported for this metric, the worst first; absent if "
-        "the slice is reported only for another metric",
-    )
+
+    @property
+    def compared_with(self) -> float | None:
+        """The value that it differs from: the old model's, or that over all examples."""
+        return self.reference if self.before is None else self.before.value
 
 
 class Confirmation(Part):
     """The examples that were reserved for measuring the findings, which the search left out."""
 
     share: float = Field(description="the option --confirm")
-    column: str | None = Field(
-        default=None,
-        description="its hash decides; absent where that of the position among all examples does",
+    column: str | None = optional(
+        "its hash decides; absent where that of the position among all examples does"
     )
     n: int
     overall: tuple[Change, ...] = Field(description="each metric over the reserved examples")
+
+
+Status = Literal["new", "gone", "stays", "neither"]
+
+
+class Difference(Part):
+    """The difference of a number between two runs, tested as for independent samples."""
+
+    difference: Estimate = Field(description="now minus then, with an interval")
+    p_value: float = Field(description="two-sided, that nothing changed")
+    p_adjusted: float
+    significant: bool
+    direction: Direction = Field(description="in the metric's own direction")
+
+
+class OverallSince(Part):
+    """A metric over all examples in this run and in an earlier one."""
+
+    metric: str
+    n_now: int
+    n_then: int
+    now: Estimate = Field(description="the metric of the model under test")
+    then: Estimate
+    value_change: Difference | None = optional("of the value; absent if it could not be tested")
+    delta_now: Estimate | None = optional("baseline: the model under test minus the old one")
+    delta_then: Estimate | None = None
+    delta_change: Difference | None = optional("of the delta; absent if it could not be tested")
+    reason: str | None = optional("why something could not be tested")
+
+
+class Moment(Part):
+    """A metric on a slice in one of two runs."""
+
+    n: int
+    value: float | None = None
+    value_interval: Estimate | None = optional("the value with its interval; absent if unknown")
+    delta: Estimate
+    p_adjusted: float | None = None
+    significant: bool
+
+
+class SinceSlice(Part):
+    """A slice in this run and in an earlier one, by one metric."""
+
+    slice_id: str
+    name: str
+    metric: str | None = optional("absent in documents of earlier versions")
+    predicate: Predicate | None = optional("absent for a slice that is defined in another way")
+    status: Status = Field(
+        description="of its significance: new is significant now only, gone was significant then only, stays is "
+        "both"
+    )
+    now: Moment | None = None
+    then: Moment | None = None
+    missing: str | None = optional("why now or then is absent")
+    difference: Estimate | None = optional(
+        "delta now minus delta then, with an interval for independent examples"
+    )
+    p_value: float | None = optional("two-sided, that the deltas are the same")
+    p_adjusted: float | None = None
+    significant: bool = optional("whether the delta changed", False)
+    direction: Direction = optional("of the change in the metric's own direction", "none")
+    value_change: Difference | None = optional(
+        "of the metric's value itself; absent where it could not be tested"
+    )
+
+
+class MetricSince(Part):
+    """How the slices changed since an earlier run, by one metric."""
+
+    metric: str
+    compared: int = Field(description="slices in both runs whose deltas were compared")
+    new: int
+    gone: int
+    worse: int = Field(
+        description="compared slices whose delta is significantly worse than in the earlier run"
+    )
+    better: int
+    value_compared: int = Field(description="slices whose values were compared")
+    value_worse: int = Field(
+        description="those whose value is significantly worse than in the earlier run"
+    )
+    value_better: int
+
+
+class Since(Part):
+    """What changed since an earlier run; slices are matched by slice_id."""
+
+    uri: str
+    changelist_id: str
+    created_at: datetime
+    n: int = Field(description="examples of the earlier run")
+    read_from: Literal["slices.parquet", "changelist.json"] = Field(
+        description="whether all tested slices of the earlier run were known, or its reported ones"
+    )
+    metric: str = Field(description="the first metric that both runs measured")
+    summary: str = Field(description="the changes in plain words")
+    overall: tuple[OverallSince, ...] = optional(
+        "each metric that both runs measured, over all examples", ()
+    )
+    metrics: tuple[MetricSince, ...] = optional(
+        "counts of slices by each metric that both runs measured", ()
+    )
+    compared: int = Field(
+        description="slices in both runs whose deltas were compared, once for each metric; so are the following "
+        "counts"
+    )
+    corrected_for: str
+    new: int
+    gone: int
+    worse: int = Field(
+        description="compared slices whose delta is significantly worse than in the earlier run"
+    )
+    better: int
+    warnings: tuple[str, ...] = ()
+    slices: tuple[SinceSlice, ...] = Field(
+        description="those that are new, gone, worse or better, and those that both runs report or check, metric "
+        "by metric; at most a thousand"
+    )

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from slicebeam.pipelines.changelist.parts import Estimate, Part, Predicate, SliceCoverage
+from slicebeam.pipelines.changelist.parts import Estimate, Part, Predicate, SliceCoverage, optional
 
 Id = int | str
 
@@ -50,7 +50,7 @@ class ClassifierDefinition(Part):
     kind: Literal["linear_classifier"] = "linear_classifier"
     intercept: float
     coefficients: tuple[float, ...] = Field(description="of the raw embeddings' dimensions")
-    threshold: float = Field(default=0.5, description="least probability")
+    threshold: float = optional("least probability", 0.5)
     encoder: str = Field(description="fingerprint of the encoder of the embeddings")
 
 
@@ -97,9 +97,7 @@ class Phrase(Part):
     score: float = Field(
         description="inner product of its embedding with the slice's mean minus the overall mean"
     )
-    correlation: float | None = Field(
-        default=None, description="of membership with the examples' similarity to it"
-    )
+    correlation: float | None = optional("of membership with the examples' similarity to it")
     source: Literal["corpus", "given", "llm"]
 
 
@@ -107,16 +105,15 @@ class ShownExample(Part):
     """An example of a slice."""
 
     role: Literal["representative", "improved", "degraded", "boundary"]
-    id: Id | None = Field(default=None, description="absent if no column identifies examples")
+    id: Id | None = optional("absent if no column identifies examples")
     row: int = Field(description="position among all examples, from 0")
     membership: float = Field(
         description="smallest responsibility of its components, from embeddings alone"
     )
-    change: float | None = Field(
-        default=None,
-        description="loss before minus loss after; for one model, mean loss minus its loss",
+    change: float | None = optional(
+        "loss before minus loss after; for one model, mean loss minus its loss"
     )
-    display: dict[str, Any] = Field(default={}, description="fields that show it, such as the text")
+    display: dict[str, Any] = optional("fields that show it, such as the text", {})
 
 
 class Overlap(Part):
@@ -129,21 +126,18 @@ class Overlap(Part):
 class Found(Part):
     """What discovery knows about a slice."""
 
-    z: float | None = Field(
-        default=None,
-        description="|mean D|/sqrt((variance of D + .05)/n), by which slices are ranked",
-    )
-    improved: int | None = Field(default=None, description="examples whose loss fell")
-    degraded: int | None = Field(default=None, description="examples whose loss rose")
+    z: float | None = optional("|mean D|/sqrt((variance of D + .05)/n), by which slices are ranked")
+    improved: int | None = optional("examples whose loss fell")
+    degraded: int | None = optional("examples whose loss rose")
     tied: int | None = None
-    opposite_to_global: bool = Field(
-        default=False, description="whether it changed in the other direction than all examples"
+    opposite_to_global: bool = optional(
+        "whether it changed in the other direction than all examples", False
     )
     phrases: tuple[Phrase, ...] = ()
     examples: tuple[ShownExample, ...] = ()
-    overlaps: tuple[Overlap, ...] = Field(
-        default=(),
-        description="with other slices; the comparison covers the findings and the first slices, 100 or --slices in all",
+    overlaps: tuple[Overlap, ...] = optional(
+        "with other slices; the comparison covers the findings and the first slices, 100 or --slices in all",
+        (),
     )
 
 
@@ -152,18 +146,12 @@ class Resolution(Part):
 
     field: str = Field(description="the column of its components, such as cluster@25")
     components: int
-    nonempty: int | None = Field(
-        default=None, description="components with at least one tested example"
-    )
+    nonempty: int | None = optional("components with at least one tested example")
     iterations: int
     converged: bool
     mean_log_likelihood: float
-    r2: float | None = Field(
-        default=None, description="share of the variance of D that membership explains"
-    )
-    r2_expected: float | None = Field(
-        default=None, description="the same if losses do not depend on membership"
-    )
+    r2: float | None = optional("share of the variance of D that membership explains")
+    r2_expected: float | None = optional("the same if losses do not depend on membership")
 
 
 class Discovery(Part):
@@ -177,9 +165,8 @@ class Discovery(Part):
     kept_dimensions: int = Field(description="principal components that the mixtures are fitted to")
     kept_variance: float = Field(description="share of the variance that they keep")
     loss_weight: float
-    discovery_share: float | None = Field(
-        default=None,
-        description="share of the examples that the mixtures are fitted to and that are not tested",
+    discovery_share: float | None = optional(
+        "share of the examples that the mixtures are fitted to and that are not tested"
     )
     discovery_examples: int = Field(description="examples that the mixtures are fitted to")
     evaluation_examples: int = Field(description="examples that were tested")
@@ -196,7 +183,7 @@ class Round(Part):
     labelled: int
     positive: int
     unsure: int
-    exponent: float | None = Field(default=None, description="of the proposal, for recall")
+    exponent: float | None = optional("of the proposal, for recall")
     uniform_share: float | None = None
     seed: int
     labeler: str
@@ -237,8 +224,8 @@ class Edit(Part):
     before: Any = None
     after: Any = None
     note: str | None = None
-    coverage: tuple[SliceCoverage, ...] | None = Field(
-        default=None, description="of an edit that changed the slices: the document's before it"
+    coverage: tuple[SliceCoverage, ...] | None = optional(
+        "of an edit that changed the slices: the document's before it"
     )
 
 

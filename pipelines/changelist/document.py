@@ -13,18 +13,127 @@ from slicebeam.pipelines.changelist.changes import (
     Confirmation,
     MetricEntry,
     Model,
+    Since,
 )
-from slicebeam.pipelines.changelist.dataset import Dataset
 from slicebeam.pipelines.changelist.discovered import Discovery, Edit, Parent
-from slicebeam.pipelines.changelist.findings import Finding, FindingModel
-from slicebeam.pipelines.changelist.gate import Gate, Validation
-from slicebeam.pipelines.changelist.parts import ParityGap, Part, Sha256, SliceCoverage
+from slicebeam.pipelines.changelist.parts import (
+    Condition,
+    Count,
+    ParityGap,
+    Part,
+    Predicate,
+    Sha256,
+    SliceCoverage,
+    optional,
+)
 from slicebeam.pipelines.changelist.shifted import AdaptiveTests, Shift
-from slicebeam.pipelines.changelist.since import Since
-from slicebeam.pipelines.changelist.slices import Slice
-from slicebeam.pipelines.changelist.testing import Check, Search, Testing
-from slicebeam.pipelines.changelist.tfma import TfmaMetric
+from slicebeam.pipelines.changelist.slices import Finding, FindingModel, Slice
+from slicebeam.pipelines.changelist.testing import (
+    Check,
+    Gate,
+    Search,
+    Testing,
+    TfmaMetric,
+    Validation,
+)
 from slicebeam.transforms.storage.publish import NAME_PATTERN
+
+
+class Seen(Part):
+    """The content of a column outside its predicates; later data is compared with it."""
+
+    missing: Count = Field(description="examples without a value")
+    other: Count = optional(
+        "examples whose value has no predicate of its own; for a list column, elements; for numbers, those outside "
+        "the earlier run's bins",
+        0,
+    )
+    largest_other: Count = optional("examples with the most frequent of these values", 0)
+    low: Any = optional("smallest value of a numeric column")
+    high: Any = optional("largest value of a numeric column")
+    below: int | None = optional("examples with a value smaller than any of the earlier run")
+    above: int | None = optional("examples with a value larger than any of the earlier run")
+    distinct: int | None = optional("number of distinct values; absent for lists and given bins")
+
+
+class NewValue(Part):
+    """A value without a predicate in the run whose domains are used."""
+
+    value: Any
+    n: int = Field(description="examples with it")
+    occurred: bool = Field(
+        description="whether it may have been among the other values in the earlier run"
+    )
+
+
+class Domain(Part):
+    """The singleton predicates of a feature; ``search --domains`` takes them over."""
+
+    name: str
+    kind: Literal["categorical", "numeric", "list"]
+    data_type: str
+    singletons: tuple[Condition, ...]
+    error: float = Field(description="relative error of a sketch that counted it; 0 means exact")
+    closed: bool = Field(description="whether every value of this data satisfies one of them")
+    seen: Seen | None = optional("absent in documents of older versions")
+    new_values: tuple[NewValue, ...] = optional(
+        "values with a predicate now, but not in the run of config.domains", ()
+    )
+
+
+class LeftOut(Part):
+    """A column that is not a feature, and why."""
+
+    name: str
+    reason: str
+
+
+class FeatureHint(Part):
+    """A feature that does not look like a property of an example, and why."""
+
+    name: str
+    looks_like: Literal["output", "label", "id"] = Field(
+        description="output: of a model, by its name; label: its values predict the label; id: it has about as "
+        "many values as there are examples"
+    )
+    reason: str
+
+
+class Within(Part):
+    """The findings of another document that the examples are within; others were left out."""
+
+    uri: str
+    sha256: Sha256 = Field(description="of the document")
+    slices: tuple[Predicate, ...] = Field(description="an example is in at least one")
+    n: Count = Field(description="examples in them")
+    of: Count = Field(description="examples of the data")
+
+
+class Dataset(Part):
+    """The examples."""
+
+    name: str
+    uri: tuple[str, ...]
+    fingerprint: Sha256 = Field(
+        description="hash of all examples' values as far as slices distinguish them, labels and predictions, in "
+        "any order"
+    )
+    n: Count
+    id_field: str | None = None
+    label_field: str | None = optional("absent where losses are given")
+    weight_field: str | None = None
+    group_field: str | None = None
+    classes: tuple[Any, ...]
+    domains: tuple[Domain, ...]
+    left_out: tuple[LeftOut, ...]
+    hints: tuple[FeatureHint, ...] = optional(
+        "features that --exclude-features should perhaps leave out", ()
+    )
+    within: Within | None = None
+    drift: tuple[str, ...] = optional(
+        "values that this data has and that of config.domains did not, if material: one sentence per column",
+        (),
+    )
 
 
 class PublishedFile(Part):
@@ -34,7 +143,7 @@ class PublishedFile(Part):
         description="of the file in the document's folder; its content never changes"
     )
     sha256: Sha256
-    size: Annotated[int, Field(ge=0)] = Field(description="bytes")
+    size: Count = Field(description="bytes")
 
 
 class Run(Part):
@@ -42,7 +151,7 @@ class Run(Part):
 
     config: Sha256 = Field(description="of all options that decide the result, as given")
     data: Sha256 = Field(description="of size and time, or version, of each file that was read")
-    content: Sha256 | None = Field(default=None, description="of the document without this entry")
+    content: Sha256 | None = optional("of the document without this entry")
 
 
 class Provenance(Part):
@@ -56,7 +165,7 @@ class Provenance(Part):
     config: dict[str, Any] = Field(
         description="every option that had an effect, by name, including defaults; it repeats the run"
     )
-    run: Run | None = Field(default=None, description="absent in documents of older versions")
+    run: Run | None = optional("absent in documents of older versions")
 
 
 SCHEMA_VERSION = "1.0"
@@ -69,70 +178,59 @@ class ChangeList(Part):
 
     schema_version: Annotated[str, Field(pattern=r"^1\.[0-9]+$")] = SCHEMA_VERSION
     changelist_id: str
-    revision: Annotated[int, Field(ge=0)] = 0
-    parent: Parent | None = Field(
-        default=None, description="in a revision: the document that it was made from"
-    )
+    revision: Count = 0
+    parent: Parent | None = optional("in a revision: the document that it was made from")
     title: str
     summary: str = Field(
         description="the result in plain words, which begin with PASS or FAIL where there is a gate"
     )
-    gate: Gate | None = Field(
-        default=None, description="present with --fail-on, and with the thresholds of an EvalConfig"
-    )
+    gate: Gate | None = optional("present with --fail-on, and with the thresholds of an EvalConfig")
     created_at: datetime
     dataset: Dataset
     models: Annotated[tuple[Model, ...], Field(min_length=1)]
     comparison: Comparison
     metrics: Annotated[tuple[MetricEntry, ...], Field(min_length=1)]
     global_: Annotated[tuple[Change, ...], Field(alias="global", min_length=1)]
-    testing: Testing | None = Field(default=None, description="present in a search or check")
-    search: Search | None = Field(default=None, description="present in a search or check")
+    testing: Testing | None = optional("present in a search or check")
+    search: Search | None = optional("present in a search or check")
     check: Check | None = None
-    validation: Validation | None = Field(
-        default=None, description="present in a check with the thresholds of an EvalConfig"
+    validation: Validation | None = optional(
+        "present in a check with the thresholds of an EvalConfig"
     )
-    shift: Shift | None = Field(default=None, description="present after the command shift")
+    shift: Shift | None = optional("present after the command shift")
     since: Since | None = None
-    adaptive: AdaptiveTests | None = Field(
-        default=None, description="of the command adapt run, whose slices are topics: present"
+    adaptive: AdaptiveTests | None = optional(
+        "of the command adapt run, whose slices are topics: present"
     )
-    discovery: Discovery | None = Field(
-        default=None, description="of the command discover: present"
+    discovery: Discovery | None = optional("of the command discover: present")
+    confirmation: Confirmation | None = optional("present with --confirm")
+    findings: tuple[Finding, ...] = optional(
+        "in a search, discovery or check: the few slices that are worse than expected from those before them, by "
+        "metric and rank",
+        (),
     )
-    confirmation: Confirmation | None = Field(default=None, description="present with --confirm")
-    findings: tuple[Finding, ...] = Field(
-        default=(),
-        description="in a search, discovery or check: the few slices that are worse than "
-        "expected from those before them, by metric and rank",
-    )
-    finding_models: tuple[FindingModel, ...] = Field(
-        default=(),
-        description="for each metric and direction: how its findings were chosen, or why there are none",
+    finding_models: tuple[FindingModel, ...] = optional(
+        "for each metric and direction: how its findings were chosen, or why there are none", ()
     )
     slices: tuple[Slice, ...]
-    coverage: tuple[SliceCoverage, ...] = Field(
-        default=(),
-        description="for each metric that averages over examples: how much the slices explain together; "
-        "none with weights, and after an edit that changed the slices without counting them",
+    coverage: tuple[SliceCoverage, ...] = optional(
+        "for each metric that averages over examples: how much the slices explain together; none with weights, and "
+        "after an edit that changed the slices without counting them",
+        (),
     )
-    parity: tuple[ParityGap, ...] = Field(
-        default=(), description="with --parity: for each column, measure and model the largest gap"
+    parity: tuple[ParityGap, ...] = optional(
+        "with --parity: for each column, measure and model the largest gap", ()
     )
-    tfma_metrics: tuple[TfmaMetric, ...] = Field(
-        default=(),
-        description="metrics of TensorFlow Model Analysis over all examples and on the listed slices",
+    tfma_metrics: tuple[TfmaMetric, ...] = optional(
+        "metrics of TensorFlow Model Analysis over all examples and on the listed slices", ()
     )
-    edits: tuple[Edit, ...] = Field(default=(), description="in a revision: the changes, in order")
-    files: dict[str, PublishedFile] | None = Field(
-        default=None,
-        description="the files of this run, by content: slices, and after the command discover "
-        "membership and mixture; absent in documents of earlier versions, and if "
-        "there are none",
+    edits: tuple[Edit, ...] = optional("in a revision: the changes, in order", ())
+    files: dict[str, PublishedFile] | None = optional(
+        "the files of this run, by content: slices, and after the command discover membership and mixture; absent "
+        "in documents of earlier versions, and if there are none"
     )
-    replaced_files: tuple[PublishedFile, ...] | None = Field(
-        default=None,
-        description="files of the document that this one replaced; they are removed after publication",
+    replaced_files: tuple[PublishedFile, ...] | None = optional(
+        "files of the document that this one replaced; they are removed after publication"
     )
     provenance: Provenance
 

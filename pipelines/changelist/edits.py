@@ -6,20 +6,21 @@ The entry holds the previous state, which undoes the edit.
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist.discovered import Edit
-from slicebeam.pipelines.changelist.findings import Finding, FindingModel
-from slicebeam.pipelines.changelist.slices import Slice
+from slicebeam.pipelines.changelist.slices import Finding, Slice
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.parts import Part
 
 # What edits of one slice change in it.
 _FIELDS = {
@@ -80,7 +81,7 @@ def annotated(document: SearchChangeList, slice_id: str, note: str) -> Edited:
 
 def attributed(document: SearchChangeList, slice_id: str, attribution: Any) -> Edited:
     """Say how far words are true of a slice; ``attribution`` is an `Attribution`."""
-    section = attribution.model_dump(mode="json", exclude_none=True)
+    section = _json(attribution)
     return _with_field(document, "attribute", slice_id, section)
 
 
@@ -171,11 +172,10 @@ def _slice(document: SearchChangeList, slice_id: str) -> Slice:
 def _with_field(document: SearchChangeList, op: str, slice_id: str, value: Any) -> Edited:
     """Set a field of one slice to a JSON value."""
     field, old = _FIELDS[op], _slice(document, slice_id)
-    before = old.model_dump(mode="json", exclude_none=True).get(field)
+    before = _json(old).get(field)
     if value == before:
         raise InputError(f"the {field} of slice {slice_id} is already this; nothing to change")
-    content = {**old.model_dump(mode="json", exclude_none=True), field: value}
-    new = Slice.model_validate(content)
+    new = Slice.model_validate({**_json(old), field: value})
     slices = tuple(new if one.slice_id == slice_id else one for one in document.slices)
     changed = document.model_copy(update={"slices": slices})
     return Edited(changed, _edit(op, slice_id, before, value))
@@ -197,66 +197,41 @@ def _replaced(
     at = positions[0] if positions else len(left)
     slices = (*left[:at], *new, *left[at:])
     before = [
-        {
-            "position": place,
-            "slice": document.slices[place].model_dump(mode="json", exclude_none=True),
-        }
+        {"position": place, "slice": _json(document.slices[place])}
+        | _findings_of(document, document.slices[place].slice_id)
         for place in positions
     ]
     after = [{"slice_id": one.slice_id, "name": one.name} for one in new]
-    for entry, place in zip(before, positions, strict=True):
-        if found := _findings_of(document, document.slices[place].slice_id):
-            entry["findings"] = found
     # How much the slices that are left explain is not known before they are counted.
-    update = {"slices": slices, "coverage": ()}
-    changed = _without_findings(document.model_copy(update=update), gone)
+    changed = document.model_copy(update={"slices": slices, "coverage": ()})
+    changed = _with_findings(
+        changed, [one for one in document.findings if one.slice_id not in gone]
+    )
     edit = _edit(op, target, before or None, after or None, note)
     return Edited(changed, edit.model_copy(update={"coverage": document.coverage}))
 
 
-def _findings_of(document: SearchChangeList, slice_id: str) -> list[dict[str, Any]]:
-    """Return the findings of a slice with their positions, as the journal has them."""
-    return [
-        {"position": position, "finding": one.model_dump(mode="json", exclude_none=True)}
+def _findings_of(document: SearchChangeList, slice_id: str) -> dict[str, Any]:
+    """Return the findings of a slice, if any, with their positions, as the journal has them."""
+    found = [
+        {"position": position, "finding": _json(one)}
         for position, one in enumerate(document.findings)
         if one.slice_id == slice_id
     ]
+    return {"findings": found} if found else {}
 
 
-def _without_findings(document: SearchChangeList, slice_ids: Sequence[str]) -> SearchChangeList:
-    """Take the findings of slices away; the others keep their ranks, which rest on these."""
-    gone = [one for one in document.findings if one.slice_id in slice_ids]
-    if not gone:
-        return document
-    left = tuple(one for one in document.findings if one.slice_id not in slice_ids)
-    models = tuple(
-        model.model_copy(
-            update={"removed": tuple(sorted({*model.removed, *_ranks_of(model, gone)}))}
+def _with_findings(document: SearchChangeList, findings: Sequence[Finding]) -> SearchChangeList:
+    """Return a document with others of its findings, which keep their ranks: they rest on all before."""
+    models = []
+    for model in document.finding_models:
+        before, after = (
+            {one.rank for one in model.listed(some)} for some in (document.findings, findings)
         )
-        for model in document.finding_models
-    )
-    return document.model_copy(update={"findings": left, "finding_models": models})
-
-
-def _with_findings(
-    document: SearchChangeList, back: Sequence[tuple[int, Finding]]
-) -> SearchChangeList:
-    """Put findings back at their positions."""
-    findings, again = list(document.findings), [one for _, one in back]
-    for position, one in sorted(back, key=lambda pair: pair[0]):
-        findings.insert(position, one)
-    models = tuple(
-        model.model_copy(
-            update={"removed": tuple(sorted({*model.removed} - _ranks_of(model, again)))}
-        )
-        for model in document.finding_models
-    )
-    return document.model_copy(update={"findings": tuple(findings), "finding_models": models})
-
-
-def _ranks_of(model: FindingModel, findings: Sequence[Finding]) -> set[int]:
-    own = model.metric, model.direction
-    return {one.rank for one in findings if (one.metric, one.direction) == own}
+        removed = tuple(sorted({*model.removed, *before} - after))
+        models.append(model.model_copy(update={"removed": removed}))
+    update = {"findings": tuple(findings), "finding_models": tuple(models)}
+    return document.model_copy(update=update)
 
 
 def _check_new(left: Sequence[Slice], new: Sequence[Slice]) -> None:
@@ -278,13 +253,16 @@ def _put_back(document: SearchChangeList, edit: Edit) -> SearchChangeList:
     slices = [one for one in document.slices if one.slice_id not in new]
     for one in edit.before or ():
         slices.insert(one["position"], Slice.model_validate(one["slice"]))
-    back = [
-        (found["position"], Finding.model_validate(found["finding"]))
-        for one in edit.before or ()
-        for found in one.get("findings", ())
-    ]
+    back = [entry for one in edit.before or () for entry in one.get("findings", ())]
+    findings = list(document.findings)
+    for entry in sorted(back, key=itemgetter("position")):
+        findings.insert(entry["position"], Finding.model_validate(entry["finding"]))
     update = {"slices": tuple(slices), "coverage": edit.coverage or ()}
-    return _with_findings(document.model_copy(update=update), back)
+    return _with_findings(document.model_copy(update=update), findings)
+
+
+def _json(part: Part) -> dict[str, Any]:
+    return part.model_dump(mode="json", exclude_none=True)
 
 
 def _edit(

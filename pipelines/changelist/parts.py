@@ -7,6 +7,13 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+Count = Annotated[int, Field(ge=0)]
+Direction = Literal["improved", "degraded", "none"]
+
+
+def optional(description: str, default: Any = None) -> Any:
+    """Return a field that may be absent."""
+    return Field(default=default, description=description)
 
 
 class Part(BaseModel):
@@ -30,11 +37,9 @@ class Condition(Part):
 
     field: str
     op: Literal["==", "in", "not_in", "<", ">=", "between", "is_null", "contains"]
-    value: Any = Field(
-        default=None,
-        description="of the column's own JSON type; a list for in, not_in and between (half-open); "
-        "absent for is_null; dates and times as ISO strings, decimals as strings, infinities as "
-        "'Infinity' and '-Infinity'",
+    value: Any = optional(
+        "of the column's own JSON type; a list for in, not_in and between (half-open); absent for is_null; dates "
+        "and times as ISO strings, decimals as strings, infinities as 'Infinity' and '-Infinity'"
     )
 
 
@@ -58,15 +63,14 @@ class SliceCoverage(Part):
 
     metric: str
     slices: int = Field(description="how many of the listed slices, the first ones; at most 200")
-    r2: float | None = Field(
-        default=None,
-        description="share of the variance of what the metric averages (whether an example counts against "
-        "it, its loss, its change) that membership of these slices explains, in a linear regression; "
-        "absent where that is the same in all examples",
+    r2: float | None = optional(
+        "share of the variance of what the metric averages (whether an example counts against it, its loss, its "
+        "change) that membership of these slices explains, in a linear regression; absent where that is the same "
+        "in all examples"
     )
     r2_expected: float = Field(
-        description="mean of r2 if membership of as many slices said nothing; slices that were chosen on "
-        "the same examples explain more than that"
+        description="mean of r2 if membership of as many slices said nothing; slices that were chosen on the same "
+        "examples explain more than that"
     )
 
 
@@ -88,20 +92,15 @@ class ParityGap(Part):
     measure: Literal["prediction_rate", "true_positive_rate", "false_positive_rate", "accuracy"]
     model: Literal["before", "after"]
     groups: int = Field(description="number of groups that were compared")
-    left_out: tuple[str, ...] = Field(
-        default=(), description="groups with fewer than that many examples that the share is of"
+    left_out: tuple[str, ...] = optional(
+        "groups with fewer than that many examples that the share is of", ()
     )
     least: int = Field(description="fewest examples of a group that is compared")
-    lowest: ParityGroup | None = Field(
-        default=None, description="absent with fewer than two groups"
-    )
+    lowest: ParityGroup | None = optional("absent with fewer than two groups")
     highest: ParityGroup | None = None
-    gap: Estimate | None = Field(
-        default=None,
-        description="highest minus lowest; its interval allows for having chosen the pair",
+    gap: Estimate | None = optional(
+        "highest minus lowest; its interval allows for having chosen the pair"
     )
-    p_value: float | None = Field(
-        default=None,
-        description="how often, if no group differed, some pair would be as far apart in standard errors "
-        "as the farthest one is",
+    p_value: float | None = optional(
+        "how often, if no group differed, some pair would be as far apart in standard errors as the farthest one is"
     )

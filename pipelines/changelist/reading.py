@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _Document = TypeVar("_Document", bound=ChangeList)
 
+# A sum of shares may be off by rounding.
+_ROUNDING = 1e-9
+
 CHANGELIST, TABLE, TFMA_TABLE = "changelist.json", "slices.parquet", "tfma.parquet"
 
 
@@ -65,11 +68,14 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
     """
     path = storage_path(uri, option)
     try:
-        content = parse_json(_text(path))
+        content = parse_json(path.read_text("utf-8"))
     except FileNotFoundError as error:
         raise FileError(f"{option} {uri}: no such file") from error
     except IsADirectoryError as error:
         raise FileError(f"{option} {uri} is a folder; name its changelist.json") from error
+    except OSError:
+        with storage_errors(path, "read"):
+            raise
     except ValueError as error:
         raise InputError(f"{option} {uri}: not readable as JSON ({error})") from error
     version = content.get("schema_version") if isinstance(content, dict) else None
@@ -96,8 +102,6 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
     if wrong := _misunderstood(content, document.model_dump(mode="json", by_alias=True)):
         raise InputError(f"{option} {uri}: incomplete ChangeList ({wrong} has the wrong type)")
     _refuse_doubles(f"{option} {uri}", document)
-    from slicebeam.pipelines.changelist.finding_checks import check_findings
-
     check_findings(f"{option} {uri}", document, with_slices=with_slices)
     return document
 
@@ -126,10 +130,14 @@ def read_shift(uri: str, option: str) -> ShiftChangeList:
 
 
 def _refuse_doubles(where: str, document: ChangeList) -> None:
-    """Refuse a slice, a domain, or a metric of a slice, that the document lists twice."""
+    """Refuse a slice, its metric, a domain, or a finding model that the document lists twice."""
     sections = [
         ("slice", [one.slice_id for one in document.slices]),
         ("the domain of", [one.name for one in document.dataset.domains]),
+        (
+            "the finding model",
+            [f"{one.metric}, {one.direction}" for one in document.finding_models],
+        ),
     ]
     sections += [
         (f"slice {one.slice_id}, metric", [change.metric for change in one.changes])
@@ -139,6 +147,65 @@ def _refuse_doubles(where: str, document: ChangeList) -> None:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise InputError(f"{where}: {what} {twice} occurs twice; keep one of the two")
+
+
+def check_findings(where: str, document: ChangeList, *, with_slices: bool) -> None:
+    """Refuse findings that somebody has edited; ``where`` begins the error.
+
+    ``with_slices``: whether the document was read with its slices.
+    """
+    for trouble in (
+        *_wrong_models(document),
+        *_wrong_findings(document, with_slices=with_slices),
+        *_wrong_ranks(document),
+    ):
+        raise InputError(f"{where}: {trouble}; undo the change, or run the search again")
+
+
+def _wrong_models(document: ChangeList) -> Iterator[str]:
+    metrics = [one.key for one in document.metrics]
+    for number, model in enumerate(document.finding_models):
+        place = f"finding_models[{number}]"
+        if model.metric not in metrics:
+            yield f"{place} is of {model.metric!r}, which is not a metric of the document"
+        if min(model.candidates, model.left_out) < 0:
+            yield f"{place} counts fewer than 0 slices"
+        for at, one in enumerate(model.intersections):
+            ranks, own = list(one.findings), f"{place}.intersections[{at}]"
+            if ranks != sorted({*ranks} & {*range(1, len(model.coefficients))}):
+                yield f"{own} is of the findings {ranks}, which are not ascending ranks"
+            if not 0.0 < one.share <= 1.0:
+                yield f"{own}.share is {one.share:g}, which is not between 0 and 1"
+
+
+def _wrong_findings(document: ChangeList, *, with_slices: bool) -> Iterator[str]:
+    sizes = {one.slice_id: one.size.n for one in document.slices}
+    count_all = [one.key for one in document.metrics if one.counted is None]
+    models = [(one.metric, one.direction) for one in document.finding_models]
+    for at, one in enumerate(document.findings):
+        place, size = f"findings[{at}]", sizes.get(one.slice_id)
+        if (one.metric, one.direction) not in models:
+            yield f"{place} is of {one.metric!r}, {one.direction}, which is not in finding_models"
+        if with_slices and size is None:
+            yield f"{place} is about slice {one.slice_id!r}, which is not in the document"
+        if size is not None and not (size if one.metric in count_all else 1) <= one.n <= size:
+            yield f"{place}.n is {one.n:,}, but its slice has {size:,} examples"
+        if not 0.0 <= one.p_value <= 1.0:
+            yield f"{place}.p_value is {one.p_value:g}, which is not a probability"
+        if one.held_share is not None and not 0.0 <= one.held_share <= 1.0 + _ROUNDING:
+            yield f"{place}.held_share is {one.held_share:g}, which is not between 0 and 1"
+
+
+def _wrong_ranks(document: ChangeList) -> Iterator[str]:
+    for model in document.finding_models:
+        own = [one.rank for one in model.listed(document.findings)]
+        known = sorted([*own, *model.removed])
+        if own != sorted(own) or known != list(range(1, len(known) + 1)):
+            listed = ", ".join(map(str, own)) or "none"
+            yield (
+                f"findings of {model.metric}, {model.direction}, have the ranks {listed}, which "
+                "are not consecutive from 1, apart from the removed ones"
+            )
 
 
 def _misunderstood(written: Any, read: Any, place: str = "") -> str | None:
@@ -158,16 +225,6 @@ def _misunderstood(written: Any, read: Any, place: str = "") -> str | None:
 def _kind(value: Any) -> type:
     """Return the type of a JSON value; whole numbers and others are one."""
     return float if type(value) is int else type(value)
-
-
-def _text(path: StoragePath) -> str:
-    try:
-        return path.read_text("utf-8")
-    except (FileNotFoundError, IsADirectoryError):
-        raise
-    except OSError:
-        with storage_errors(path, "read"):
-            raise
 
 
 @contextmanager
@@ -190,19 +247,12 @@ def opened_table(uri: str, document: SearchChangeList) -> Iterator[pa.NativeFile
 def read_table(
     uri: str, document: SearchChangeList, metrics: Sequence[str], columns: Sequence[str]
 ) -> dict[str, pa.Table] | None:
-    """Return the rows of each metric in the table that a document names; None if it is not next to it.
-
-    ``metrics``: names. ``columns``: those that the table has not, being of an earlier version, are
-    left out.
-    """
+    """Return the rows of each metric in the table that a document names; None if it is not next to it."""
     with opened_table(uri, document) as stream:
         if stream is None:
             return None
-        known = pq.read_schema(stream).names
-        stream.seek(0)
-        wanted = [name for name in columns if name in known]
-        table = pq.read_table(stream, columns=[*wanted, "metric"])
+        table = pq.read_table(stream, columns=[*columns, "metric"])
     return {
-        name: table.filter(pc.equal(table.column("metric"), name)).select(wanted)
+        name: table.filter(pc.equal(table.column("metric"), name)).select(columns)
         for name in metrics
     }

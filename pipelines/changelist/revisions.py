@@ -6,11 +6,7 @@ says from which revision it was made, and by which edits.
 
 from __future__ import annotations
 
-import hashlib
-import io
-import os
 import re
-import stat
 import time
 from contextlib import suppress
 from functools import wraps
@@ -20,16 +16,12 @@ from typing import TYPE_CHECKING, TypeVar
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.changelist.discovered import Parent
 from slicebeam.pipelines.changelist.reading import CHANGELIST, read_search
-from slicebeam.transforms.storage.object_stores import VersionConflictError
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.storage import (
-    locked,
     open_input,
-    settle,
     storage_errors,
     storage_path,
-    sync_folder,
-    temporary_beside,
+    written_new,
 )
 
 if TYPE_CHECKING:
@@ -39,16 +31,15 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.discovered import Edit
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.transforms.storage.storage import ObjectPath, StoragePath
+    from slicebeam.transforms.storage.storage import StoragePath
 
     P = ParamSpec("P")
 
 Result = TypeVar("Result")
 
 _NAME = re.compile(r"changelist\.r([1-9][0-9]*)\.json")
-_SHA256 = "sha256"
-# What a writer that was killed left, and the seconds after which it is taken for that.
-_LEFT, _ABANDONED = ".changelist.r*.json.????????", 60.0
+# The seconds after which a name without content is taken for one that a killed writer left.
+_ABANDONED = 60.0
 
 
 class SupersededError(EngineError):
@@ -91,15 +82,9 @@ def latest(folder: StoragePath, option: str = "--changelist") -> StoragePath:
 
 def later_revision(folder: StoragePath, document: SearchChangeList) -> StoragePath | None:
     """Return the path of a later revision of a document than it is itself, None if there is none."""
-    for number in reversed(revisions(folder)):
-        path = revision_path(folder, number)
-        # One that can't be read is no reason not to continue from an earlier one.
-        with suppress(InputError):
-            if number > document.revision and (
-                read_search(str(path), "--changelist").changelist_id == document.changelist_id
-            ):
-                return path
-    return None
+    numbers = [number for number in revisions(folder) if number > document.revision]
+    paths = (revision_path(folder, number) for number in reversed(numbers))
+    return next((path for path in paths if _is_revision_of(document, path)), None)
 
 
 def base_of(uri: str, option: str = "--changelist") -> str:
@@ -149,7 +134,7 @@ def publish_revision(
         number = max(number, *taken, 0) + 1
         document = changed.model_copy(update={**update, "revision": number})
         target = revision_path(path.parent, number)
-        if _created(target, document.to_json().encode()):
+        if written_new(target, document.to_json().encode()):
             return read_search(str(target), "--changelist"), target
 
 
@@ -173,68 +158,22 @@ def _check_last(folder: StoragePath, base: SearchChangeList, taken: list[int]) -
         path = revision_path(folder, number)
         if number <= base.revision:
             continue
-        is_later = False
         if isinstance(path, Path) and _is_reserved(path):
             is_later = time.time() - path.stat().st_mtime < _ABANDONED
         else:
-            # One that can't be read holds no edit that could get lost.
-            with suppress(InputError):
-                later = read_search(str(path), "--changelist")
-                is_later = later.changelist_id == base.changelist_id
+            is_later = _is_revision_of(base, path)
         if is_later:
             raise SupersededError(f"{path.name} was written in the meantime; run the command again")
 
 
-def _created(path: StoragePath, content: bytes) -> bool:
-    """Write a file where there is none of this name, and say whether that was so."""
-    if not isinstance(path, Path):
-        return _created_object(path, content)
-    _remove_abandoned(path.parent)
-    with temporary_beside(path) as (stream, temporary), storage_errors(path, "write"):
-        stream.write(content)
-        settle(stream, temporary)
-        try:
-            os.link(temporary, path)
-        except FileExistsError:
-            return False
-        except OSError:
-            # A file system without links: an empty file keeps the name until the whole one is there.
-            try:
-                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
-            except FileExistsError:
-                return False
-            temporary.replace(path)
-        sync_folder(path.parent)
-    return True
-
-
-def _remove_abandoned(folder: Path) -> None:
-    """Remove what killed writers left long ago: a living one locks its file when it has made it."""
-    for left in folder.glob(_LEFT):
-        if left.is_symlink() or not left.is_file():
-            continue
-        with suppress(OSError), left.open("rb") as stream:
-            age = time.time() - os.fstat(stream.fileno()).st_mtime
-            if age > _ABANDONED and locked(stream.fileno()):
-                left.unlink()
-
-
-def _created_object(path: ObjectPath, content: bytes) -> bool:
-    digest = hashlib.sha256(content).hexdigest()
-    metadata = {_SHA256: digest}
-    try:
-        path.store.write(path.bucket, path.key, io.BytesIO(content), metadata, is_new=True)
-    except VersionConflictError:
-        # The answer to the write may have got lost, and the repeated request met its own object.
-        found = path.store.facts(path.bucket, path.key)
-        return found is not None and found.metadata.get(_SHA256) == digest
-    return True
-
-
 def _is_reserved(path: StoragePath) -> bool:
     """Whether a file only reserves its name for a writer."""
-    if not isinstance(path, Path):
-        return False
     with storage_errors(path, "read"):
-        found = path.stat()
-    return stat.S_ISREG(found.st_mode) and found.st_size == 0
+        return isinstance(path, Path) and path.stat().st_size == 0
+
+
+def _is_revision_of(document: SearchChangeList, path: StoragePath) -> bool:
+    """Whether a file is a revision of a document; one that can't be read holds no edit."""
+    with suppress(InputError):
+        return read_search(str(path), "--changelist").changelist_id == document.changelist_id
+    return False

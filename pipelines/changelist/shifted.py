@@ -1,4 +1,4 @@
-"""What happened after a run: how the matrix of a prediction API shifted, and the topics of a test tree."""
+"""How the confusion matrix of a prediction API shifted, and how the topics of a test tree came out."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from slicebeam.pipelines.changelist.parts import Estimate, Part, Sha256
+from slicebeam.pipelines.changelist.parts import Direction, Estimate, Part, Sha256, optional
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -16,7 +16,7 @@ class ChangedCell(Part):
     """A cell of the confusion matrix that changed significantly."""
 
     label: Any
-    prediction: Any = Field(default=None, description="null: an answer that is not a class")
+    prediction: Any = optional("null: an answer that is not a class")
     shift: Estimate = Field(description="new minus old probability of this label and prediction")
     p_value: float
     p_adjusted: float
@@ -26,25 +26,18 @@ class ShiftStratum(Part):
     """Items of one label and one bin of the difficulty, and how many were queried."""
 
     label: Any
-    low: float | None = Field(default=None, description="least difficulty; null: no bound")
-    high: float | None = Field(
-        default=None, description="difficulty below which all are; null: no bound"
-    )
-    missing: bool = Field(
-        default=False, description="whether these are the items without a difficulty"
-    )
+    low: float | None = optional("least difficulty; null: no bound")
+    high: float | None = optional("difficulty below which all are; null: no bound")
+    missing: bool = optional("whether these are the items without a difficulty", False)
     size: int
     calls: int
-    variance: float | None = Field(
-        default=None,
-        description="estimated variance of what the estimate sums, over all cells and times their "
-        "squared weights: MASA's uncertainty score σ², after use of the old predictions; absent of "
-        "fewer than two answers",
+    variance: float | None = optional(
+        "estimated variance of what the estimate sums, over all cells and times their squared weights: MASA's "
+        "uncertainty score σ², after use of the old predictions; absent of fewer than two answers"
     )
-    optimal_calls: float | None = Field(
-        default=None,
-        description="of all calls, by share times square root of the variance: the least error, if "
-        "items could repeat; it may exceed the size",
+    optimal_calls: float | None = optional(
+        "of all calls, by share times square root of the variance: the least error, if items could repeat; it may "
+        "exceed the size"
     )
 
 
@@ -58,10 +51,10 @@ class ShiftFocus(Part):
     shift: Estimate = Field(description="new minus old")
     p_value: float
     significant: bool
-    higher_is_better: bool | None = Field(
-        default=None, description="absent if right predictions and wrong ones have weights"
+    higher_is_better: bool | None = optional(
+        "absent if right predictions and wrong ones have weights"
     )
-    direction: Literal["improved", "degraded", "none"]
+    direction: Direction
 
     def line(self) -> str:
         """Return how it changed, as a sentence without its end."""
@@ -80,12 +73,10 @@ class ShiftCost(Part):
     calls: int = Field(description="answers in the estimate")
     replayed: int = Field(description="of these, answers that the ledger had from earlier runs")
     no_result: int = Field(description="of these, answers that are not a class")
-    unaccounted: int = Field(
-        default=0, description="further calls without an answer, which may have been charged"
-    )
-    price: float | None = Field(default=None, description="of a call")
+    unaccounted: int = optional("further calls without an answer, which may have been charged", 0)
+    price: float | None = optional("of a call")
     currency: str | None = None
-    spent: float | None = Field(default=None, description="price of all answers, replayed ones too")
+    spent: float | None = optional("price of all answers, replayed ones too")
 
 
 class SliceShift(Part):
@@ -117,25 +108,23 @@ class Shift(Part):
     shift_lo: Matrix
     shift_hi: Matrix
     confidence: float = Field(description="of the intervals, and of the target error")
-    focus: ShiftFocus | None = Field(default=None, description="of --focus")
+    focus: ShiftFocus | None = optional("of --focus")
     corrected_for: str = Field(description="how the significance of cells was corrected")
     changed: tuple[ChangedCell, ...] = Field(description="cells that changed, the largest first")
     frobenius_bound: float = Field(
-        description="upper bound of the Frobenius error of the new matrix, with that confidence; of its "
-        "cells times the weights of the focus, if there is one"
+        description="upper bound of the Frobenius error of the new matrix, with that confidence; of its cells "
+        "times the weights of the focus, if there is one"
     )
     stopped: Literal["budget", "target_error", "pool"] = Field(
-        description="why no more items were queried: the budget was spent, the target error was reached, "
-        "or every item was queried"
+        description="why no more items were queried: the budget was spent, the target error was reached, or every "
+        "item was queried"
     )
-    budget: int | None = Field(default=None, description="calls")
+    budget: int | None = optional("calls")
     target_error: float | None = None
-    reliance: float | None = Field(
-        default=None, description="weight of the old predictions as a control variate, 0 to 1"
-    )
+    reliance: float | None = optional("weight of the old predictions as a control variate, 0 to 1")
     old_from: Literal["predictions", "document"] = Field(
-        description="whether the old matrix comes from known predictions, or from an earlier "
-        "document, whose errors then widen the intervals"
+        description="whether the old matrix comes from known predictions, or from an earlier document, whose "
+        "errors then widen the intervals"
     )
     cost: ShiftCost
     strata: tuple[ShiftStratum, ...]
@@ -154,29 +143,22 @@ class TopicOutcome(Part):
     topic: str = Field(description="as it is written in the tree, percent-encoded or not")
     tests: int
     failures: int
-    failures_before: int | None = Field(default=None, description="of the old model")
-    newly_failing: int | None = Field(
-        default=None, description="tests that only the new model fails"
-    )
-    newly_passing: int | None = Field(
-        default=None, description="tests that only the old model fails"
-    )
+    failures_before: int | None = optional("of the old model")
+    newly_failing: int | None = optional("tests that only the new model fails")
+    newly_passing: int | None = optional("tests that only the old model fails")
     rule: Literal["passing", "failing", "fixed", "broken"] = Field(
-        description="by the rule of AdaTest: a topic fails from a fifth of failing tests on; it is fixed "
-        "or broken where this differs between the models"
+        description="by the rule of AdaTest: a topic fails from a fifth of failing tests on; it is fixed or broken "
+        "where this differs between the models"
     )
-    significant: Literal["fixed", "broken"] | None = Field(
-        default=None,
-        description="whether significantly fewer, or more, of the same tests fail: McNemar's test, "
-        "corrected over all topics; p-values are those of the slice",
+    significant: Literal["fixed", "broken"] | None = optional(
+        "whether significantly fewer, or more, of the same tests fail: McNemar's test, corrected over all topics; "
+        "p-values are those of the slice"
     )
-    trained: bool = Field(
-        default=False,
-        description="whether tests of it were exported as training data, so that it proves little",
+    trained: bool = optional(
+        "whether tests of it were exported as training data, so that it proves little", False
     )
-    undecided: int = Field(
-        default=0,
-        description="further tests that could not be scored, though they expect something of the model",
+    undecided: int = optional(
+        "further tests that could not be scored, though they expect something of the model", 0
     )
 
 
@@ -191,9 +173,7 @@ class PaidAnswers(Part):
     unaccounted: int = Field(description="calls without an outcome, which may have been charged")
     price: float | None = None
     currency: str | None = None
-    spent: float | None = Field(
-        default=None, description="price of the calls; None without a price"
-    )
+    spent: float | None = optional("price of the calls; None without a price")
 
 
 class AdaptiveTests(Part):
@@ -205,26 +185,22 @@ class AdaptiveTests(Part):
         description="the new one last"
     )
     tests: int = Field(description="that were scored by every model")
-    unscored: dict[str, int] = Field(
-        default={}, description="how many were not scored, by the reason"
-    )
+    unscored: dict[str, int] = optional("how many were not scored, by the reason", {})
     fails_from: float = Field(description="share of failing tests from which on a topic fails")
     topics_in_tree: int
     topics: tuple[TopicOutcome, ...] = Field(
         description="of the slices of the document, in their order"
     )
-    untested: dict[str, int] = Field(
-        default={},
-        description="topics of which no test could be scored, with the number of tests that were to be",
+    untested: dict[str, int] = optional(
+        "topics of which no test could be scored, with the number of tests that were to be", {}
     )
-    classes: dict[str, str] = Field(
-        default={},
-        description="classes of the models, by the names in the tree that are others (--classes)",
+    classes: dict[str, str] = optional(
+        "classes of the models, by the names in the tree that are others (--classes)", {}
     )
-    never_given: dict[str, int] = Field(
-        default={},
-        description="number of tests by the class that they name, as the tree writes it, where a model never "
-        "gave it and may not have it: these tests say nothing",
+    never_given: dict[str, int] = optional(
+        "number of tests by the class that they name, as the tree writes it, where a model never gave it and may "
+        "not have it: these tests say nothing",
+        {},
     )
     paid: tuple[PaidAnswers, ...] = ()
 

@@ -1,4 +1,4 @@
-"""A slice: its origin, its size and the changes on it."""
+"""A slice, its changes, and the findings: the few slices that are worse than expected from those before them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field
 
 from slicebeam.pipelines.changelist.changes import Change
 from slicebeam.pipelines.changelist.discovered import AnyDefinition, Attribution, Found
-from slicebeam.pipelines.changelist.parts import Part
+from slicebeam.pipelines.changelist.parts import Part, optional
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,15 +19,12 @@ class Origin(Part):
 
     method: Literal[
         "metadata_search", "mixture", "text_filter", "lm_filter", "classifier", "manual", "imported"
-    ] = Field(
-        default="metadata_search",
-        description="found by a search, found by a mixture over embeddings, defined by a text, a "
-        "language model, a classifier or by hand, or taken from another document for "
-        "a check",
+    ] = optional(
+        "found by a search, found by a mixture over embeddings, defined by a text, a language model, a classifier "
+        "or by hand, or taken from another document for a check",
+        "metadata_search",
     )
-    derived_from: str | None = Field(
-        default=None, description="changelist_id of the document that it was taken from"
-    )
+    derived_from: str | None = optional("changelist_id of the document that it was taken from")
 
 
 class Size(Part):
@@ -41,12 +38,8 @@ class Refinement(Part):
     """Whether a slice adds to the slices above it."""
 
     label: Literal["new", "refines", "inherited"]
-    parent: str | None = Field(
-        default=None, description="slice_id of the parent that explains it best"
-    )
-    p_refine: float | None = Field(
-        default=None, description="probability that a random part of that parent is as extreme"
-    )
+    parent: str | None = optional("slice_id of the parent that explains it best")
+    p_refine: float | None = optional("probability that a random part of that parent is as extreme")
 
 
 class Slice(Part):
@@ -54,32 +47,24 @@ class Slice(Part):
 
     slice_id: str
     name: str
-    description: str | None = Field(default=None, description="written by a person")
-    notes: tuple[str, ...] = Field(default=(), description="written by people")
-    rank: int | None = Field(
-        default=None,
-        description="in documents of earlier versions, which had a cover in place of findings",
+    description: str | None = optional("written by a person")
+    notes: tuple[str, ...] = optional("written by people", ())
+    rank: int | None = optional(
+        "in documents of earlier versions, which had a cover in place of findings"
     )
-    explained: float | None = Field(default=None, description="in documents of earlier versions")
+    explained: float | None = optional("in documents of earlier versions")
     origin: Origin = Origin()
     definition: AnyDefinition
     cross_size: int
     size: Size
-    impact: float | None = Field(
-        default=None, description="n times delta of the primary metric; absent if undefined"
+    impact: float | None = optional("n times delta of the primary metric; absent if undefined")
+    refinement: Refinement | None = optional(
+        "after a search only: a check does not compare slices with those above them; for the first metric in which "
+        "it adds to them"
     )
-    refinement: Refinement | None = Field(
-        default=None,
-        description="after a search only: a check does not compare slices with those above them; "
-        "for the first metric in which it adds to them",
-    )
-    same_examples_as: tuple[str, ...] = Field(
-        default=(), description="longer predicates with the same examples"
-    )
-    found: Found | None = Field(default=None, description="description of a discovered slice")
-    attribution: Attribution | None = Field(
-        default=None, description="to what extent its words are true"
-    )
+    same_examples_as: tuple[str, ...] = optional("longer predicates with the same examples", ())
+    found: Found | None = optional("description of a discovered slice")
+    attribution: Attribution | None = optional("to what extent its words are true")
     changes: Annotated[tuple[Change, ...], Field(min_length=1)]
 
     def words(self) -> str:
@@ -97,3 +82,137 @@ class Slice(Part):
 def words_of(text: str) -> list[str]:
     """Return the words of a text filter, which are joined by &, in lower case."""
     return [word for one in text.lower().split("&") if (word := one.strip())]
+
+
+class CorrectedDifference(Part):
+    """A difference without what selecting the slice among many adds to it, and its interval."""
+
+    difference: float
+    low: float | None = None
+    high: float | None = None
+
+
+class ConfirmedDifference(Part):
+    """A finding on the reserved examples alone, which it was not selected on."""
+
+    examples: int = Field(description="reserved ones of the slice in the metric's denominator")
+    value: float | None = optional(
+        "as that of the finding; absent where there are fewer than 10 examples"
+    )
+    difference: float | None = optional(
+        "value minus what the findings of lower rank let expect, by a model that is fitted to the reserved examples"
+    )
+    low: float | None = optional("end of the 95 % interval of the difference")
+    high: float | None = None
+    p_value: float | None = optional(
+        "as that of the finding, of one test: not corrected for any others"
+    )
+
+
+class Finding(Part):
+    """A slice that is worse (or better) than expected from the findings of lower rank."""
+
+    metric: str
+    direction: Literal["worse", "better"]
+    rank: Annotated[int, Field(ge=1)] = Field(
+        description="place among those of metric and direction"
+    )
+    slice_id: str
+    n: int = Field(
+        description="examples of the slice that are in the metric's denominator: `counted` of the metric says which"
+    )
+    value: float = Field(description="the metric on the slice; for two models its change")
+    expected: float = Field(
+        description="its expected value from the findings of lower rank; for rank 1 the metric over all examples"
+    )
+    corrected: CorrectedDifference = Field(
+        description="the difference, and its 95 % interval, corrected for the slice's having been selected: what "
+        "to expect on other examples"
+    )
+    difference: float = Field(description="value minus expected, as observed")
+    interval: tuple[float | None, float | None] = Field(
+        description="of the observed difference; it does not allow for the choice among many slices"
+    )
+    p_value: float = Field(
+        description="of a slice as extreme, if the findings of lower rank explained everything"
+    )
+    confirmed: ConfirmedDifference | None = optional("present with --confirm")
+    held_share: float | None = optional(
+        "share of all that counts against the metric, such as errors, or of the summed values of a loss or column, "
+        "that is in the findings up to this rank; absent for changes between two models, and if a value is below "
+        "0: parts of a sum with mixed signs are not shares"
+    )
+    rate_outside: float | None = optional(
+        "the metric, or its change, over the examples outside the findings up to this rank"
+    )
+
+
+class Intersection(Part):
+    """Examples that are in the same of the first ten findings, and in no other of these."""
+
+    findings: tuple[int, ...] = Field(
+        description="their ranks; empty of examples in none of the ten"
+    )
+    share: float = Field(
+        description="of all examples in the metric's denominator, by weight where there are weights"
+    )
+    value: float | None = Field(description="the metric, or its change, over these examples")
+
+
+class FindingModel(Part):
+    """How the findings of a metric and a direction were chosen."""
+
+    metric: str
+    direction: Literal["worse", "better"]
+    kind: Literal["logistic", "linear"] | None = optional(
+        "logistic: an example's log odds are the sum of the coefficients; linear: its value is"
+    )
+    coefficients: tuple[float, ...] = optional(
+        "of all examples, then of each finding by rank: the expectation of an example (of what counts against the "
+        "metric, such as an error) adds those of the findings that contain it",
+        (),
+    )
+    unbounded: tuple[float, ...] = optional(
+        "where not empty, coefficients go to infinity along this direction: some patterns of findings contain no "
+        "errors, or only errors",
+        (),
+    )
+    removed: tuple[int, ...] = optional(
+        "ranks of findings that an edit removed with their slice; the expected values of findings of higher rank "
+        "still include them",
+        (),
+    )
+    intersections: tuple[Intersection, ...] = optional(
+        "which findings hold the same examples: the largest sets of examples, the largest first", ()
+    )
+    r2: float | None = optional(
+        "share of the variance of what the metric averages (whether an example counts against it, its loss, its "
+        "change) that membership of the findings explains, in a linear regression; absent with weights; findings "
+        "that an edit removed are counted"
+    )
+    r2_expected: float | None = optional(
+        "mean of r2 if membership of as many slices said nothing; slices that were chosen on the same examples, as "
+        "findings are, explain more than that"
+    )
+    candidates: int = optional("slices that findings were chosen from", 0)
+    left_out: int = optional(
+        "significant slices that were not considered, because there are too many", 0
+    )
+    stop: Literal[
+        "nothing left", "small differences", "no candidates", "most findings", "not possible"
+    ] = Field(
+        description="nothing left: no other slice is worse than expected from the findings; small differences: "
+        "others are, but by too little to list; no candidates: no slice is significant; most findings: "
+        "there are 50; not possible: see reason"
+    )
+    reason: str | None = optional("why there can be no findings")
+
+    def listed(self, findings: Iterable[Finding]) -> list[Finding]:
+        """Return those of a document's findings that it is about."""
+        own = self.metric, self.direction
+        return [one for one in findings if (one.metric, one.direction) == own]
+
+    @property
+    def whole(self) -> str:
+        """What findings hold a share of, in words."""
+        return "all errors" if self.kind == "logistic" else "the sum of all values"

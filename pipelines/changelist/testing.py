@@ -1,4 +1,4 @@
-"""How the slices were searched, or given, and tested."""
+"""How the slices were searched, or given, and tested, whether the run passes, and the numbers of TFMA."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from slicebeam.pipelines.changelist.changes import Change
-from slicebeam.pipelines.changelist.parts import Part, Sha256
+from slicebeam.pipelines.changelist.parts import Estimate, Part, Sha256, optional
 
 
 class Bootstrap(Part):
@@ -24,24 +24,23 @@ class Tolerated(Part):
 
     tolerance: float = Field(description="in the unit of the metric")
     degraded: int = Field(description="slices on which it is, corrected as all tests of slices are")
-    p_value: float | None = Field(
-        default=None, description="of the change over all examples; absent where that is not tested"
+    p_value: float | None = optional(
+        "of the change over all examples; absent where that is not tested"
     )
     p_adjusted: float | None = None
     significant: bool = Field(description="whether it is over all examples")
 
 
 class Noticeable(Part):
-    """A fall of a metric that the run notices: that its test then calls with a certain probability."""
+    """The smallest fall of a metric that would have been noticed."""
 
-    n: int | None = Field(
-        default=None,
-        description="examples of the slice that the metric counts; absent for all examples",
+    n: int | None = optional(
+        "examples of the slice that the metric counts; absent for all examples"
     )
-    fall: float = Field(
-        description="smallest one in the unit of the metric; of two models from the old to the new one"
+    fall: float = Field(description="in its unit; with two models from the old to the new one")
+    power: float = Field(
+        description="probability with which its test finds such a fall significant"
     )
-    power: float = Field(description="the probability")
 
 
 class NearMiss(Part):
@@ -58,26 +57,23 @@ class MetricTests(Part):
     metric: str
     test: str = Field(description="the tests that were used, the most frequent one first")
     tested: int = Field(description="slices that could be tested")
-    untested: dict[str, int] = Field(
-        default={},
-        description="number of slices that are large enough but could not be tested, by reason",
+    untested: dict[str, int] = optional(
+        "number of slices that are large enough but could not be tested, by reason", {}
     )
-    blind: str | None = Field(
-        default=None, description="why no slice at all could be tested; absent where some could"
-    )
+    blind: str | None = optional("why no slice at all could be tested; absent where some could")
     significant: int
     degraded: int = Field(description="significant slices on which the metric is worse")
     reported: int = Field(description="slices that are reported for this metric")
-    tolerated: Tolerated | None = Field(default=None, description="present with --tolerance")
-    nearest: tuple[NearMiss, ...] = Field(
-        default=(),
-        description="after a search in which no slice is significantly worse: the worse slices with the "
-        "smallest p-values, none a part of another",
+    tolerated: Tolerated | None = optional("present with --tolerance")
+    nearest: tuple[NearMiss, ...] = optional(
+        "after a search in which no slice is significantly worse: the worse slices with the smallest p-values, "
+        "none a part of another",
+        (),
     )
-    noticeable: tuple[Noticeable, ...] = Field(
-        default=(),
-        description="where no slice is significantly worse: the falls that the run would have noticed; none "
-        "with weights or groups, for a bootstrap and AUC",
+    noticeable: tuple[Noticeable, ...] = optional(
+        "where no slice is significantly worse: the smallest fall that would have been noticed, over all examples "
+        "and on slices of some sizes; none with weights or groups, for a bootstrap and AUC",
+        (),
     )
 
 
@@ -93,27 +89,23 @@ class Testing(Part):
     bootstrap: Bootstrap | None = None
     min_slice_size: int
     family_size: int = Field(
-        description="slices that the correction counts, of at least min_slice_size examples: all "
-        "of them in a batch search or a check; if a strategy did not visit all, "
-        "those it tested and an upper bound of the others, which count with p = 1; "
-        "q-values are multiplied by the number of metrics"
+        description="slices that the correction counts, of at least min_slice_size examples: all of them in a "
+        "batch search or a check; if a strategy did not visit all, those it tested and an upper bound "
+        "of the others, which count with p = 1; q-values are multiplied by the number of metrics"
     )
     family_per_level: tuple[int, ...]
     tested_per_level: tuple[int, ...]
     significant: int = Field(description="slices that are significant in any metric")
     degraded: int = Field(description="slices on which any metric is significantly worse")
-    metrics: tuple[MetricTests, ...] = Field(
-        default=(), description="of each metric, the primary one first"
+    metrics: tuple[MetricTests, ...] = optional("of each metric, the primary one first", ())
+    expected_false: float | None = optional(
+        "expected number of false results, over all metrics; only without a correction"
     )
-    expected_false: float | None = Field(
-        default=None,
-        description="expected number of false results, over all metrics; only without a correction",
-    )
-    warnings: tuple[str, ...] = Field(default=(), description="warnings for the reader")
-    unseen: tuple[str, ...] = Field(
-        default=(),
-        description="where the model may be worse but no test could decide: with --fail-on worse "
-        "the exit code is 2 unless it is 1",
+    warnings: tuple[str, ...] = optional("warnings for the reader", ())
+    unseen: tuple[str, ...] = optional(
+        "where the model may be worse but no test could decide: with --fail-on worse the exit code is 2 unless it "
+        "is 1",
+        (),
     )
 
 
@@ -141,9 +133,8 @@ class Search(Part):
     stopped: Literal["exhausted", "iterations"]
     iterations: tuple[Iteration, ...]
     reported: int = Field(
-        description="significant slices that add to those above them in any metric, each set of "
-        "examples once, or all slices of a check; the document has at most a "
-        "thousand, the worst of each metric"
+        description="significant slices that add to those above them in any metric, each set of examples once, or "
+        "all slices of a check; the document has at most a thousand, the worst of each metric"
     )
     inherited: int = Field(description="significant slices that a slice above them explains")
     duplicates: int = Field(
@@ -166,3 +157,102 @@ class Check(Part):
     slices: int = Field(description="given slices; each is in slices.parquet")
     too_small: int = Field(description="those with too few examples to test")
     empty: int = Field(description="those without any example in this data")
+
+
+class FailedThreshold(Part):
+    """A threshold that a metric does not meet on a slice."""
+
+    metric: str = Field(description="TFMA's name of the number")
+    slice: str
+    slice_id: str | None = optional("absent for all examples")
+    compared_with: str | None = optional("for two slices: the one whose value is subtracted")
+    value: float | None = optional(
+        "of the model under test, or its change from the old model; absent for undefined"
+    )
+    reason: str | None = optional("why there is no value")
+    bounds: str = Field(description="the bounds in words")
+
+    def __str__(self) -> str:
+        value = "undefined" if self.value is None else f"{self.value:.6g}"
+        value += "" if self.reason is None else f" ({self.reason})"
+        against = "" if self.compared_with is None else f" minus {self.compared_with}"
+        return (
+            f"{self.metric} is {value} on {self.slice}{against}, but the threshold is {self.bounds}"
+        )
+
+
+class Validation(Part):
+    """Whether TFMA finds the thresholds of an EvalConfig met."""
+
+    passed: bool = Field(description="validation_ok of TFMA's ValidationResult")
+    checked: int = Field(description="slices that TFMA compared with thresholds")
+    failures: tuple[FailedThreshold, ...] = ()
+    missing_slices: tuple[str, ...] = optional(
+        "slices that have a threshold but do not occur, which is also a failure", ()
+    )
+
+    def reasons(self) -> tuple[str, ...]:
+        """Return why it is not passed, a line each."""
+        missing = (f"TFMA has not checked the threshold for {name}" for name in self.missing_slices)
+        return (*map(str, self.failures), *missing)
+
+
+_PASSES = {
+    "worse": "nothing is significantly worse",
+    "failing": "no topic fails",
+    None: "all thresholds are met",
+}
+# The document has all reasons, a sentence the first ones.
+_MOST_REASONS = 3
+
+
+class Gate(Part):
+    """Whether a run passes: what the exit code and the first word of the summary say too."""
+
+    fail_on: Literal["worse", "failing"] | None = optional(
+        "the option --fail-on; absent where only thresholds are checked"
+    )
+    passed: bool
+    exit_code: Literal[0, 1, 2] = Field(
+        description="0 passed, 1 something is worse, 2 something could not be tested"
+    )
+    reasons: tuple[str, ...] = optional("why it fails; none if it passes", ())
+    tolerated: str | None = optional("the option --tolerance, by metric")
+
+    def line(self) -> str:
+        """Return PASS or FAIL with the reasons, in a line."""
+        if self.passed:
+            by_more = f" by more than is tolerated ({self.tolerated})" if self.tolerated else ""
+            return f"PASS: {_PASSES[self.fail_on]}{by_more}"
+        more = len(self.reasons) - _MOST_REASONS
+        shown = "; ".join(self.reasons[:_MOST_REASONS])
+        return f"FAIL: {shown}{f'; and {more:,} more' if more > 0 else ''}"
+
+
+class TfmaValue(Part):
+    """A number of TFMA on a slice."""
+
+    slice_id: str
+    after: Estimate = Field(description="the metric of the model under test")
+    before: Estimate | None = optional("for two models, that of the baseline")
+    delta: Estimate = Field(
+        description="after minus before, or for one model minus the metric over all examples"
+    )
+    p_value: float | None = optional(
+        "two-sided, of a delta of 0, by TFMA's t distribution of the delta; not corrected, because the slices were "
+        "chosen by other metrics"
+    )
+
+
+class TfmaMetric(Part):
+    """A number of TFMA, over all examples and on the listed slices."""
+
+    name: str = Field(
+        description="TFMA's, with the class, rank or average that it is of, such as ndcg@topK:3"
+    )
+    output: str | None = optional("of a model of several outputs, which one it is")
+    replicates: int = Field(description="of TFMA's Poisson bootstrap; 0 where it has no intervals")
+    overall: Estimate
+    overall_before: Estimate | None = optional("for two models, the baseline's")
+    overall_delta: Estimate | None = optional("for two models, overall minus before")
+    slices: tuple[TfmaValue, ...]

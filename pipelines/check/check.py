@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.given_slices import WantedSlices
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.search.iteration_records import SearchObserver
     from slicebeam.pipelines.search.search import HowToRun
-    from slicebeam.pipelines.search.search_observer import SearchObserver
     from slicebeam.transforms.discovery.embeddings import ExampleSplit
 
 # Slices whose membership takes as much memory of a chunk as a column does.

@@ -20,8 +20,9 @@ def run_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:
     from slicebeam.pipelines.adaptive.topics_printed import show
     from slicebeam.pipelines.config.coercion import split_lists
     from slicebeam.pipelines.config.common import validated
-    from slicebeam.pipelines.show.printed_json import print_json, printed_json
+    from slicebeam.pipelines.show.printed_json import printed_json
     from slicebeam.pipelines.show.terminal import Terminal
+    from slicebeam.pipelines.show.terminal_text import print_json
 
     config = validated(AdaptRunConfig, split_lists(AdaptRunConfig, given))
     allow(config.allow_http)

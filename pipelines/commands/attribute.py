@@ -18,7 +18,7 @@ from slicebeam.pipelines.attribution.session import (
 )
 from slicebeam.pipelines.attribution.session import estimate as estimated
 from slicebeam.pipelines.changelist.revisions import base_of
-from slicebeam.pipelines.config.attribute import DrawingConfig
+from slicebeam.pipelines.config.document import DrawingConfig
 from slicebeam.pipelines.show.attribution import CommandHint, show_finished, show_sampled
 
 if TYPE_CHECKING:
@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.attribution.labelers import Labeler
     from slicebeam.pipelines.attribution.session import Session
-    from slicebeam.pipelines.config.attribute import (
-        AttributionConfig,
-        EstimateConfig,
-        RoundsConfig,
-        SampleConfig,
-    )
+    from slicebeam.pipelines.config.document import AttributionConfig, RoundsConfig, SampleConfig
     from slicebeam.transforms.storage.storage import StoragePath
 
     Note = Callable[[str], None]
@@ -51,7 +46,7 @@ def show_round(sampled: Sampled, config: SampleConfig) -> None:
         show_sampled(sampled, _command_hint(config), as_json=config.as_json)
 
 
-def estimate(config: EstimateConfig, note: Note) -> Finished:
+def estimate(config: AttributionConfig, note: Note) -> Finished:
     """Read the labels back, estimate precision and recall, and publish a revision with them."""
     with _opened(config, _plan(config)) as opened:
         finished = estimated(opened)

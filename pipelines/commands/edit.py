@@ -31,15 +31,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slicebeam.pipelines.changelist.discovered import Edit
-    from slicebeam.pipelines.config.edit import (
+    from slicebeam.pipelines.config.document import (
         AnnotateConfig,
         DescribeConfig,
+        DocumentConfig,
         LogConfig,
         MergeConfig,
-        RemoveConfig,
         RenameConfig,
+        SliceConfig,
         SplitConfig,
-        UndoConfig,
     )
 
     Note = Callable[[str], None]
@@ -73,7 +73,7 @@ def annotate(config: AnnotateConfig, note: Note) -> Revision:
 
 
 @from_last
-def remove(config: RemoveConfig, note: Note) -> Revision:
+def remove(config: SliceConfig, note: Note) -> Revision:
     """Remove a slice."""
     base = EditSession.read(config.changelist)
     one = find_slice(base.document, config.slice)
@@ -100,7 +100,7 @@ def split(config: SplitConfig, note: Note) -> Revision:
 
 
 @from_last
-def undo(config: UndoConfig, note: Note) -> Revision:
+def undo(config: DocumentConfig, note: Note) -> Revision:
     """Reverse the last edit that has not been undone yet."""
     base = EditSession.read(config.changelist)
     edited = undone(base.document)

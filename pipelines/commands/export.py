@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from slicebeam.metrics.errors import printable
-from slicebeam.pipelines.config.document import CHANGELIST
-from slicebeam.pipelines.config.option_fields import FOLDER, REQUIRED, FilePath, Option
+from slicebeam.pipelines.config.document import Document
+from slicebeam.pipelines.config.option_fields import Folder, Option
 from slicebeam.pipelines.config.run_options import Display
 from slicebeam.pipelines.search.gate import gate_of
 from slicebeam.pipelines.show.terminal_text import json_line
@@ -25,10 +25,8 @@ if TYPE_CHECKING:
 class ExportTfmaConfig(Display):
     """Options of ``slicebeam export tfma``."""
 
-    changelist: Annotated[str, replace(CHANGELIST, is_argument=True)] = Field(
-        default=REQUIRED, init=False
-    )
-    to: Annotated[FilePath, Option("Output", metavar=FOLDER)]
+    changelist: Annotated[Document, Option(is_argument=True)] = Field(init=False)
+    to: Annotated[Folder, Option("Output")]
     """Folder to write."""
 
 

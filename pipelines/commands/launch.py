@@ -59,11 +59,11 @@ def run_command(name: str, given: Mapping[str, Any], invocation: Invocation) -> 
     """
     from slicebeam.pipelines.config.coercion import split_lists
     from slicebeam.pipelines.config.common import validated
-    from slicebeam.pipelines.config.option_fields import flagged
+    from slicebeam.pipelines.config.option_fields import declared
     from slicebeam.pipelines.config.own_data import default_output, with_guesses
 
     config, options_type = COMMANDS[name].options
-    run_options = {key: given[key] for key in flagged(options_type) if key in given}
+    run_options = {key: given[key] for key in declared(options_type) if key in given}
     options = {key: value for key, value in given.items() if key not in {*run_options, "files"}}
     # A pattern without quotes becomes several words, all but the first of them without a flag.
     options["data"] = (*given.get("data", ()), *given.get("files", ()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from slicebeam.pipelines.config.report import ReportConfig
+from slicebeam.pipelines.config.document import ReportConfig
 from slicebeam.pipelines.page.report import write_report
 
 if TYPE_CHECKING:

@@ -18,14 +18,7 @@ from slicebeam.pipelines.commands.table import COMMANDS
 from slicebeam.pipelines.config.coercion import as_flag, listed
 from slicebeam.pipelines.config.common import Command, DataConfig, validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
-from slicebeam.pipelines.config.option_fields import (
-    FILE,
-    Option,
-    OptionField,
-    Options,
-    declared,
-    flagged,
-)
+from slicebeam.pipelines.config.option_fields import FILE, Option, OptionField, Options, declared
 from slicebeam.pipelines.config.placeholders import parts_of
 from slicebeam.pipelines.config.run_options import FileRunOptions, RunOptions
 from slicebeam.transforms.formats.strict_text import parse_json, parse_yaml
@@ -145,8 +138,7 @@ def _several(
         fields = declared(_config(_command(where, step)))
         for name in _OF_ALL & step.keys():
             raise OptionError(f"{where}.{name}: it holds for all steps; write it above 'steps'")
-        shared = flagged(_config(_command(where, step)))
-        mine = {key: value for key, value in common.items() if key in shared}
+        mine = {key: value for key, value in common.items() if key in fields}
         keys |= dict.fromkeys([*fields, *_RUN_FIELDS])
         replaced = {key: value for key, value in instead.items() if key in fields}
         specs.append(_one(where, {**mine, **step}, filling, replaced, "."))

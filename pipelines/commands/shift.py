@@ -55,8 +55,9 @@ def _assess(
     config: ShiftConfig, engine: Engine, terminal: Terminal, run_options: RunOptions
 ) -> int:
     from slicebeam.pipelines.shift.run import run_shift
-    from slicebeam.pipelines.show.printed_json import print_json, printed_json
+    from slicebeam.pipelines.show.printed_json import printed_json
     from slicebeam.pipelines.show.shift import show
+    from slicebeam.pipelines.show.terminal_text import print_json
 
     published = run_shift(
         config, engine, terminal, resume=run_options.resume, fail_on=run_options.fail_on
@@ -80,8 +81,8 @@ def _simulate(
 ) -> None:
     from slicebeam.pipelines.shift.run import priced
     from slicebeam.pipelines.shift.simulated import better_methods, measure, plan
-    from slicebeam.pipelines.show.printed_json import print_json
     from slicebeam.pipelines.show.shift import show_measured, show_plan
+    from slicebeam.pipelines.show.terminal_text import print_json
 
     if not config.plan:
         found = measure(config, engine, terminal, resume=run_options.resume)

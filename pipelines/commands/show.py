@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
-    from slicebeam.pipelines.config.show import ShowConfig
+    from slicebeam.pipelines.config.document import ShowConfig
     from slicebeam.pipelines.define.document_data import DocumentData
 
     Rows: TypeAlias = list[dict[str, Any]]

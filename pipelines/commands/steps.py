@@ -16,7 +16,7 @@ from slicebeam.pipelines.commands.launch import check_run_options, configuration
 from slicebeam.pipelines.commands.signals import interrupted
 from slicebeam.pipelines.commands.table import COMMANDS
 from slicebeam.pipelines.config.common import validated
-from slicebeam.pipelines.config.option_fields import flagged
+from slicebeam.pipelines.config.option_fields import declared
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.config.shift import ShiftConfig
 from slicebeam.pipelines.run.work_folder import OtherRunError
@@ -94,7 +94,7 @@ def _checked(
     outputs = [one.options.get("output") for one in steps[:at]]
     _check_output(place, at, steps)
     kind = COMMANDS[step.command].options[1]
-    known = flagged(kind)
+    known = declared(kind)
     above = {name: getattr(common, name) for name in common.model_fields_set if name in known}
     try:
         given = {**above, **step.run_options, **wanted}

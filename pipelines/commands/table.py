@@ -59,9 +59,9 @@ class CommandSpec:
 
     def fields(self) -> list[OptionField]:
         """Return its options as flags."""
-        from slicebeam.pipelines.config.option_fields import flagged
+        from slicebeam.pipelines.config.option_fields import declared
 
-        found = {name: one for model in self.options for name, one in flagged(model).items()}
+        found = {name: one for model in self.options for name, one in declared(model).items()}
         if self.configure:
             found |= _of_own_data(found["data"], found["output"])
         return [*found.values(), *(_named(self.more_fields)() if self.more_fields else ())]
@@ -113,7 +113,7 @@ def _edit(name: str, config: str, help_: str, example: str, shows: str = "") -> 
         help=help_,
         example=f"slicebeam edit {name} --changelist out {example}".rstrip(),
         main=_DOCUMENT,
-        models=(f"slicebeam.pipelines.config.edit:{config}",),
+        models=(f"slicebeam.pipelines.config.document:{config}",),
         runs=f"slicebeam.pipelines.commands.edit:{name}",
         shows=shows or _SHOW_REVISION,
     )
@@ -163,7 +163,7 @@ COMMANDS: dict[str, CommandSpec] = {
         main=_RUN,
         models=(
             "slicebeam.pipelines.config.check:CheckConfig",
-            "slicebeam.pipelines.config.run_options:CheckRunOptions",
+            "slicebeam.pipelines.config.run_options:RunOptions",
         ),
         configure="slicebeam.pipelines.config.check:check_config",
         runs="slicebeam.pipelines.check.check:run_check",
@@ -177,7 +177,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "example.",
         example="slicebeam define --changelist out --name 'young women' --where 'age < 25 & sex = Female'",
         main=_DOCUMENT,
-        models=("slicebeam.pipelines.config.define:DefineConfig",),
+        models=("slicebeam.pipelines.config.document:DefineConfig",),
         runs="slicebeam.pipelines.define.defining:define_slice",
         shows=_SHOW_REVISION,
     ),
@@ -204,7 +204,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "both.",
         example="slicebeam show out --text 'the delivery was late'",
         main=_DOCUMENT,
-        models=("slicebeam.pipelines.config.show:ShowConfig",),
+        models=("slicebeam.pipelines.config.document:ShowConfig",),
         runs="slicebeam.pipelines.commands.show:show",
         shows="slicebeam.pipelines.commands.show:show_rows",
     ),
@@ -216,7 +216,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "network. It contains examples only with --examples.",
         example="slicebeam report out",
         main=_DOCUMENT,
-        models=("slicebeam.pipelines.config.report:ReportConfig",),
+        models=("slicebeam.pipelines.config.document:ReportConfig",),
         runs="slicebeam.pipelines.page.report:write_report",
         shows="slicebeam.pipelines.page.report:show_report",
     ),
@@ -307,7 +307,7 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             "Add a note to a slice.",
             "--slice 1f0c --note 'ticket 12'",
         ),
-        "remove": _edit("remove", "RemoveConfig", "Remove a slice.", "--slice 1f0c"),
+        "remove": _edit("remove", "SliceConfig", "Remove a slice.", "--slice 1f0c"),
         "merge": _edit(
             "merge",
             "MergeConfig",
@@ -321,7 +321,7 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             "--slice 1f0c --where 'age < 25'",
         ),
         "undo": _edit(
-            "undo", "UndoConfig", "Reverse the last edit that has not been undone yet.", ""
+            "undo", "DocumentConfig", "Reverse the last edit that has not been undone yet.", ""
         ),
         "log": _edit(
             "log",
@@ -366,7 +366,7 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             example="slicebeam adapt suggest tests.csv --model models:new --topic /Negation --pool texts.txt "
             "-k 100",
             main=_DOCUMENT,
-            models=("slicebeam.pipelines.config.adapt_suggest:AdaptSuggestConfig",),
+            models=("slicebeam.pipelines.config.adapt:AdaptSuggestConfig",),
             runs="slicebeam.pipelines.adaptive.suggestions.suggest:suggest",
             shows="slicebeam.pipelines.adaptive.suggestions.printed:show_suggestions",
         ),
@@ -379,7 +379,7 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             example="slicebeam adapt export-training tests.csv --changelist out --data train.parquet "
             "--label label --to more.parquet",
             main=_DOCUMENT,
-            models=("slicebeam.pipelines.config.adapt_training:ExportTrainingConfig",),
+            models=("slicebeam.pipelines.config.adapt:ExportTrainingConfig",),
             runs="slicebeam.pipelines.adaptive.training:export_training",
             shows="slicebeam.pipelines.adaptive.topics_printed:show_exported",
         ),
@@ -390,7 +390,7 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             "two models those that the update broke.",
             example="slicebeam adapt from out --text review --to tests.csv",
             main=_DOCUMENT,
-            models=("slicebeam.pipelines.config.adapt_from:AdaptFromConfig",),
+            models=("slicebeam.pipelines.config.adapt:AdaptFromConfig",),
             runs="slicebeam.pipelines.adaptive.from_slices.make_tests:make_tests",
             shows="slicebeam.pipelines.adaptive.from_slices.make_tests:show_tests",
         ),
@@ -416,7 +416,7 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             example="slicebeam attribute sample --changelist out --slice 1f0c "
             "--text 'mentions a refund' --budget 100",
             main=_DOCUMENT,
-            models=("slicebeam.pipelines.config.attribute:SampleConfig",),
+            models=("slicebeam.pipelines.config.document:SampleConfig",),
             runs="slicebeam.pipelines.commands.attribute:sample",
             shows="slicebeam.pipelines.commands.attribute:show_round",
         ),
@@ -426,7 +426,7 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             example="slicebeam attribute estimate --changelist out --slice 1f0c "
             "--text 'mentions a refund'",
             main=_DOCUMENT,
-            models=("slicebeam.pipelines.config.attribute:EstimateConfig",),
+            models=("slicebeam.pipelines.config.document:AttributionConfig",),
             runs="slicebeam.pipelines.commands.attribute:estimate",
             shows="slicebeam.pipelines.commands.attribute:show_estimate",
         ),
@@ -439,7 +439,7 @@ SUBCOMMANDS: dict[str, dict[str, CommandSpec]] = {
             example="slicebeam attribute run --changelist out --slice 1f0c --text 'mentions a refund' "
             "--labels refund --budget 400 --rounds 4",
             main=_DOCUMENT,
-            models=("slicebeam.pipelines.config.attribute:RoundsConfig",),
+            models=("slicebeam.pipelines.config.document:RoundsConfig",),
             runs="slicebeam.pipelines.commands.attribute:run",
             shows="slicebeam.pipelines.commands.attribute:show_estimate",
         ),

@@ -1,33 +1,45 @@
-"""The configurations of the commands ``slicebeam adapt …``."""
+"""The options of the commands ``slicebeam adapt …``: test trees."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
 
-from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.errors import OptionError, unknown_name
+from slicebeam.pipelines.config.document import Document, ExamplesConfig
 from slicebeam.pipelines.config.option_fields import (
-    FILE,
-    FOLDER,
-    REQUIRED,
-    FilePath,
-    KeyValues,
+    COLUMN,
+    Column,
+    Columns,
+    File,
+    Folder,
+    Model,
+    Names,
     Option,
-    OptionalPath,
+    OptionalFile,
+    OptionalFolder,
+    Pairs,
+    Seed,
+    Share,
+    Texts,
     default,
 )
 from slicebeam.pipelines.config.run_options import AllowHttp, Display
-from slicebeam.pipelines.config.shift import known_budget
+from slicebeam.pipelines.config.shift import Amount
 
-TREE = Option("Data", "Test tree: a CSV file of AdaTest.", metavar=FILE, is_argument=True)
+FAIL_ON = ("worse", "failing")
+# What proposes tests, by name.
+PROPOSERS = ("templates", "mined", "neighbours", "tree", "endpoint")
+# What --to of exported tests may end in, and its columns beside text and label.
+FORMATS = (".parquet", ".csv")
+FURTHER = ("topic", "weight")
 _MODEL = (
     "module:function, which gets a list of texts or makes a model; a pipeline of scikit-learn (pickle, "
     "joblib), whose code runs; or the .yaml file of an HTTP endpoint, as for slicebeam shift --api, with "
     "{input} in it."
 )
-FAIL_ON = ("worse", "failing")
 
 
 def class_pairs(classes: Sequence[str]) -> dict[str, str]:
@@ -59,16 +71,16 @@ def known_classes(classes: tuple[str, ...]) -> tuple[str, ...]:
     return classes
 
 
-CLASS = "<name=class>"
+Tree = Annotated[File, Option("Data", "Test tree: a CSV file of AdaTest.", is_argument=True)]
+ClassPairs = Annotated[
+    Pairs, AfterValidator(known_classes), Option(metavar="<name=class>", by_commas=True)
+]
 Classes = Annotated[
-    KeyValues,
-    AfterValidator(known_classes),
+    ClassPairs,
     Option(
         "Models",
         "Class of the model that a name in the tree means, as in pos=positive; pos=pos says that the name is "
         "right. Repeatable, or separated by commas.",
-        metavar=CLASS,
-        by_commas=True,
         default="the names are the same",
     ),
 ]
@@ -77,28 +89,24 @@ Classes = Annotated[
 class AdaptRunConfig(Display):
     """Options of ``slicebeam adapt run``."""
 
-    tree: Annotated[str, TREE] = Field(default=REQUIRED, init=False)
-    model: Annotated[str, Option("Models", f"Model to test: {_MODEL}", metavar="<model>")]
-    output: Annotated[FilePath, Option("Output", metavar=FOLDER)]
+    tree: Tree = Field(init=False)
+    model: Annotated[Model, Option("Models", f"Model to test: {_MODEL}")]
+    output: Annotated[Folder, Option("Output")]
     """Folder for changelist.json, slices.parquet and tests.parquet, which has the score of each
     test."""
-    baseline_model: Annotated[str | None, Option("Models", metavar="<model>")] = None
+    baseline_model: Annotated[Model | None, Option("Models")] = None
     """The old model, in any of these forms, to report which topics are fixed and broken."""
-    output_classifier: Annotated[str | None, Option("Models", metavar="<model>")] = None
+    output_classifier: Annotated[Model | None, Option("Models")] = None
     """Classifier of outputs, for tests that should not be classified as something."""
     classes: Classes = default(())
-    budget: Annotated[
-        str | None, Option("Budget", metavar="<amount>", default="an answer for each input")
-    ] = None
+    budget: Annotated[Amount, Option("Budget", default="an answer for each input")] = None
     """Budget of paid answers: calls, or money such as 5USD by the price in the .yaml files. Earlier
     runs with the same ledger count. Tests that it does not buy are not scored."""
-    ledger: Annotated[OptionalPath, Option("Budget", metavar=FOLDER, default="OUTPUT/ledger")] = (
-        default(None)
-    )
+    ledger: Annotated[OptionalFolder, Option("Budget", default="OUTPUT/ledger")] = default(None)
     """Folder that keeps the answers that were paid for."""
-    alpha: Annotated[float, Field(gt=0, lt=1), Option("Statistics")] = 0.05
+    alpha: Annotated[Share, Option("Statistics")] = 0.05
     """False discovery rate of topics that are fixed or broken."""
-    since: Annotated[OptionalPath, Option("Output", metavar=FILE)] = default(None)
+    since: Annotated[OptionalFile, Option("Output")] = default(None)
     """ChangeList of an earlier run on the tree, to report what is new, gone, worse or better
     since."""
     fail_on: Annotated[str | None, Option("Output")] = Field(default=None, init=False)
@@ -107,8 +115,6 @@ class AdaptRunConfig(Display):
     tests fail. Both: exit with 2 if a topic can't be judged, because too few of its tests could be
     scored."""
     allow_http: AllowHttp = False
-
-    _known_budget = field_validator("budget")(known_budget)
 
     @model_validator(mode="after")
     def _fits_together(self) -> AdaptRunConfig:
@@ -125,11 +131,181 @@ class AdaptRunConfig(Display):
 class ImportChecklistConfig(Display):
     """Options of ``slicebeam adapt import-checklist``."""
 
-    suite: Annotated[str, Option("Data", metavar=FILE, is_argument=True)] = Field(
-        default=REQUIRED, init=False
-    )
+    suite: Annotated[File, Option("Data", is_argument=True)] = Field(init=False)
     """Suite of CheckList: a table (.parquet, .csv) with test, capability, type, input, label."""
-    to: Annotated[FilePath, Option("Output", metavar=FILE)]
+    to: Annotated[File, Option("Output")]
     """Test tree to write."""
-    expectations: Annotated[OptionalPath, Option("Data", metavar=FILE)] = default(None)
+    expectations: Annotated[OptionalFile, Option("Data")] = default(None)
     """YAML file with the names of the labels and, by the name of a test, what it expects."""
+
+
+class ProposalSources(Display):
+    """Options of every command that proposes tests: what proposals are made of, and their classes."""
+
+    pool: Annotated[OptionalFile, Option("Data")] = default(None)
+    """Texts without labels: a text a line, or CSV, JSON Lines or Parquet with --text."""
+    text: Annotated[Column | None, Option("Data", default="text")] = None
+    """Column of the texts in --pool."""
+    other_tree: Annotated[OptionalFile, Option("Data")] = default(None)
+    """Another test tree, whose tests are proposed."""
+    templates: Annotated[
+        OptionalFile, Option("Data", default="those of sentiment, where the model has such outputs")
+    ] = default(None)
+    """YAML file of templates, with what is expected of them."""
+    classes: Classes = default(())
+
+
+class AdaptSuggestConfig(ProposalSources):
+    """Options of ``slicebeam adapt suggest``."""
+
+    tree: Tree = Field(init=False)
+    model: Annotated[Model, Option("Models")]
+    """Model to find failing tests of: module:function, a pipeline of scikit-learn, or the .yaml
+    file of an HTTP endpoint, as for slicebeam adapt run."""
+    topic: Annotated[str, Option("Data", default="the whole tree")] = ""
+    """Topic that gets the suggestions, such as /Negation."""
+    proposer: Annotated[
+        Names, Option("Search", metavar="<proposer>", default="all that have what they need")
+    ] = ()
+    """What proposes: templates, mined, neighbours, tree, endpoint. Repeatable, or separated by
+    commas."""
+    proposals: Annotated[
+        int, Field(ge=1, le=10_000), Option("Search", flags=("--proposals", "-k"))
+    ] = 25
+    """Number of proposals to score."""
+    topics: Annotated[bool, Option("Search")] = False
+    """Suggest topics below --topic, instead of tests."""
+    endpoint: Annotated[str | None, Option("Models", metavar="<url>")] = None
+    """Language model: the URL of an API like OpenAI's (https://host/v1?model=NAME), whose key is in
+    OPENAI_API_KEY; or a .yaml file, as for slicebeam shift --api, with {prompt} in it."""
+    budget: Annotated[Amount, Option("Budget", default="what the proposals need")] = None
+    """Budget of paid calls, of --endpoint and of a paid --model together: calls, or money such as
+    5USD by the price in the .yaml files. Earlier runs with the same ledger count."""
+    ledger: Annotated[OptionalFolder, Option("Budget", default="beside --output")] = default(None)
+    """Folder that keeps the answers that were paid for."""
+    seed: Annotated[Seed, Option("Statistics")] = 0
+    """Random seed."""
+    output: Annotated[OptionalFile, Option("Output", default="TREE.suggestions.csv")] = default(
+        None
+    )
+    """Test tree to write the suggestions to, those that fail first."""
+    allow_http: AllowHttp = False
+
+    @field_validator("proposer")
+    @classmethod
+    def _known_proposers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        names = [name.strip() for given in value for name in given.split(",")]
+        for name in names:
+            if name not in PROPOSERS:
+                raise OptionError(f"--proposer: {unknown_name('proposer', name, PROPOSERS)}")
+        return tuple(dict.fromkeys(names))
+
+    @property
+    def suggestions(self) -> str:
+        """The file that gets the suggestions."""
+        if self.output is not None:
+            return self.output
+        stem = self.tree.removesuffix(".gz").removesuffix(".csv")
+        return f"{stem}.suggestions.csv"
+
+
+class ExportTrainingConfig(Display):
+    """Options of ``slicebeam adapt export-training``."""
+
+    tree: Tree = Field(init=False)
+    changelist: Document
+    data: Annotated[File, Option("Data")]
+    """Training data, whose labels the tests get: a file of Parquet or CSV (.gz)."""
+    label: Annotated[Column, Option("Data")]
+    """Column of the labels in --data."""
+    to: Annotated[File, Option("Output")]
+    """File to write (.parquet, .csv), with text, label, topic and weight."""
+    text: Annotated[Columns, Option("Data", default="text")] = ("text",)
+    """Column of the texts in --data; of pairs both columns. Repeatable, or separated by commas."""
+    topic: Annotated[Texts, Option("Data", metavar="<topic>", default="the whole tree")] = ()
+    """Topic whose failing tests to export, such as /Negation. Repeatable."""
+    classes: Annotated[
+        ClassPairs, Option("Data", default="--classes of the run in --changelist")
+    ] = default(())
+    """Label of --data that a name in the tree means, as in pos=positive. Repeatable, or separated
+    by commas."""
+
+    @field_validator("text")
+    @classmethod
+    def _one_or_two(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        names = tuple(name for given in value for name in given.split(",")) or ("text",)
+        if len(names) > 2 or len(set(names)) < len(names) or "" in names:
+            raise OptionError(
+                f"--text {','.join(names)}: name the column of the texts, or the two columns of pairs"
+            )
+        return names
+
+    @field_validator("data", "to")
+    @classmethod
+    def _known_format(cls, value: str, info: ValidationInfo) -> str:
+        endings = (".parquet", ".csv", ".csv.gz") if info.field_name == "data" else FORMATS
+        if not value.endswith(endings):
+            raise OptionError(
+                f"--{info.field_name} {value}: name a file of Parquet or CSV, which ends in .parquet or .csv"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _different_columns(self) -> ExportTrainingConfig:
+        names = (*self.text, self.label, *FURTHER)
+        if twice := next((name for name in names if names.count(name) > 1), None):
+            raise OptionError(
+                f"--text and --label: two columns of --to would be named {twice!r}; name other columns"
+            )
+        return self
+
+
+class AdaptFromConfig(ExamplesConfig):
+    """Options of ``slicebeam adapt from``."""
+
+    changelist: Annotated[Folder, Option("Data", is_argument=True)] = Field(init=False)
+    """Output folder of a search, discovery or check (for the last revision of its ChangeList), or a
+    ChangeList."""
+    to: Annotated[File, Option("Output")]
+    """Test tree to write."""
+    append: Annotated[bool, Option("Output")] = False
+    """Add to the tree in --to, if there is one, the tests that it has not."""
+    text: Annotated[
+        Texts,
+        Option(
+            "Data", metavar=COLUMN, default="that of a discovery, or the only column of free text"
+        ),
+    ] = ()
+    """Column of the texts that are the inputs of the model; two for pairs. Repeatable."""
+    slice: Annotated[
+        Texts, Option("Data", metavar="<slice>", default="the findings; of a discovery all slices")
+    ] = ()
+    """Slice (id, the beginning of one, or name) to make a topic of. Repeatable."""
+    topic: Annotated[str, Option("Output", metavar="<topic>")] = "/found"
+    """Topic below which those of the slices are."""
+    classes: Annotated[ClassPairs, Option("Output", default="the labels of the run")] = default(())
+    """Label of the run that a name in the tree means, as in pos=positive: tests expect pos.
+    Repeatable, or separated by commas."""
+    examples: Annotated[int, Field(ge=1, le=10_000), Option("Output", metavar="<count>")] = 10
+    """Maximum number of tests of each slice."""
+    seed: Annotated[int, Field(ge=0, lt=2**32), Option("Statistics")] = 0
+    """Random seed."""
+
+    @field_validator("text")
+    @classmethod
+    def _one_text_or_a_pair(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if len(value) > 2:
+            raise OptionError(
+                f"--text names {len(value)} columns ({', '.join(value)}); an input is a text or a pair"
+            )
+        return value
+
+    @field_validator("topic")
+    @classmethod
+    def _is_a_topic(cls, value: str) -> str:
+        topic = value.rstrip("/")
+        if (topic and not topic.startswith("/")) or "//" in topic or "__suggestions__" in topic:
+            raise OptionError(
+                f"--topic {value!r} is no topic; it is names after slashes, such as /found/nightly"
+            )
+        return topic

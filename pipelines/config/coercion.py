@@ -15,9 +15,6 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.config.option_fields import OptionField, Options
 
-# Types of values that are written without quotes.
-_NUMBERS = (bool, int, float)
-
 
 def listed(values: Sequence[str]) -> tuple[str, ...]:
     """Return the values of an option that is repeated or separated by commas.
@@ -54,43 +51,31 @@ def as_flag(where: str, field: OptionField, value: Any) -> Any:
         raise OptionError(f"{where}: the key has no value; give one or leave the key out")
     if field.takes_mapping and isinstance(value, dict):
         return tuple(f"{name}={_scalar(one)}" for name, one in value.items())
-    if field.is_list:
-        if field.option.by_commas and isinstance(value, str):
-            return listed([value])
-        several = value if isinstance(value, (list, tuple)) else [value]
-        if int in get_args(field.kind):
-            return tuple(_whole(where, one) for one in several)
-        takes = _NUMBERS if field.option.takes_numbers else ()
-        return tuple(
-            _scalar(one) if isinstance(one, takes) else _text(where, one) for one in several
-        )
-    if field.option.takes_numbers and isinstance(value, _NUMBERS):
+    if not field.is_list:
+        return _single(where, field, value)
+    if field.option.by_commas and isinstance(value, str):
+        return listed([value])
+    several = value if isinstance(value, (list, tuple)) else [value]
+    return tuple(_single(where, field, one) for one in several)
+
+
+def _single(where: str, field: OptionField, value: Any) -> Any:
+    kind = get_args(field.kind)[0] if field.is_list else field.kind
+    if field.option.takes_numbers and isinstance(value, (bool, int, float)):
         return _scalar(value)
-    if field.kind is bool:
-        if not isinstance(value, bool):
-            raise OptionError(f"{where}: {value!r} is neither true nor false")
-        return value
-    if field.kind is str or get_origin(field.kind) is Literal:
-        return _text(where, value)
-    if isinstance(value, (bool, list, tuple, dict)):
+    if kind is bool and not isinstance(value, bool):
+        raise OptionError(f"{where}: {value!r} is neither true nor false")
+    if kind is int and field.is_list and not isinstance(value, str):
+        # Those of numpy are integers too.
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise OptionError(f"{where}: {value!r} is not a whole number")
+        return int(value)
+    if (kind is str or get_origin(kind) is Literal) and not isinstance(value, str):
+        raise OptionError(f"{where}: {value!r} is not text; put it in quotes")
+    if kind in (int, float) and isinstance(value, (bool, list, tuple, dict)):
         raise OptionError(f"{where}: {value!r} is not a number")
     return value
 
 
 def _scalar(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _whole(where: str, value: Any) -> int | str:
-    if isinstance(value, str):
-        return value
-    # Those of numpy are integers too.
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        raise OptionError(f"{where}: {value!r} is not a whole number")
-    return int(value)
-
-
-def _text(where: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise OptionError(f"{where}: {value!r} is not text; put it in quotes")
-    return value

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    ByteSize,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+)
 
 from slicebeam.metrics.errors import InputError, OptionError, nearest_hint, unknown_name
 from slicebeam.pipelines.config.option_fields import (
-    COLUMN,
-    COLUMNS,
-    FOLDER,
+    FILE,
     PATH,
     REQUIRED,
-    KeyValues,
+    Column,
+    Columns,
+    Count,
     Option,
-    OptionalPath,
+    OptionalFolder,
     Options,
-    OutputPath,
-    Texts,
-    choices,
+    Output,
+    Pairs,
+    Seed,
+    declared,
     default,
     flag,
 )
@@ -34,16 +42,6 @@ if TYPE_CHECKING:
 
 Command = Literal["search", "check", "shift", "discover"]
 
-_UNITS = {
-    "": 1,
-    "B": 1,
-    "KB": 10**3,
-    "MB": 10**6,
-    "GB": 10**9,
-    "KIB": 2**10,
-    "MIB": 2**20,
-    "GIB": 2**30,
-}
 _SMALLEST_BUDGET = 16 * 10**6
 # Quotes and line ends have a meaning of their own in CSV.
 _NO_DELIMITERS = '"\r\n\0'
@@ -55,12 +53,15 @@ def memory_bytes(text: str) -> int:
     >>> memory_bytes("512MB")
     512000000
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    unit = found.group(2).upper() if found else "?"
-    if found is None or unit not in _UNITS:
-        raise InputError(f"--memory-budget {text!r} is not a size; write it as 512MB or 2GB")
-    # No machine has more bytes than 64 bits count.
-    size = int(min(float(found.group(1)) * _UNITS[unit], 2.0**63))
+    try:
+        # No machine has more bytes than 64 bits count.
+        size = min(TypeAdapter(ByteSize).validate_python(text), 2**63)
+    except OverflowError:
+        return 2**63
+    except ValidationError as error:
+        raise InputError(
+            f"--memory-budget {text!r} is not a size; write it as 512MB or 2GB"
+        ) from error
     if size < _SMALLEST_BUDGET:
         raise InputError(f"--memory-budget {text!r} is less than 16MB, the smallest that works")
     return size
@@ -87,30 +88,17 @@ def delimiter_character(text: str) -> str:
     return character
 
 
-# Options of several commands that have no more in common.
-RunnerConfig = Annotated[
-    str,
-    Option(
-        "Engine",
-        "Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.",
-        metavar="<engine>",
-        comes_first=True,
-        has_placeholders=True,
-        stands_instead=True,
-    ),
-]
-RunnerOption = Annotated[
-    KeyValues,
-    Option(
-        "Engine",
-        "Option of the engine. Repeatable.",
-        metavar="<key=value>",
-        comes_first=True,
-        has_placeholders=True,
-        keeps_variables=True,
-        stands_instead=True,
-    ),
-]
+def known_size(text: str) -> str:
+    """Return the text of a size that `memory_bytes` can read."""
+    memory_bytes(text)
+    return text
+
+
+Delimiter = Annotated[str, AfterValidator(delimiter_character), Option(metavar="<character>")]
+Size = Annotated[str, AfterValidator(known_size), Option(metavar="<size>")]
+_OF_ENGINE = Option("Engine", comes_first=True, has_placeholders=True, stands_instead=True)
+EngineName = Annotated[str, _OF_ENGINE, Option(metavar="<engine>")]
+EngineOptions = Annotated[Pairs, _OF_ENGINE, Option(keeps_variables=True)]
 
 
 class DataConfig(Options):
@@ -119,61 +107,47 @@ class DataConfig(Options):
     command: ClassVar[Command]
 
     data: Annotated[tuple[str, ...], Option("Data", metavar=PATH, has_placeholders=True)] = Field(
-        default=REQUIRED, init=False
+        init=False
     )
     """Files or globs: Parquet, CSV (.gz), JSON Lines, TFRecord. Repeatable."""
-    output: Annotated[
-        OutputPath, Option("Output", metavar=FOLDER, has_placeholders=True, stands_instead=True)
-    ] = REQUIRED
+    output: Annotated[Output, Option("Output")] = REQUIRED
     """Folder for changelist.json and slices.parquet."""
     format: Annotated[Format | None, Option("Data", default="from the file's name")] = None
     """Format: parquet, csv, jsonl or tfrecord."""
-    column_names: Annotated[Texts, Option("Data", metavar=COLUMNS, by_commas=True)] = ()
+    column_names: Annotated[Columns, Option("Data")] = ()
     """Columns of a CSV file without a header, separated by commas."""
     skip_rows: Annotated[int, Field(ge=0), Option("Data")] = 0
     """Lines to skip before the header of a CSV file."""
-    delimiter: Annotated[str, Option("Data", metavar="<character>")] = ","
+    delimiter: Annotated[Delimiter, Option("Data")] = ","
     """Character between the values of a CSV file, such as ';' or tab."""
-    example_id: Annotated[
-        str | None, Option("Data", metavar=COLUMN, default="the columns that are read")
-    ] = None
+    example_id: Annotated[Column | None, Option("Data", default="the columns that are read")] = None
     """Column that identifies an example when examples are resampled."""
-    seed: Annotated[int, Field(ge=0, lt=2**63), Option("Statistics")] = 0
+    seed: Annotated[Seed, Option("Statistics")] = 0
     """Random seed."""
-    work_dir: Annotated[
-        OptionalPath,
-        Option("Engine", metavar=FOLDER, default="OUTPUT/_work", has_placeholders=True),
-    ] = default(None)
+    work_dir: Annotated[OptionalFolder, Option("Engine", default="OUTPUT/_work")] = default(None)
     """Folder for unfinished work."""
-    memory_budget: Annotated[str, Option("Engine", metavar="<size>")] = "512MB"
+    memory_budget: Annotated[Size, Option("Engine")] = "512MB"
     """Memory that each worker may use for tables."""
-    chunk_rows: Annotated[int, Field(ge=1), Option("Engine")] = CHUNK_ROWS
+    chunk_rows: Annotated[Count, Option("Engine")] = CHUNK_ROWS
     """Maximum number of examples to read at a time."""
-    runner_config: RunnerConfig = "direct"
-    runner_option: RunnerOption = default(())
-
-    @field_validator("*")
-    @classmethod
-    def _not_empty(cls, value: Any, info: Any) -> Any:
-        # A delimiter is not a name: its own check follows.
-        if info.field_name == "delimiter":
-            return value
-        if value == "" or (isinstance(value, tuple) and "" in value):
-            raise InputError(
-                f"{flag(info.field_name)} contains an empty name; give one or leave it out"
-            )
-        return value
+    runner_config: EngineName = "direct"
+    """Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file."""
+    runner_option: EngineOptions = default(())
+    """Option of the engine. Repeatable."""
 
     # Before pydantic compares with the type, whose message has no nearest name.
     @field_validator("*", mode="before")
     @classmethod
-    def _known(cls, value: Any, info: Any) -> Any:
-        known = choices(cls.model_fields[info.field_name].annotation)
+    def _is_known(cls, value: Any, info: ValidationInfo) -> Any:
+        name = str(info.field_name)
+        known = declared(cls)[name].choices if name in declared(cls) else ()
         if known and value is not None and value not in known:
             hint = nearest_hint(str(value), known)
-            raise InputError(
-                f"{flag(info.field_name)} {value!r}{hint} choose from {', '.join(known)}"
-            )
+            raise InputError(f"{flag(name)} {value!r}{hint} choose from {', '.join(known)}")
+        is_empty = value == "" or (isinstance(value, tuple) and "" in value)
+        # A delimiter is not a name, and has a check of its own.
+        if is_empty and name != "delimiter":
+            raise InputError(f"{flag(name)} contains an empty name; give one or leave it out")
         return value
 
     @field_validator("runner_option")
@@ -182,21 +156,11 @@ class DataConfig(Options):
         # The engine is made of what the user gave; a configuration is written down.
         return tuple(map(without_literals, value))
 
-    @field_validator("delimiter")
-    @classmethod
-    def _one_character(cls, value: str) -> str:
-        return delimiter_character(value)
-
-    @field_validator("memory_budget")
-    @classmethod
-    def _known_size(cls, value: str) -> str:
-        memory_bytes(value)
-        return value
-
     @property
     def files_read(self) -> tuple[str, ...]:
         """The files that decide the result, besides the data."""
-        return ()
+        files = (name for name, one in declared(type(self)).items() if one.option.metavar == FILE)
+        return tuple(filter(None, (getattr(self, name) for name in files)))
 
     @property
     def non_identity(self) -> frozenset[str]:
@@ -220,21 +184,19 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 
 # What is derived of embeddings or members lies in a file for each chunk, beside those of other stages.
 CHUNK_OPTIONS = frozenset({"memory_budget", "chunk_rows"})
-NON_IDENTITY_OPTIONS = CHUNK_OPTIONS | {
-    "work_dir",
-    "output",
-    "runner_config",
-    "runner_option",
-    "save_slices",
-}
+NON_IDENTITY_OPTIONS = CHUNK_OPTIONS.union(
+    ("work_dir", "output", "runner_config", "runner_option", "save_slices")
+)
 
 
 def validated(kind: type[AnyOptions], options: Mapping[str, Any]) -> AnyOptions:
     """Return the validated options of a command."""
-    known = kind.model_fields
+    fields = declared(kind)
+    # What a class excludes without an option is not for its command.
+    known = [name for name, one in kind.model_fields.items() if name in fields or not one.exclude]
     for name in options:
         if name not in known:
-            raise unknown_name("option", name, known)
+            raise unknown_name("option", name, fields)
     try:
         return kind(**options)
     except ValidationError as error:

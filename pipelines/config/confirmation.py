@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.config.option_fields import flag
 from slicebeam.transforms.tfma.metric_specs import is_tfma
 
 if TYPE_CHECKING:
@@ -29,8 +30,8 @@ _REASONS = {
     "api": _SENDS,
     "phrases": _SENDS,
     "tfma_module": _IMPORTS,
+    "encoder": _IMPORTS,
 }
-_ENDPOINT = "openai:"
 _OWN_ENGINES = frozenset({"direct", "direct_multi"})
 
 
@@ -63,8 +64,7 @@ def refuse_unconfirmed(
     for name, value in options.items():
         reason = _reason(name, value)
         if reason is not None and confirmed.get(name) != value:
-            # The configuration has this too, but loading it takes longer than printing help may.
-            given = f"--{name.replace('_', '-')} {_written(value)}"
+            given = f"{flag(name)} {_written(value)}"
             raise InputError(
                 f"{source} names {given}, and {reason}; if you trust it, confirm it with {given}"
             )
@@ -84,20 +84,18 @@ def _refuse_metrics(source: str, names: Any, confirmed: Any) -> None:
 
 
 def _reason(name: str, value: Any) -> str | None:
-    if not value:
-        return None
-    if name == "encoder":
+    text = str(value)
+    harmless = {
         # A name is that of an encoder of slicebeam's: it imports nothing of a user's, and asks nobody.
-        if ":" not in str(value):
-            return None
-        if str(value).startswith(_ENDPOINT):
-            return "the texts and the key in OPENAI_API_KEY are sent to it"
-        return _IMPORTS
-    if name == "runner_config" and value in _OWN_ENGINES:
+        "encoder": ":" not in text,
+        "runner_config": text in _OWN_ENGINES,
+        # A file of phrases is data; a YAML file names the API that writes them.
+        "phrases": not text.lower().endswith((".yaml", ".yml")),
+    }
+    if not value or harmless.get(name, False):
         return None
-    # A file of phrases is data; a YAML file names the API that writes them.
-    if name == "phrases" and not str(value).lower().endswith((".yaml", ".yml")):
-        return None
+    if name == "encoder" and text.startswith("openai:"):
+        return "the texts and the key in OPENAI_API_KEY are sent to it"
     return _REASONS.get(name)
 
 

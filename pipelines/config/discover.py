@@ -2,57 +2,56 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.metrics.kinds import Alternative
 from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command, validated
 from slicebeam.pipelines.config.option_fields import (
-    COLUMN,
-    COLUMNS,
-    FILE,
-    REQUIRED,
-    Numbers,
+    Column,
+    Columns,
+    Differs,
+    Integers,
     Option,
-    OptionalPath,
+    OptionalFile,
+    Requires,
+    Rule,
+    Share,
     Texts,
     default,
-    flag,
 )
-from slicebeam.pipelines.config.search import CrossSize, SearchConfig
-from slicebeam.pipelines.config.slices import Direction
+from slicebeam.pipelines.config.search import SearchConfig
 
 LSA = "lsa"
 _MOST_COMPONENTS = 10_000
-# What a run of other data, or of another mixture, has found says nothing about components.
-_OF_COLUMNS = ("domains", "since", "keep_outputs")
 
 
 class DiscoverConfig(SearchConfig):
     """Options of ``slicebeam discover``."""
 
     command: ClassVar[Command] = "discover"
-
-    without_flag: ClassVar[frozenset[str]] = frozenset(
-        {"exclude_features", "domains", "since", "since_if_exists", "tfma_module"}
-        | {"keep_outputs", "confirm", "parity"}
+    # In membership.parquet.
+    names_examples: ClassVar[bool] = True
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Requires("discovery_share", "loss_weight", "without losses all examples are tested"),
+        Differs("label prediction baseline_prediction loss baseline_loss", "embedding text"),
     )
 
-    if TYPE_CHECKING:
-        # No keywords either.
-        exclude_features: Texts = Field(default=REQUIRED, init=False)
-        domains: OptionalPath = Field(default=REQUIRED, init=False)
-        since: OptionalPath = Field(default=REQUIRED, init=False)
-        since_if_exists: OptionalPath = Field(default=REQUIRED, init=False)
-        tfma_module: Texts = Field(default=REQUIRED, init=False)
-        keep_outputs: bool = Field(default=REQUIRED, init=False)
-        confirm: float | None = Field(default=REQUIRED, init=False)
-        parity: Texts = Field(default=REQUIRED, init=False)
+    # Those of a search that a discovery has not.
+    exclude_features: Texts = Field(default=(), init=False, exclude=True)
+    domains: str | None = Field(default=None, init=False, exclude=True)
+    since: str | None = Field(default=None, init=False, exclude=True)
+    since_if_exists: str | None = Field(default=None, init=False, exclude=True)
+    tfma_module: Texts = Field(default=(), init=False, exclude=True)
+    keep_outputs: bool = Field(default=False, init=False, exclude=True)
+    confirm: float | None = Field(default=None, init=False, exclude=True)
+    parity: Texts = Field(default=(), init=False, exclude=True)
 
-    embedding: Annotated[str | None, Option("Embeddings", metavar=COLUMN)] = None
+    embedding: Annotated[Column | None, Option("Embeddings")] = None
     """Column of embeddings: a vector for each example."""
-    text: Annotated[str | None, Option("Embeddings", metavar=COLUMN)] = None
+    text: Annotated[Column | None, Option("Embeddings")] = None
     """Column of texts to embed. With --embedding, the texts are only displayed."""
     encoder: Annotated[
         str | None,
@@ -60,9 +59,7 @@ class DiscoverConfig(SearchConfig):
     ] = None
     """Encoder of texts: lsa (fitted to them), minilm, openai:URL (an endpoint), or module:function
     (which returns a Beam model handler). With --embedding, the encoder that made the vectors."""
-    components: Annotated[
-        Numbers, Option("Embeddings", metavar="<numbers>", default="50", by_commas=True)
-    ] = default((50,))
+    components: Annotated[Integers, Option("Embeddings", default="50")] = default((50,))
     """Number of components of the mixture. Several numbers, such as 25,100, fit several
     mixtures."""
     dimensions: Annotated[int, Field(ge=1, le=4096), Option("Embeddings")] = 128
@@ -72,30 +69,23 @@ class DiscoverConfig(SearchConfig):
     ] = 0.0
     """Weight of the losses in the fit of the mixture. Above 0, only examples outside the fit are
     tested."""
-    discovery_share: Annotated[float, Field(gt=0, lt=1), Option("Embeddings")] = 0.7
+    discovery_share: Annotated[Share, Option("Embeddings")] = 0.7
     """Share of the examples that the mixture is fitted to, with --loss-weight."""
     slices: Annotated[int, Field(ge=0, le=1000), Option("Embeddings")] = 10
     """Number of slices to describe by phrases and examples."""
     phrases: Annotated[
-        OptionalPath,
-        Option("Embeddings", metavar=FILE, default="taken from the texts", stands_instead=True),
+        OptionalFile, Option("Embeddings", default="taken from the texts", stands_instead=True)
     ] = default(None)
     """File of phrases that may describe slices, one per line; or YAML file of an API whose model
     suggests phrases."""
-    within_findings: Annotated[
-        OptionalPath, Option("Data", metavar=FILE, has_placeholders=True)
-    ] = default(None)
+    within_findings: Annotated[OptionalFile, Option("Data")] = default(None)
     """ChangeList of a search. Only the examples in at least one of its findings are read."""
-    features: Annotated[
-        Texts, Option("Features", metavar=COLUMNS, default="none", by_commas=True)
-    ] = ()
+    features: Annotated[Columns, Option("Features", default="none")] = ()
     """Columns to slice by, besides components. Repeatable, or separated by commas."""
-    example_id: Annotated[
-        str | None, Option("Data", metavar=COLUMN, flags=("--example-id", "--id"))
-    ] = None
+    example_id: Annotated[Column | None, Option("Data", flags=("--example-id", "--id"))] = None
     """Column that identifies an example in the result."""
-    alternative: Direction = "both"
-    max_cross_size: CrossSize = 1
+    alternative: Annotated[Alternative, Option("Statistics", comes_first=True)] = "both"
+    max_cross_size: Annotated[int, Field(ge=1, le=10), Option("Search", comes_first=True)] = 1
 
     @field_validator("components")
     @classmethod
@@ -116,9 +106,6 @@ class DiscoverConfig(SearchConfig):
                 "no embeddings: give --embedding, a column of vectors, or --text, a column of "
                 "texts to embed"
             )
-        for name in _OF_COLUMNS:
-            if getattr(self, name):
-                raise OptionError(f"{flag(name)} is for a search, not for discovery; leave it out")
         if self.encoder == LSA and self.embedding:
             raise OptionError(
                 "--encoder lsa is fitted to texts and did not make the embeddings; leave "
@@ -132,24 +119,7 @@ class DiscoverConfig(SearchConfig):
             raise OptionError(
                 "--phrases from a language model needs texts to show to the model; give --text"
             )
-        if self.loss_weight == 0 and "discovery_share" in self.model_fields_set:
-            raise OptionError(
-                "--discovery-share is for --loss-weight above 0: without losses in the fit, all "
-                "examples are tested"
-            )
-        for name in ("embedding", "text"):
-            column = getattr(self, name)
-            for option in ("label", "prediction", "baseline_prediction", "loss", "baseline_loss"):
-                if column and column == getattr(self, option):
-                    raise OptionError(
-                        f"{flag(name)} {column!r} is the {flag(option)} too; name another column"
-                    )
         return self
-
-    @property
-    def names_examples(self) -> bool:
-        """See `RunConfig`: membership.parquet holds ids."""
-        return True
 
     @property
     def used_encoder(self) -> str | None:
@@ -171,19 +141,13 @@ class DiscoverConfig(SearchConfig):
         """The options that do not change the result, so a run may resume with others."""
         return super().non_identity - CHUNK_OPTIONS
 
-    @property
-    def files_read(self) -> tuple[str, ...]:
-        """The files that decide the result, besides the data."""
-        return (*super().files_read, *filter(None, [self.phrases, self.within_findings]))
-
     def options_used(self) -> dict[str, Any]:
         """Return every option that has an effect with any strategy, including defaults."""
         options = super().options_used()
-        del options["keep_outputs"]
         if self.used_encoder is not None:
             options["encoder"] = self.used_encoder
         if self.loss_weight == 0:
-            options.pop("discovery_share")
+            del options["discovery_share"]
         return options
 
 

@@ -23,16 +23,13 @@ def with_eval_config(options: Mapping[str, Any]) -> dict[str, Any]:
     added = dict(eval_plan(uri).options)
     _join_metrics(uri, added, given)
     for prefix in ("", "baseline_"):
-        named = [name for name in ("prediction", "score", "model") if prefix + name in added]
-        others = [
-            name
-            for name in ("prediction", "score", "model")
-            if prefix + name in given and prefix + name not in added
-        ]
+        roles = [f"{prefix}{name}" for name in ("prediction", "score", "model")]
+        named = [name for name in roles if name in added]
+        others = [name for name in roles if name in given and name not in added]
         if named and others:
             raise OptionError(
-                f"{flag(prefix + others[0])} {given[prefix + others[0]]!r} contradicts "
-                f"prediction_key {added[prefix + named[0]]!r} of --eval-config {uri}; leave one out"
+                f"{flag(others[0])} {given[others[0]]!r} contradicts prediction_key "
+                f"{added[named[0]]!r} of --eval-config {uri}; leave one out"
             )
     if "threshold" in added:
         cut = given.get("threshold")

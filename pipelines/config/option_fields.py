@@ -28,7 +28,9 @@ from typing import (
     get_origin,
 )
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from slicebeam.metrics.errors import OptionError
 
 if TYPE_CHECKING:
     import os
@@ -48,23 +50,24 @@ if TYPE_CHECKING:
         def __set__(self, options: object, argument: Argument) -> None: ...
 
     Texts = Sequence[str]
-    FilePath = Converted[str, StrPath]
-    OutputPath = Converted[str, StrPath | None]
-    OptionalPath = Converted[str | None, StrPath | None]
-    Paths = Converted[tuple[str, ...], StrPath | Sequence[StrPath]]
-    KeyValues = Converted[tuple[str, ...], Sequence[str] | Mapping[str, object]]
-    Numbers = Converted[tuple[int, ...], int | str | Sequence[int]]
-    NumberText = Converted[str | None, str | float | None]
+    _Path = Converted[str, StrPath]
+    _OutputPath = Converted[str, StrPath | None]
+    _OptionalPath = Converted[str | None, StrPath | None]
+    _Paths = Converted[tuple[str, ...], StrPath | Sequence[StrPath]]
+    _Pairs = Converted[tuple[str, ...], Sequence[str] | Mapping[str, object]]
+    _Integers = Converted[tuple[int, ...], int | str | Sequence[int]]
+    _NumberText = Converted[str | None, str | float | None]
 else:
-    Texts = Paths = KeyValues = tuple[str, ...]
-    FilePath = OutputPath = str
-    OptionalPath = NumberText = str | None
-    Numbers = tuple[int, ...]
+    Texts = _Paths = _Pairs = tuple[str, ...]
+    _Path = _OutputPath = str
+    _OptionalPath = _NumberText = str | None
+    _Integers = tuple[int, ...]
 
 COLUMN, COLUMNS = "<column>", "<columns>"
 FILE, FOLDER, PATH = "<file>", "<folder>", "<path>"
 
-Panel = Literal[
+# The groups of a page of help, in this order.
+PANELS = [
     "Data",
     "Known slices",
     "Definition",
@@ -83,8 +86,6 @@ Panel = Literal[
 ]
 # The default of an option that has none, though Python need not name it.
 REQUIRED: Any = ...
-# The groups of a page of help, in this order.
-PANELS: tuple[Panel, ...] = get_args(Panel)
 _FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
 # The bounds that fields have, in words.
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
@@ -94,9 +95,11 @@ _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 class Option:
     """The properties of an option besides its type, default and bounds, which its field has.
 
+    Those of the types below, such as `Column`, hold for each field of the type that says nothing else.
+
     Attributes
     ----------
-    panel : the group in the help that it stands in
+    panel : the group in the help that it stands in, of `PANELS`
     help : a sentence that can be read on its own, where it does not stand below the field
     metavar : the placeholder of the value; None for the name of its type
     flags : its spelling on the command line where that is not its name
@@ -110,7 +113,7 @@ class Option:
     stands_instead : may be given to ``slicebeam run`` in place of the file's
     """
 
-    panel: Panel
+    panel: str = ""
     help: str = ""
     metavar: str | None = None
     flags: tuple[str, ...] = ()
@@ -124,16 +127,105 @@ class Option:
     stands_instead: bool = False
 
 
+# How values are written. A path may have placeholders.
+Column = Annotated[str, Option(metavar=COLUMN)]
+Names = Annotated[Texts, Option(by_commas=True)]
+Columns = Annotated[Names, Option(metavar=COLUMNS)]
+SliceName = Annotated[str, Option(metavar="<slice>")]
+Model = Annotated[str, Option(metavar="<model>", has_placeholders=True, stands_instead=True)]
+File = Annotated[_Path, Option(metavar=FILE, has_placeholders=True)]
+OptionalFile = Annotated[_OptionalPath, Option(metavar=FILE, has_placeholders=True)]
+Folder = Annotated[_Path, Option(metavar=FOLDER, has_placeholders=True)]
+OptionalFolder = Annotated[_OptionalPath, Option(metavar=FOLDER, has_placeholders=True)]
+Output = Annotated[_OutputPath, Option(metavar=FOLDER, has_placeholders=True, stands_instead=True)]
+Paths = Annotated[_Paths, Option(metavar=PATH, has_placeholders=True)]
+Pairs = Annotated[_Pairs, Option(metavar="<key=value>")]
+Integers = Annotated[_Integers, Option(metavar="<numbers>", by_commas=True)]
+NumberText = Annotated[_NumberText, Option(takes_numbers=True)]
+Count = Annotated[int, Field(ge=1)]
+Share = Annotated[float, Field(gt=0, lt=1)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What each of some options has to do with others; both are words of a text.
+
+    Words such as ``method=plus`` are options with a value. ``why`` is for the error.
+    """
+
+    names: str
+    others: str
+    why: str = ""
+
+    def check(self, options: Options) -> None:
+        """Refuse options that break the rule."""
+        for name in self.names.split():
+            if (text := self._broken(name, options)) is not None:
+                raise OptionError(text)
+
+    def _broken(self, name: str, options: Options) -> str | None:
+        raise NotImplementedError
+
+
+class Requires(Rule):
+    """An option has no effect without one of the others."""
+
+    def _broken(self, name: str, options: Options) -> str | None:
+        others = self.others.split()
+        if not options.has(name) or any(getattr(options, one) for one in others):
+            return None
+        why = self.why and f": {self.why}"
+        return f"{flag(name).replace('=', ' ')} needs {any_flag(others)}{why}"
+
+
+class Excludes(Rule):
+    """An option and any of the others exclude each other; ``why`` says something of both."""
+
+    def _broken(self, name: str, options: Options) -> str | None:
+        other = next(filter(options.has, self.others.split()), None)
+        if other is None or not options.has(name):
+            return None
+        if self.why:
+            return f"{flag(name)} and {flag(other)} {self.why}; choose one"
+        return f"{flag(other)} has no effect with {flag(name)}; leave one out"
+
+
+class Differs(Rule):
+    """An option names another column than each of the others."""
+
+    def _broken(self, name: str, options: Options) -> str | None:
+        column = getattr(options, name)
+        same = (one for one in self.others.split() if column and getattr(options, one) == column)
+        if (other := next(same, None)) is None:
+            return None
+        return f"{flag(other)} {column!r} is the {name.replace('_', ' ')}; name another column"
+
+
 class Options(BaseModel):
     """Options of a command; the names of the fields are those of the flags, ``_`` for ``-``.
 
-    Fields with ``init=False`` are no keywords of Python. ``without_flag``: fields without a flag on
-    the command.
+    Fields with ``init=False`` are no keywords of Python. A field without an `Option` is not the
+    user's; with ``exclude`` it takes that of a base class away. ``rules``: which options go together.
     """
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
-    without_flag: ClassVar[frozenset[str]] = frozenset()
+    rules: ClassVar[tuple[Rule, ...]] = ()
+
+    def has(self, name: str) -> bool:
+        """Return whether an option was given, and not as nothing; ``method=plus``: with this value."""
+        name, _, chosen = name.partition("=")
+        value = getattr(self, name)
+        is_empty = value is None or value is False or value == ()
+        return name in self.model_fields_set and not is_empty and chosen in ("", value)
+
+    @model_validator(mode="after")
+    def _keeps_rules(self) -> Options:
+        for kind in type(self).__mro__:
+            for rule in vars(kind).get("rules", ()):
+                rule.check(self)
+        return self
 
 
 @dataclass(frozen=True)
@@ -147,7 +239,6 @@ class OptionField:
     default : its value where it is left out; None if there is none
     is_required, is_nullable : whether it must be given, and whether None is a value
     is_keyword : whether it is a keyword of the function of Python
-    choices : the words that it takes; empty for any
     bounds : such as ``at least 2``; empty for none
     option : what it says of itself
     """
@@ -159,7 +250,6 @@ class OptionField:
     is_required: bool
     is_nullable: bool
     is_keyword: bool
-    choices: tuple[str, ...]
     bounds: str
     option: Option
 
@@ -168,6 +258,11 @@ class OptionField:
         """A sentence that can be read on its own."""
         classes = (_texts(one.__module__).get(one.__name__, {}) for one in self.model.__mro__)
         return self.option.help or next(one[self.name] for one in classes if self.name in one)
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The words that it takes; empty for any."""
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
 
     @property
     def is_list(self) -> bool:
@@ -201,6 +296,16 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def any_flag(names: Sequence[str]) -> str:
+    """Return the flags of options of which one is needed.
+
+    >>> any_flag(["label", "score", "model"])
+    '--label, --score or --model'
+    """
+    *others, last = map(flag, names)
+    return f"{', '.join(others)} or {last}" if others else last
+
+
 def with_keywords(text: str, quote: str = "") -> str:
     """Return a text with the keywords of Python in place of flags.
 
@@ -210,15 +315,17 @@ def with_keywords(text: str, quote: str = "") -> str:
     return _FLAG.sub(lambda name: f"{quote}{name[1].replace('-', '_')}{quote}", text)
 
 
+@cache
 def declared(model: type[BaseModel]) -> dict[str, OptionField]:
     """Return the options of a model by their names, in the order of its fields."""
     found = {}
     for name, field in model.model_fields.items():
-        option = next((one for one in field.metadata if isinstance(one, Option)), None)
-        if option is None:
-            continue
-        constraints = [one for one in field.metadata if not isinstance(one, Option)]
         kind, is_nullable, inner = _plain(field.annotation)
+        metadata = [*inner, *field.metadata]
+        options = [vars(one) for one in metadata if isinstance(one, Option)]
+        option = Option(**{key: value for one in options for key, value in one.items() if value})
+        if not option.panel:
+            continue
         found[name] = OptionField(
             name=name,
             model=model,
@@ -227,17 +334,10 @@ def declared(model: type[BaseModel]) -> dict[str, OptionField]:
             is_required=field.is_required(),
             is_nullable=is_nullable,
             is_keyword=field.init is not False,
-            choices=choices(kind),
-            bounds=" and ".join(_bounds([*constraints, *inner])),
+            bounds=" and ".join(_bounds(metadata)),
             option=option,
         )
     return found
-
-
-def flagged(model: type[BaseModel]) -> dict[str, OptionField]:
-    """Return the options of a model that are flags of its command."""
-    hidden: frozenset[str] = getattr(model, "without_flag", frozenset())
-    return {name: one for name, one in declared(model).items() if name not in hidden}
 
 
 def first_argument(model: type[BaseModel]) -> str:
@@ -249,21 +349,13 @@ def first_argument(model: type[BaseModel]) -> str:
 
 def by_panel(fields: list[OptionField]) -> dict[str, list[OptionField]]:
     """Return options by the groups of a help page, the most important first."""
-    rank = sorted(fields, key=lambda one: not one.option.comes_first)
     panels: dict[str, list[OptionField]] = {
-        "Arguments": [one for one in rank if one.option.is_argument],
-        "Required": [one for one in rank if one.is_required and not one.option.is_argument],
+        title: [] for title in ("Arguments", "Required", *PANELS)
     }
-    for panel in PANELS:
-        mine = [one for one in rank if one.option.panel == panel and not one.is_required]
-        panels[panel] = [one for one in mine if not one.option.is_argument]
-    return {panel: chosen for panel, chosen in panels.items() if chosen}
-
-
-def choices(annotation: Any) -> tuple[str, ...]:
-    """Return the words that a type takes; empty for any."""
-    kind, _, _ = _plain(annotation)
-    return get_args(kind) if get_origin(kind) is Literal else ()
+    for one in sorted(fields, key=lambda one: not one.option.comes_first):
+        of_usage = "Arguments" if one.option.is_argument else "Required" if one.is_required else ""
+        panels[of_usage or one.option.panel].append(one)
+    return {title: chosen for title, chosen in panels.items() if chosen}
 
 
 @cache

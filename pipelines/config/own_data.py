@@ -155,16 +155,13 @@ def _missing(
 ) -> str:
     model = "--score" if needs["score"] else "--prediction (or --score, or --model)"
     flags = ["--label" if role == "label" else model for role in missing]
-    roles = dict.fromkeys(
-        one for role in missing for one in (role, *(["prediction"] * (role == "score")))
-    )
-    several = [
+    several = "".join(
         f"; each of {', '.join(fits[role])} could be the {role}"
-        for role in roles
+        for role in (*missing, *(["prediction"] if missing[-1] == "score" else []))
         if len(fits[role]) > 1
-    ]
+    )
     rest = f", … ({len(names):,} in all)" if len(names) > _MOST_COLUMNS else ""
     return (
-        f"{' and '.join(flags)} {'are' if len(flags) > 1 else 'is'} missing{''.join(several)}; "
+        f"{' and '.join(flags)} {'are' if len(flags) > 1 else 'is'} missing{several}; "
         f"columns: {', '.join(names[:_MOST_COLUMNS])}{rest}"
     )

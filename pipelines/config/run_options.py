@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import Field
 
-from slicebeam.pipelines.config.option_fields import REQUIRED, Option, Options
+from slicebeam.pipelines.config.option_fields import Option, Options, SliceName
 
 LOG_FORMATS = ("text", "json")
 # What is printed of the slices.
@@ -35,7 +35,7 @@ class Display(Options):
 class RunOptions(Display):
     """Options of a run besides its configuration."""
 
-    explain: Annotated[str | None, Option("Output", metavar="<slice>")] = None
+    explain: Annotated[SliceName | None, Option("Output")] = None
     """Slice (id or text) whose test to explain, with all numbers."""
     fail_on: Annotated[str | None, Option("Output")] = Field(default=None, init=False)
     """worse: exit with 1 if any metric is significantly worse on a slice, or over all examples than
@@ -59,24 +59,18 @@ class RunOptions(Display):
     allow_http: AllowHttp = False
 
 
+# The fields without an `Option` take those of a base class away.
 class SearchRunOptions(RunOptions):
     """Those of ``slicebeam search``."""
 
-    without_flag: ClassVar[frozenset[str]] = frozenset({"allow_http"})
-
-    if TYPE_CHECKING:
-        allow_http: bool = Field(default=REQUIRED, init=False)
-
-
-class CheckRunOptions(RunOptions):
-    """Those of ``slicebeam check``."""
+    allow_http: bool = Field(default=False, init=False, exclude=True)
 
 
 class DiscoverRunOptions(RunOptions):
     """Those of ``slicebeam discover``."""
 
-    without_flag: ClassVar[frozenset[str]] = frozenset({"dry_run", "tolerance"})
-
+    dry_run: bool = Field(default=False, init=False, exclude=True)
+    tolerance: tuple[str, ...] = Field(default=(), init=False, exclude=True)
     fail_on: Annotated[str | None, Option("Output")] = Field(default=None, init=False)
     """worse: exit with 1 if any metric is significantly worse on a slice, or over all examples than
     before; with 2 if some metric could not be tested."""
@@ -85,11 +79,9 @@ class DiscoverRunOptions(RunOptions):
 class ShiftRunOptions(RunOptions):
     """Those of ``slicebeam shift``."""
 
-    without_flag: ClassVar[frozenset[str]] = frozenset({"explain", "dry_run", "tolerance"})
-
-    if TYPE_CHECKING:
-        explain: str | None = Field(default=REQUIRED, init=False)
-
+    explain: str | None = Field(default=None, init=False, exclude=True)
+    dry_run: bool = Field(default=False, init=False, exclude=True)
+    tolerance: tuple[str, ...] = Field(default=(), init=False, exclude=True)
     as_json: Annotated[bool, Option("Output", flags=("--json",))] = Field(default=False, init=False)
     """Print the summary, plan or measurement as JSON on stdout."""
     fail_on: Annotated[str | None, Option("Output")] = Field(default=None, init=False)
@@ -103,4 +95,6 @@ class ShiftRunOptions(RunOptions):
 class FileRunOptions(RunOptions):
     """Those of ``slicebeam run``."""
 
-    without_flag: ClassVar[frozenset[str]] = frozenset({"explain", "fail_on", "tolerance"})
+    explain: str | None = Field(default=None, init=False, exclude=True)
+    fail_on: str | None = Field(default=None, init=False, exclude=True)
+    tolerance: tuple[str, ...] = Field(default=(), init=False, exclude=True)

@@ -9,15 +9,16 @@ from pydantic import Field, model_validator
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.common import Command, validated
 from slicebeam.pipelines.config.option_fields import (
-    COLUMNS,
-    FILE,
+    Columns,
+    Count,
+    Excludes,
     Option,
-    OptionalPath,
-    Texts,
+    OptionalFile,
+    Rule,
     default,
     flag,
 )
-from slicebeam.pipelines.config.slices import EvalConfig, RunConfig
+from slicebeam.pipelines.config.slices import RunConfig, needs_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,35 +34,31 @@ STRATEGIES_OF = {
     "prune_significant": ("iterative", "priority"),
 }
 
-CrossSize = Annotated[
-    int,
-    Field(ge=1, le=10),
-    Option("Search", "Maximum number of predicates in a slice.", comes_first=True),
-]
-
 
 class SearchConfig(RunConfig):
     """Options of ``slicebeam search``."""
 
     command: ClassVar[Command] = "search"
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Excludes("domains", "bins exact_edges"),
+        Excludes("parity", "weight group", "have no test together"),
+    )
 
-    eval_config: EvalConfig = default(None)
     bins: Annotated[int, Field(ge=2, le=1000), Option("Features")] = 10
     """Quantile bins of a numeric column."""
     exact_edges: Annotated[bool, Option("Features")] = False
     """Use values of the data as the edges of bins, not round numbers."""
     top_values: Annotated[int, Field(ge=1, le=1_000_000), Option("Features")] = 100
     """Values of a categorical column that get a predicate of their own."""
-    domains: Annotated[OptionalPath, Option("Features", metavar=FILE, has_placeholders=True)] = (
-        default(None)
-    )
+    domains: Annotated[OptionalFile, Option("Features")] = default(None)
     """ChangeList of an earlier run whose bins and values to use. New values are added."""
     keep_outputs: Annotated[bool, Option("Features")] = False
     """Slice by columns named like a model's output (score_old, y_pred)."""
-    parity: Annotated[Texts, Option("Statistics", metavar=COLUMNS, by_commas=True)] = ()
+    parity: Annotated[Columns, Option("Statistics")] = ()
     """Columns of groups, such as sex, to compare in prediction rate, true and false positive rate
     and accuracy: the largest gap of each. Repeatable, or separated by commas."""
-    max_cross_size: CrossSize = 3
+    max_cross_size: Annotated[int, Field(ge=1, le=10), Option("Search", comes_first=True)] = 3
+    """Maximum number of predicates in a slice."""
     strategy: Annotated[
         Strategy | None,
         Option(
@@ -69,13 +66,13 @@ class SearchConfig(RunConfig):
         ),
     ] = None
     """batch: every conjunction. iterative: level by level. priority: the most promising ones."""
-    iterations: Annotated[int, Field(ge=1), Option("Search")] = 5
+    iterations: Annotated[Count, Option("Search")] = 5
     """Iterations of --strategy priority."""
-    max_candidates: Annotated[Annotated[int, Field(ge=1)] | None, Option("Search")] = 50_000
+    max_candidates: Annotated[Count | None, Option("Search")] = 50_000
     """Maximum number of candidates in an iteration of --strategy priority."""
     prune_significant: Annotated[bool, Option("Search")] = False
     """Visit no slices within significant slices, as AutoSlicer does."""
-    confirm: Annotated[Annotated[float, Field(gt=0, le=0.5)] | None, Option("Statistics")] = None
+    confirm: Annotated[float | None, Field(gt=0, le=0.5), Option("Statistics")] = None
     """Share of the examples to reserve for measuring the findings. The others are searched."""
     save_slices: Annotated[
         Literal["tested", "significant"] | None,
@@ -89,32 +86,17 @@ class SearchConfig(RunConfig):
             for name in self._without_effect(self.strategy):
                 users = " and ".join(STRATEGIES_OF[name])
                 raise OptionError(f"{flag(name)} is for --strategy {users}, not {self.strategy}")
-        if self.domains and "bins" in self.model_fields_set:
-            raise OptionError("--bins has no effect with --domains, which gives the bins")
-        if self.domains and self.exact_edges:
-            raise OptionError("--exact-edges has no effect with --domains, which gives the edges")
-        if self.parity:
-            self._check_parity()
-        return self
-
-    def _check_parity(self) -> None:
-        from slicebeam.metrics.registry import metric
-
-        for name in ("weight", "group"):
-            if getattr(self, name):
-                raise OptionError(
-                    f"--parity has no test of examples with {flag(name)}; leave one of them out"
-                )
-        for name in self.metric:
-            needs = metric(name).needs
+        for name in self.metric if self.parity else ():
+            needs = needs_of([name])
             if needs.predicted_numbers or needs.class_scores or needs.label_lists or needs.rankings:
                 raise OptionError(
                     f"--parity compares predicted classes, and --metric {name} has none; leave one out"
                 )
+        return self
 
     @property
     def measured(self) -> Sequence[str]:
-        """See `MetricsConfig.measured`; recall counts labels and predictions of the positive class."""
+        """See `RunConfig.measured`; recall counts labels and predictions of the positive class."""
         return (*self.metric, "recall") if self.parity else self.metric
 
     def _without_effect(self, strategy: str) -> list[str]:
@@ -160,18 +142,13 @@ class SearchConfig(RunConfig):
 
     @property
     def leaves_outputs_out(self) -> bool:
-        """See `RunConfig.leaves_outputs_out`."""
+        """Whether columns that are named like a model's output are no features."""
         return not (self.keep_outputs or self.features)
 
     @property
     def domains_option(self) -> str:
         """The option that named the file of domains."""
         return "--since" if self.domains == self.since else "--domains"
-
-    @property
-    def files_read(self) -> tuple[str, ...]:
-        """The files that decide the result, besides the data."""
-        return (*super().files_read, *filter(None, [self.domains, self.eval_config]))
 
     def resolved(self, strategy: str) -> dict[str, Any]:
         """Return every option that had an effect, defaults too: what repeats the run."""

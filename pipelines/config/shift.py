@@ -6,23 +6,26 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.kinds import Method
-from slicebeam.pipelines.config.common import Command, DataConfig, validated
+from slicebeam.pipelines.config.common import Command, DataConfig, Size, validated
 from slicebeam.pipelines.config.option_fields import (
-    COLUMN,
-    COLUMNS,
-    FILE,
-    FOLDER,
+    Column,
+    Columns,
+    Differs,
+    Excludes,
+    Model,
     NumberText,
     Option,
-    OptionalPath,
-    OutputPath,
-    Texts,
+    OptionalFile,
+    OptionalFolder,
+    Output,
+    Requires,
+    Rule,
+    Seed,
     default,
-    flag,
 )
 
 _MONEY = re.compile(
@@ -31,7 +34,6 @@ _MONEY = re.compile(
 _SIGNS = {"$": "USD", "€": "EUR", "£": "GBP"}
 # Where a budget that buys more calls than any pool has items is no different from none.
 _MOST_CALLS = 2**53
-_SOURCES = ("api", "model", "replay_prediction")
 ACCURACY = "accuracy"
 
 
@@ -97,56 +99,64 @@ def parse_budget(text: str) -> CallBudget:
     return CallBudget(amount, None if unit is None else _SIGNS.get(unit, unit.upper()))
 
 
-def known_budget(value: str | None) -> str | None:
+def known_budget(text: str | None) -> str | None:
     """Return the text of a budget, if any, that can be read."""
-    if value is not None:
-        parse_budget(value)
-    return value
+    if text is not None:
+        parse_budget(text)
+    return text
+
+
+Amount = Annotated[str | None, AfterValidator(known_budget), Option(metavar="<amount>")]
 
 
 class ShiftConfig(DataConfig):
     """Options of ``slicebeam shift``."""
 
     command: ClassVar[Command] = "shift"
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Differs("label", "old_prediction replay_prediction difficulty example_id"),
+        Requires("bins", "difficulty", "it divides the values of a column"),
+        Excludes("api", "model replay_prediction", "both give answers"),
+        Excludes("model", "replay_prediction", "both give answers"),
+        Requires("features", "model", "it says what a model reads"),
+        Requires("ledger", "api model", "it stores their answers"),
+        Requires("plan", "old_prediction", "it simulates updates of the old predictions"),
+        Excludes("plan", "replay_prediction model target_error ledger by changelist old_matrix"),
+        Excludes("repeat", "by changelist old_matrix"),
+        Requires("repeat", "replay_prediction plan", "it measures a method on recorded answers"),
+        Requires("by changelist", "old_prediction", "slices have old matrices of their own"),
+        Excludes("by", "changelist", "both name slices"),
+        Requires(
+            "method=plus", "old_prediction", "it compares with the old predictions item by item"
+        ),
+        Excludes("old_matrix", "old_prediction", "both give the old matrix"),
+    )
 
     # Empty for what publishes nothing.
-    output: Annotated[
-        OutputPath,
-        Option(
-            "Output", metavar=FOLDER, comes_first=True, has_placeholders=True, stands_instead=True
-        ),
-    ] = default("")
+    output: Annotated[Output, Option("Output", comes_first=True)] = default("")
     """Folder for changelist.json and the ledger. Required, except with --plan and --repeat, which
     only print."""
-    label: Annotated[str, Option("Old answers", metavar=COLUMN)]
+    label: Annotated[Column, Option("Old answers")]
     """Column of the true classes."""
-    old_prediction: Annotated[str | None, Option("Old answers", metavar=COLUMN)] = None
+    old_prediction: Annotated[Column | None, Option("Old answers")] = None
     """Column of the API's earlier predictions."""
-    old_matrix: Annotated[
-        OptionalPath, Option("Old answers", metavar=FILE, has_placeholders=True)
-    ] = default(None)
+    old_matrix: Annotated[OptionalFile, Option("Old answers")] = default(None)
     """ChangeList of an earlier shift, whose new confusion matrix is the old one of this run.
     Replaces --old-prediction."""
-    difficulty: Annotated[str | None, Option("Budget", metavar=COLUMN)] = None
+    difficulty: Annotated[Column | None, Option("Budget")] = None
     """Column of confidence values, from the old API or a cheap model. Its quantile bins are
     strata."""
     bins: Annotated[int, Field(ge=1, le=100), Option("Budget")] = 3
     """Number of quantile bins of --difficulty."""
-    api: Annotated[
-        OptionalPath,
-        Option("New answers", metavar=FILE, has_placeholders=True, stands_instead=True),
-    ] = default(None)
+    api: Annotated[OptionalFile, Option("New answers", stands_instead=True)] = default(None)
     """YAML file that describes the requests to the HTTP API and its answers."""
-    model: Annotated[
-        str | None,
-        Option("New answers", metavar="<model>", has_placeholders=True, stands_instead=True),
-    ] = None
+    model: Annotated[Model | None, Option("New answers")] = None
     """scikit-learn model to call instead of an API, or module:function that returns a Beam model
     handler. Loading a model runs the code in it: give only what you trust."""
-    features: Annotated[Texts, Option("New answers", metavar=COLUMNS, by_commas=True)] = ()
+    features: Annotated[Columns, Option("New answers")] = ()
     """Columns that --model reads, if the model does not know their names. Repeatable, or separated
     by commas."""
-    replay_prediction: Annotated[str | None, Option("New answers", metavar=COLUMN)] = None
+    replay_prediction: Annotated[Column | None, Option("New answers")] = None
     """Column of recorded answers to use instead of calls."""
     method: Annotated[
         Method | None, Option("Budget", default="plus with --old-prediction, else proportional")
@@ -155,12 +165,14 @@ class ShiftConfig(DataConfig):
     sample most where answers vary most (Chen et al., 2021; biased). proportional: strata by
     size."""
     budget: Annotated[
-        NumberText, Option("Budget", metavar="<budget>", comes_first=True, takes_numbers=True)
+        NumberText,
+        AfterValidator(known_budget),
+        Option("Budget", metavar="<budget>", comes_first=True),
     ] = default(None)
     """Maximum number of calls, such as 2000, or amount of money, such as 5USD."""
-    target_error: Annotated[
-        Annotated[float, Field(gt=0, lt=2)] | None, Option("Budget", comes_first=True)
-    ] = None
+    target_error: Annotated[float | None, Field(gt=0, lt=2), Option("Budget", comes_first=True)] = (
+        None
+    )
     """Stop when the Frobenius error of the new matrix is below this value, with --confidence. With
     --repeat: the error whose number of calls is reported (default 0.01)."""
     focus: Annotated[
@@ -178,41 +190,33 @@ class ShiftConfig(DataConfig):
     confidence: Annotated[float, Field(ge=0.5, lt=1), Option("Budget", comes_first=True)] = 0.95
     """Confidence of the intervals and of --target-error."""
     price: Annotated[
-        Annotated[float, Field(ge=0, allow_inf_nan=False)] | None,
+        float | None,
+        Field(ge=0, allow_inf_nan=False),
         Option("Budget", default="'price' of the --api file"),
     ] = None
     """Price of a call, in the currency of the --api file or of --budget, otherwise USD."""
-    by: Annotated[str | None, Option("Slices", metavar=COLUMN)] = None
+    by: Annotated[Column | None, Option("Slices")] = None
     """Column whose values are slices, to report the shift of each too."""
-    changelist: Annotated[OptionalPath, Option("Slices", metavar=FILE, has_placeholders=True)] = (
-        default(None)
-    )
+    changelist: Annotated[OptionalFile, Option("Slices")] = default(None)
     """ChangeList of a search or check, to report the shift of each of its slices too."""
-    ledger: Annotated[
-        OptionalPath,
-        Option("Output", metavar=FOLDER, default="OUTPUT/ledger", has_placeholders=True),
-    ] = default(None)
+    ledger: Annotated[OptionalFolder, Option("Output", default="OUTPUT/ledger")] = default(None)
     """Folder that stores every answer of --api or --model. A stored answer is never requested
     again."""
     plan: Annotated[bool, Option("Budget")] = Field(default=False, init=False)
     """Make no call: simulate updates of the old predictions, and print what each budget and method
     would give."""
-    repeat: Annotated[Annotated[int, Field(ge=1, le=100_000)] | None, Option("Budget")] = Field(
+    repeat: Annotated[int | None, Field(ge=1, le=100_000), Option("Budget")] = Field(
         default=None, init=False
     )
     """Make no call: print how well the method does on --replay-prediction over this many seeds.
     With --plan: runs of each simulation (default 100)."""
-    example_id: Annotated[
-        str | None, Option("Data", metavar=COLUMN, default="its row in the data")
-    ] = None
+    example_id: Annotated[Column | None, Option("Data", default="its row in the data")] = None
     """Column that identifies an item. The ledger finds the item by this value, even if the data
     changes."""
-    seed: Annotated[int, Field(ge=0, lt=2**63), Option("Budget")] = 0
+    seed: Annotated[Seed, Option("Budget")] = 0
     """Random seed for drawing items."""
-    memory_budget: Annotated[str, Option("Engine", metavar="<size>")] = "512MB"
+    memory_budget: Annotated[Size, Option("Engine")] = "512MB"
     """Memory that reading the pool may use for a chunk of it."""
-
-    _known_budget = field_validator("budget")(known_budget)
 
     @field_validator("focus")
     @classmethod
@@ -231,84 +235,19 @@ class ShiftConfig(DataConfig):
                 "--output is missing: name a folder for changelist.json (only --plan and --repeat need "
                 "none)"
             )
-        self._check_columns()
-        self._check_source()
-        self._check_simulation()
-        if self.used_method == "plus" and self.old_prediction is None:
-            raise OptionError(
-                "--method plus compares with the old predictions item by item: give "
-                "--old-prediction, or choose --method proportional"
-            )
-        if (self.by or self.changelist) and self.old_prediction is None:
-            name = "by" if self.by else "changelist"
-            raise OptionError(
-                f"{flag(name)} compares slices with their own old matrices: give --old-prediction"
-            )
-        if self.by and self.changelist:
-            raise OptionError("--by and --changelist both name slices; choose one")
-        if self.old_matrix and self.old_prediction:
-            raise OptionError(
-                "--old-matrix has no effect with --old-prediction, which also gives the old matrix"
-            )
-        return self
-
-    def _check_columns(self) -> None:
-        for name in ("old_prediction", "replay_prediction", "difficulty", "example_id"):
-            if getattr(self, name) == self.label:
-                raise OptionError(f"{flag(name)} {self.label!r} is the label; name another column")
-        if self.difficulty is None and "bins" in self.model_fields_set:
-            raise OptionError("--bins divides --difficulty, which is not given; leave --bins out")
-
-    def _check_source(self) -> None:
-        given = [name for name in _SOURCES if getattr(self, name)]
-        if len(given) > 1:
-            raise OptionError(
-                f"{flag(given[0])} and {flag(given[1])} both give answers; choose one"
-            )
-        if not given and not self.plan:
+        if not (self.api or self.model or self.replay_prediction or self.plan):
             raise InputError(
                 "no source of answers: give --api, --model or --replay-prediction (or --plan, "
                 "which needs none)"
             )
-        if self.features and not self.model:
-            raise OptionError(
-                "--features are the columns that --model reads, but --model is not given; leave --features out"
-            )
-        if self.ledger and not (self.api or self.model):
-            raise OptionError(
-                "--ledger stores the answers of --api or --model, and neither is given; leave --ledger out"
-            )
-
-    def _check_simulation(self) -> None:
-        if self.plan:
-            if self.old_prediction is None:
-                raise OptionError(
-                    "--plan simulates updates of the old predictions: give --old-prediction"
-                )
-            if self.replay_prediction or self.model:
-                raise OptionError(
-                    "--plan simulates answers: leave --replay-prediction and --model out"
-                )
-            for name in ("target_error", "ledger"):
-                if getattr(self, name):
-                    raise OptionError(f"{flag(name)} has no effect on --plan; leave it out")
-        elif self.repeat is not None and self.replay_prediction is None:
-            raise OptionError(
-                "--repeat measures a method on recorded answers: give --replay-prediction"
-            )
-        if self.simulates:
-            for name in ("by", "changelist", "old_matrix"):
-                if getattr(self, name):
-                    raise OptionError(
-                        f"{flag(name)} has no effect on --plan and --repeat; leave it out"
-                    )
-        elif self.old_prediction is None and self.old_matrix is None:
+        if not (self.simulates or self.old_prediction or self.old_matrix):
             raise InputError(
                 "the old confusion matrix is missing: give --old-prediction, or --old-matrix, "
                 "the document of an earlier shift"
             )
-        if not self.plan and self.budget is None and self.target_error is None:
+        if not (self.plan or self.budget or self.target_error):
             raise InputError("there is no stopping rule: give --budget, --target-error or both")
+        return self
 
     @property
     def simulates(self) -> bool:
@@ -327,7 +266,7 @@ class ShiftConfig(DataConfig):
         """The files that decide the result, besides the data."""
         model = None if self.model is None or ":" in self.model else self.model
         table = self.focus if self.focus and is_table(self.focus) else None
-        return tuple(filter(None, (self.old_matrix, self.api, model, self.changelist, table)))
+        return (*super().files_read, *filter(None, (model, table)))
 
     def resolved(self) -> dict[str, Any]:
         """Return every option that had an effect, defaults too: what repeats the run."""

@@ -11,7 +11,7 @@ from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.discovered import MembershipDefinition
 from slicebeam.pipelines.changelist.edits import added, check_name
 from slicebeam.pipelines.changelist.revisions import from_last
-from slicebeam.pipelines.config.define import METHODS
+from slicebeam.pipelines.config.document import METHODS
 from slicebeam.pipelines.config.option_fields import flag
 from slicebeam.pipelines.define.new_slices import Counting, DefinedSlice, EditSession
 from slicebeam.transforms.storage.storage import storage_path
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
-    from slicebeam.pipelines.config.define import DefineConfig
+    from slicebeam.pipelines.config.document import DefineConfig
     from slicebeam.pipelines.define.document_data import DocumentData
     from slicebeam.pipelines.define.new_slices import Revision
 

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.search.iteration_records import SearchObserver
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.search import HowToRun
-    from slicebeam.pipelines.search.search_observer import SearchObserver
     from slicebeam.pipelines.search.slices_table import Reported
 
 
@@ -76,9 +76,11 @@ def discovery_order(results: Results) -> Reported:
 def _most_changed_first(results: Results, measured: MetricResult) -> IntArray:
     chosen = said_by(results, measured)
     n = results.sizes[chosen]
-    variance = metric(measured.name).change_variance(Slices(results.sums[chosen], results.space))
+    variance = metric(measured.name).change_variance(
+        Slices(results.sums[chosen], results.prepared.space)
+    )
     if variance is None:
         # Of an interval of 95 %.
-        variance = np.square((measured.high[chosen] - measured.low[chosen]) / 3.92) * n
+        variance = np.square((measured.ci_high[chosen] - measured.ci_low[chosen]) / 3.92) * n
     z = z_score(measured.delta[chosen], np.nan_to_num(variance), n)
     return chosen[np.lexsort((results.keys[chosen], results.levels[chosen], -z))]

@@ -8,17 +8,15 @@ from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.rules import singletons
 from slicebeam.pipelines.search.gate import lead
-from slicebeam.pipelines.show.coverage import coverage_lines
 from slicebeam.pipelines.show.finding_tables import all_findings
-from slicebeam.pipelines.show.result_notes import notes
+from slicebeam.pipelines.show.result_notes import coverage_lines, notes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from slicebeam.pipelines.changelist.changes import Model
+    from slicebeam.pipelines.changelist.changes import Difference, Model, Since, SinceSlice
     from slicebeam.pipelines.changelist.document import ChangeList
     from slicebeam.pipelines.changelist.parts import Predicate
-    from slicebeam.pipelines.changelist.since import Difference, Since, SinceSlice
     from slicebeam.pipelines.changelist.slices import Slice
 
 # Of a metric without findings, the slices of each direction that are shown in their place.

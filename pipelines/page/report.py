@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slicebeam.pipelines.changelist.document import ChangeList
-    from slicebeam.pipelines.config.report import ReportConfig
+    from slicebeam.pipelines.config.document import ReportConfig
 
 _NAMED = "slicebeam report"
 # Bytes.

@@ -251,14 +251,13 @@ def _row(one: Slice, change: Change | None) -> dict[str, Any]:
     if change is None:
         return row
     delta = change.delta or Estimate()
-    before = change.reference if change.before is None else change.before.value
     parent = None if one.refinement is None else one.refinement.parent
     return {
         **row,
         "value": change.after.value,
         "value_low": change.after.lo,
         "value_high": change.after.hi,
-        "reference": before,
+        "reference": change.compared_with,
         "complement": change.complement,
         "delta": delta.value,
         "ci_low": delta.lo,

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from slicebeam.pipelines.changelist.changes import Since
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import ChangeList
-    from slicebeam.pipelines.changelist.since import Since
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.page.rows import Parts
 

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.pipelines.changelist.dataset import Within
+    from slicebeam.pipelines.changelist.document import Within
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.features import ColumnHint, Learned

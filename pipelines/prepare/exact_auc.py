@@ -9,32 +9,26 @@ from __future__ import annotations
 import hashlib
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 
 from slicebeam.metrics.counting.counting_plan import BLOCK_SECONDS
 from slicebeam.pipelines.run.engine import Cost
 from slicebeam.pipelines.run.stage import run_stage
 from slicebeam.transforms.count.slice_sums import WHOLE, WinsPlan, count_wins, read_wins
-from slicebeam.transforms.count.tables import read_part, write_part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Iterator
 
     from slicebeam.metrics.arrays import BoolArray, IntArray
     from slicebeam.metrics.counting.counting import Resampling
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.testing.slice_test import Outcomes, SliceTest
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.count.slice_sums import CountedWins
     from slicebeam.transforms.encode.shards import Scaling
-    from slicebeam.transforms.storage.storage import StoragePath
 
 
 # The rows of a group, and what is kept of slices, take at most this share of the worker's memory.
@@ -150,23 +144,13 @@ def _digest(keys: Keys, sizes: IntArray, resampling: Resampling | None) -> str:
 
 def has_error(sums: IntArray, space: StatisticSpace) -> BoolArray:
     """Return of which slices (sums [slices, columns]) buckets leave an AUC, or AP, open."""
-    error = space.auc_error(sums) + space.complement_auc_error(sums)
-    if space.comparison == "baseline":
-        error = space.auc_error(sums) + space.auc_error(sums, old=True)
+    own = space.area(sums)
+    paired = space.comparison == "baseline"
+    error = own.error + (space.area(sums, old=True).error if paired else own.complement_error)
     if space.average_precision:
         error = error + space.precisions(sums).error
     rough: BoolArray = error > 0
     return rough
-
-
-def move_auc(sums: IntArray, side: int, space: StatisticSpace) -> IntArray:
-    """Return sums whose AUC, or change of AUC, is at the upper (side 1) or lower (−1) end of its bound."""
-    moved = sums.copy()
-    for old in (False, True)[: space.sides]:
-        columns = space.ranking_columns(old=old)
-        ranking = space.moved_auc(sums[:, columns], -side if old else side)
-        moved[:, columns] = ranking
-    return moved
 
 
 def put_whole(sums: IntArray, of_all: IntArray, space: StatisticSpace) -> None:
@@ -185,94 +169,3 @@ def put_ranking(sums: IntArray, at: IntArray, counted: CountedWins, space: Stati
         begin = space.ranking_columns(old=side == 1).start
         # What follows is known by buckets only.
         sums[at, begin : begin + ranking.shape[1]] = ranking
-
-
-@dataclass
-class Exact:
-    """The exact AUCs of some slices."""
-
-    keys: Keys  # int64 [slices], sorted
-    sums: IntArray  # int64 [slices, columns]
-    columns: dict[tuple[str, int], NDArray[Any]]  # by name and number of the metric, [slices]
-
-    @classmethod
-    def tested(
-        cls,
-        counter: ExactAuc,
-        stage: str,
-        keys: Keys,
-        sums: IntArray,
-        of_all: IntArray,
-        tests: Sequence[tuple[int, SliceTest]],
-        resampling: Resampling | None = None,
-    ) -> tuple[Exact, Cost]:
-        """Count slices and test them."""
-        space = counter.space
-        of_whole = np.zeros(1)
-        if resampling is not None and space.comparison == "overall":
-            whole, _ = counter.count(f"{stage}-all", np.array([WHOLE]), of_all[None, :], resampling)
-            of_whole = next(whole).replicates[0][0]
-        if keys.size == 0:
-            return cls(keys, sums, {}), Cost()
-        results, cost = counter.count(stage, keys, sums, resampling)
-        names = ("p", "reason", "method", "se")
-        columns: dict[tuple[str, int], NDArray[Any]] = {}
-        for counted in results:
-            at = np.searchsorted(keys, counted.keys)
-            put_ranking(sums, at, counted, space)
-            for number, test in tests:
-                if resampling is not None:
-                    values = counted.replicates[0]
-                    references = counted.replicates[1] if space.sides == 2 else of_whole
-                    outcomes = test.of_replicates(sums[at], of_all, values - references)
-                else:
-                    outcomes = test.of_sums(sums[at], of_all)
-                for name, column in zip(names, _columns(outcomes), strict=True):
-                    empty = np.zeros(keys.size, column.dtype)
-                    columns.setdefault((name, number), empty)[at] = column
-        return cls(keys, sums, columns), cost
-
-    def refuse(self, keys: Keys, reason: int) -> None:
-        """Take the p-values of some slices (int64 [slices]) back, for a reason."""
-        refused = np.isin(self.keys, keys)
-        for (name, _), column in self.columns.items():
-            if name != "se":
-                column[refused] = {"p": 1.0, "reason": reason, "method": 0}[name]
-
-    def rewrite(self, part: StoragePath, target: StoragePath, space: StatisticSpace) -> StoragePath:
-        """Write a part with what exact AUCs say, and return its file."""
-        batch = read_part(part)
-        keys = batch.column("key").to_numpy()
-        own = np.flatnonzero(np.isin(keys, self.keys))
-        if own.size == 0:
-            return part
-        at = np.searchsorted(self.keys, keys[own])
-        changed: dict[str, NDArray[Any]] = {}
-        for side in range(space.sides):
-            columns = space.ranking_columns(old=side == 1)
-            for number in range(columns.start, columns.stop):
-                changed[f"c{number}"] = self.sums[at, number]
-        written = dict(zip(batch.schema.names, batch.columns, strict=True))
-        for name, values in changed.items():
-            written[name] = pa.array(_put(batch.column(name).to_numpy(), own, values))
-        for (name, metric), values in self.columns.items():
-            # A slice that is too small for a test has no p-value, now as before.
-            tested = ~np.isnan(batch.column(f"p{metric}").to_numpy()[own])
-            for column in (name, "best") if name == "p" else (name,):
-                before = batch.column(f"{column}{metric}").to_numpy()
-                put = _put(before, own[tested], values[at[tested]])
-                written[f"{column}{metric}"] = pa.array(put)
-        rewritten = pa.record_batch(list(written.values()), names=list(written))
-        write_part(target, rewritten.replace_schema_metadata(batch.schema.metadata))
-        return target
-
-
-def _columns(outcomes: Outcomes) -> tuple[NDArray[Any], ...]:
-    tested = outcomes.tested
-    return tested.p, tested.reasons, tested.methods, outcomes.errors
-
-
-def _put(before: NDArray[Any], at: IntArray, values: NDArray[Any]) -> NDArray[Any]:
-    after = np.array(before)
-    after[at] = values
-    return after

@@ -30,8 +30,7 @@ from slicebeam.transforms.formats.schemas import unify_schemas
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from slicebeam.pipelines.changelist.dataset import Domain
-    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.document import Domain, SearchChangeList
     from slicebeam.pipelines.changelist.parts import Condition
     from slicebeam.transforms.encode.domains import UnseenValue
     from slicebeam.transforms.encode.sources import Source

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import InputError, NoFindingsError, OptionError
-from slicebeam.pipelines.changelist.dataset import Within
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.document import Within
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.config.option_fields import flag
 from slicebeam.pipelines.config.slices import RunConfig

@@ -23,9 +23,9 @@ from slicebeam.pipelines.python.python_runs import typed_options
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.run.open_run import paths_of
 from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.search.iteration_records import SilentObserver
 from slicebeam.pipelines.search.iterations import stage_of
 from slicebeam.pipelines.search.search import compared, run_search
-from slicebeam.pipelines.search.search_observer import SilentObserver
 from slicebeam.pipelines.search.slice_counter import SliceCounter
 from slicebeam.transforms.encode.write_examples import WriteExamples
 from slicebeam.transforms.search_graph import CountAndTest, EncodeExamples

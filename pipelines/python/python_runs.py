@@ -23,12 +23,7 @@ from slicebeam.pipelines.commands.launch import configuration
 from slicebeam.pipelines.commands.table import COMMANDS, command_spec
 from slicebeam.pipelines.config.coercion import as_flag
 from slicebeam.pipelines.config.common import validated
-from slicebeam.pipelines.config.option_fields import (
-    declared,
-    first_argument,
-    flagged,
-    with_keywords,
-)
+from slicebeam.pipelines.config.option_fields import declared, first_argument, with_keywords
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.python.memory_tables import files_of
 from slicebeam.pipelines.run.engine import start_engine
@@ -41,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from slicebeam.pipelines.changelist.document import SearchChangeList, ShiftChangeList
-    from slicebeam.pipelines.changelist.findings import Finding
+    from slicebeam.pipelines.changelist.slices import Finding
     from slicebeam.pipelines.config.common import Command
     from slicebeam.pipelines.config.option_fields import Options
     from slicebeam.pipelines.config.shift import ShiftConfig
@@ -247,7 +242,7 @@ def _given(options: Mapping[str, Any]) -> dict[str, Any]:
 def _run(name: str, data: Any, given: dict[str, Any]) -> Report:
     config, options_type = COMMANDS[name].options
     prints = bool(given.pop("progress", False))
-    beside = [key for key, one in flagged(options_type).items() if one.is_keyword]
+    beside = [key for key, one in declared(options_type).items() if one.is_keyword]
     run_options = validated(RunOptions, {key: given.pop(key) for key in beside if key in given})
     allow(run_options.allow_http)
     typed = typed_options(config, given)

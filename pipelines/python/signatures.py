@@ -15,7 +15,6 @@ from slicebeam.pipelines.config.option_fields import (
     by_panel,
     declared,
     first_argument,
-    flagged,
     with_keywords,
 )
 
@@ -40,7 +39,7 @@ def function_name(name: str) -> str:
 
 def keywords(name: str) -> list[OptionField]:
     """Return the options of a command that are keywords of its function, required ones first."""
-    fields = [one for model in command_spec(name).options for one in flagged(model).values()]
+    fields = [one for model in command_spec(name).options for one in declared(model).values()]
     panels = by_panel([one for one in fields if one.is_keyword])
     ordered = [one for panel in panels.values() for one in panel]
     return sorted(ordered, key=lambda one: not _is_required(one))

@@ -22,16 +22,28 @@ from slicebeam.pipelines.changelist.changes import (
     MetricEntry,
     Model,
 )
-from slicebeam.pipelines.changelist.dataset import Dataset, Domain, FeatureHint, LeftOut
 from slicebeam.pipelines.changelist.discovered import AnyDefinition, PredicateDefinition
-from slicebeam.pipelines.changelist.document import Provenance, SearchChangeList
+from slicebeam.pipelines.changelist.document import (
+    Dataset,
+    Domain,
+    FeatureHint,
+    LeftOut,
+    Provenance,
+    SearchChangeList,
+)
 from slicebeam.pipelines.changelist.parts import Estimate, Predicate
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
 from slicebeam.pipelines.changelist.testing import Check, Iteration, NearMiss, Search, Testing
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
-from slicebeam.pipelines.search.results import CONFIDENCE, estimate, finite, stretched_interval
+from slicebeam.pipelines.search.results import (
+    CONFIDENCE,
+    direction_of,
+    estimate,
+    finite,
+    stretched_interval,
+)
+from slicebeam.pipelines.search.second_tests import adjusted_overall
 from slicebeam.pipelines.search.sensitivity import nearest_misses, noticeable
-from slicebeam.pipelines.search.since_overall import adjusted_overall
 from slicebeam.pipelines.search.summary import movements, summary
 from slicebeam.pipelines.search.testing_section import testing
 from slicebeam.transforms.encode.sources import ReservedRows
@@ -45,28 +57,22 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.finding_terms import FindingList
-    from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.pipelines.search.slices_table import Reported, SliceNames
+    from slicebeam.pipelines.search.slices_table import Reported
     from slicebeam.transforms.encode.extract_predictions import Predictor
-
-# The document lists this many slices at most; all of them are in slices.parquet.
-MOST_REPORTED = 1000
 
 
 def build(
-    config: RunConfig,
-    prepared: EncodedDataset,
-    searched: SearchResult,
     results: Results,
-    names: SliceNames,
     order: Reported,
+    listed: NDArray[np.int64],
     lists: Sequence[FindingList],
     runner: str,
     slices_fingerprint: str,
 ) -> SearchChangeList:
-    """Return the document of a search, whose reported slices are in the given order."""
-    slices = _slices(prepared, results, names, order, lists)
+    """Return the document of a search, with the slices at ``listed`` positions in their order."""
+    config, prepared, searched = results.config, results.prepared, results.searched
+    slices = _slices(results, order, listed)
     is_check = prepared.given is not None
     fingerprint = fingerprint_of(prepared)
     options = config.resolved(searched.strategy)
@@ -74,8 +80,7 @@ def build(
         # Beside --domains it is the earlier run's.
         options["top_values"] = prepared.top_values
     identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
-    tests = testing(config, prepared, searched, results, order)
-    tests = _with_sensitivity(tests, config, prepared, searched, results, names)
+    tests = _with_sensitivity(testing(results, order), results)
     changes = _overall(config, prepared)
     return SearchChangeList(
         changelist_id=hashlib.sha256(identity).hexdigest()[:16],
@@ -118,7 +123,7 @@ def build(
             saved_slices=_literal(results.saved),
             slices_fingerprint=slices_fingerprint,
         ),
-        check=_check(prepared, results),
+        check=_check(results),
         confirmation=_confirmation(config, prepared),
         findings=tuple(finding for one in lists for finding in one.findings),
         finding_models=tuple(one.model for one in lists),
@@ -133,37 +138,28 @@ def build(
     )
 
 
-def _with_sensitivity(
-    tests: Testing,
-    config: RunConfig,
-    prepared: EncodedDataset,
-    searched: SearchResult,
-    results: Results,
-    names: SliceNames,
-) -> Testing:
+def _with_sensitivity(tests: Testing, results: Results) -> Testing:
     """Return the tests, those of metrics that are significantly worse nowhere with what would have been noticed."""
-    told = []
+    told, alternative = [], results.config.alternative
     for tested, measured in zip(tests.metrics, results.metrics, strict=True):
-        if tested.blind is None and not tested.degraded and config.alternative != "better":
-            falls = tuple(noticeable(config, prepared, searched, tested.metric))
-            misses = _near_misses(prepared, results, measured, names)
+        if tested.blind is None and not tested.degraded and alternative != "better":
+            falls = tuple(noticeable(results, tested.metric))
+            misses = _near_misses(results, measured)
             told.append(tested.model_copy(update={"nearest": misses, "noticeable": falls}))
         else:
             told.append(tested)
     return tests.model_copy(update={"metrics": tuple(told)})
 
 
-def _near_misses(
-    prepared: EncodedDataset, results: Results, measured: MetricResult, names: SliceNames
-) -> tuple[NearMiss, ...]:
-    if prepared.given is not None:
+def _near_misses(results: Results, measured: MetricResult) -> tuple[NearMiss, ...]:
+    if results.prepared.given is not None:
         # All of them are reported.
         return ()
-    order = nearest_misses(results, measured, prepared.lattice)
+    order = nearest_misses(results, measured)
     if not order.size:
         return ()
-    keys = results.keys[order]
-    changes = _changes(prepared, results, measured, order, order[:0])
+    keys, names = results.keys[order], results.names
+    changes = _changes(results, measured, order, order[:0])
     ids, texts = names.ids(keys).to_pylist(), names.texts(keys).to_pylist()
     return tuple(
         NearMiss(slice_id=slice_id, name=text, change=change)
@@ -214,10 +210,10 @@ def _confirmation(config: RunConfig, prepared: EncodedDataset) -> Confirmation |
     return Confirmation(share=rows.share, column=rows.column, n=n, overall=overall)
 
 
-def _check(prepared: EncodedDataset, results: Results) -> Check | None:
-    if prepared.given is None:
+def _check(results: Results) -> Check | None:
+    if results.prepared.given is None:
         return None
-    wanted = prepared.given.wanted
+    wanted = results.prepared.given.wanted
     reasons = np.stack([measured.reason for measured in results.metrics])
     return Check(
         source=wanted.source,
@@ -309,7 +305,7 @@ def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
     (before,) = _values(own, slices.old, stretch)
     delta = float(own.delta(slices)[0])
     delta_low, delta_high = own.delta_interval(slices, CONFIDENCE)
-    direction = _direction(delta, higher_is_better=own.higher_is_better)
+    direction = direction_of(own, delta)
     (moved,) = movements(own, slices, stretch)
     if grouped:
         return Change(
@@ -344,26 +340,8 @@ def _values(own: Metric, slices: Slices, stretch: NDArray[np.float64]) -> list[E
     return [estimate(*one) for one in np.stack([own.value(slices), *ends], axis=1).tolist()]
 
 
-def _direction(delta: float, *, higher_is_better: bool) -> Any:
-    if not delta or math.isnan(delta):
-        return "none"
-    return "improved" if (delta > 0) == higher_is_better else "degraded"
-
-
-def listed_positions(reported: Reported, lists: Sequence[FindingList]) -> NDArray[np.int64]:
-    """Return the positions [listed] of the slices that the document lists, in its order."""
-    found = np.concatenate([np.zeros(0, np.int64), *(one.positions for one in lists)])
-    return reported.listed(MOST_REPORTED, found)
-
-
-def _slices(
-    prepared: EncodedDataset,
-    results: Results,
-    names: SliceNames,
-    reported: Reported,
-    lists: Sequence[FindingList],
-) -> tuple[Slice, ...]:
-    order = listed_positions(reported, lists)
+def _slices(results: Results, reported: Reported, order: NDArray[np.int64]) -> tuple[Slice, ...]:
+    prepared, names = results.prepared, results.names
     keys = results.keys[order]
     ids, texts = names.ids(keys).to_pylist(), names.texts(keys).to_pylist()
     origin = Origin()
@@ -376,11 +354,11 @@ def _slices(
         texts = [name or text for name, text in zip(called, texts, strict=True)]
     predicates = names.predicates(keys).to_pylist()
     first = results.metrics[0]
-    refinements = _refinements(results, order, names)
-    copies = _copies(results, names)
+    refinements = _refinements(results, order)
+    copies = _copies(results)
     sizes = results.sizes
     by_metric = [
-        _changes(prepared, results, measured, order, by_it)
+        _changes(results, measured, order, by_it)
         for measured, by_it in zip(results.metrics, reported.by_metric, strict=True)
     ]
     return tuple(
@@ -410,9 +388,7 @@ def _definition(prepared: EncodedDataset, key: int, predicate: str | None) -> An
     return given
 
 
-def _refinements(
-    results: Results, order: NDArray[np.int64], names: SliceNames
-) -> list[Refinement | None]:
+def _refinements(results: Results, order: NDArray[np.int64]) -> list[Refinement | None]:
     """Return how each slice refines those above it: by the first metric in which it says more, or is significant."""
     labels = np.stack([measured.label[order] for measured in results.metrics])
     by = np.argmax(2 * says_more(labels) + (labels != NO_LABEL), axis=0)
@@ -420,7 +396,7 @@ def _refinements(
     label = labels[by, places]
     parent = np.stack([measured.parent[order] for measured in results.metrics])[by, places]
     p = np.stack([measured.p_refine[order] for measured in results.metrics])[by, places]
-    parents = names.ids(np.where(label == NO_LABEL, 0, parent)).to_pylist()
+    parents = results.names.ids(np.where(label == NO_LABEL, 0, parent)).to_pylist()
     return [
         None
         if code == NO_LABEL
@@ -431,28 +407,24 @@ def _refinements(
     ]
 
 
-def _copies(results: Results, names: SliceNames) -> dict[int, tuple[str, ...]]:
+def _copies(results: Results) -> dict[int, tuple[str, ...]]:
     """Return by the key of a slice the ids of the longer ones with the same examples."""
     copies: dict[int, tuple[str, ...]] = {}
     at = np.flatnonzero(results.same_as != results.keys)
-    ids = names.ids(results.keys[at]).to_pylist()
+    ids = results.names.ids(results.keys[at]).to_pylist()
     for key, slice_id in zip(results.same_as[at].tolist(), ids, strict=True):
         copies[key] = (*copies.get(key, ()), slice_id)
     return copies
 
 
 def _changes(
-    prepared: EncodedDataset,
-    results: Results,
-    measured: MetricResult,
-    order: NDArray[np.int64],
-    reported: NDArray[np.int64],
+    results: Results, measured: MetricResult, order: NDArray[np.int64], reported: NDArray[np.int64]
 ) -> list[Change]:
     """Return a metric's change on each slice of the report."""
     own = metric(measured.name)
     place_of = np.zeros(results.keys.size, np.int64)
     place_of[reported] = np.arange(1, reported.size + 1)
-    slices, stretch = prepared.slices(results.sums[order]), measured.stretch[order]
+    slices, stretch = results.prepared.slices(results.sums[order]), measured.stretch[order]
     after = _values(own, slices, stretch)
     before = _values(own, slices.old, stretch) if slices.is_paired else None
     moved = movements(own, slices, stretch)
@@ -468,14 +440,14 @@ def _changes(
                 before=before[place] if before else None,
                 reference=None if slices.is_paired else finite(measured.reference[at]),
                 complement=finite(measured.complement[at]),
-                delta=estimate(delta, measured.low[at], measured.high[at]),
-                p_value=finite(measured.p[at]),
-                p_adjusted=finite(measured.q[at]),
+                delta=estimate(delta, measured.ci_low[at], measured.ci_high[at]),
+                p_value=finite(measured.p_value[at]),
+                p_adjusted=finite(measured.q_value[at]),
                 test=METHODS[measured.method[at]] or None,
                 inputs={name: number for name, number in inputs.items() if math.isfinite(number)},
                 reason=REASONS[measured.reason[at]] or None,
                 significant=bool(measured.significant[at]),
-                direction=_direction(delta, higher_is_better=own.higher_is_better),
+                direction=direction_of(own, delta),
                 label=_literal(LABELS[measured.label[at]]),
                 place=int(place_of[at]) or None,
                 **moved[place],

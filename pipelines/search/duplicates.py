@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.search.slice_counter import SliceCounter
 
 
 # Where hashing takes longer, the first shard separates most slices before the others are read.
@@ -35,9 +33,7 @@ def same_examples(
     significant: NDArray[np.bool_],
     shown_in: NDArray[np.int64],
     levels: NDArray[np.int64],
-    prepared: EncodedDataset,
-    work: WorkFolder,
-    engine: Engine,
+    counter: SliceCounter,
 ) -> Keys:
     """Return for each slice the key of the one to show that has the same examples.
 
@@ -46,7 +42,7 @@ def same_examples(
     Only slices with equal sums can be the same. Of two nested predicates the longer one holds of
     as many examples only if they are the same; the row hashes of the others are compared.
     """
-    same = keys.copy()
+    same, prepared = keys.copy(), counter.prepared
     shown = shown_in > 0
     mine = np.flatnonzero(significant)
     if mine.size < 2:
@@ -66,7 +62,7 @@ def same_examples(
     classes = np.bincount(group[first], minlength=members.size)
     hashed = first[classes[group[first]] > 1]
     singleton_sizes = prepared.lattice.by_singleton(keys, sizes)
-    found = _hashes(keys[alike[hashed]], singleton_sizes, prepared, work, engine)
+    found = _hashes(keys[alike[hashed]], singleton_sizes, counter)
     merged = np.arange(nested.max() + 1)
     _, representative, found_class = np.unique(found, return_index=True, return_inverse=True)
     merged[nested[hashed]] = nested[hashed][representative][found_class.reshape(-1)]
@@ -146,15 +142,12 @@ def _closures(
 
 
 def _hashes(
-    keys: Keys,
-    singleton_sizes: NDArray[np.int64],
-    prepared: EncodedDataset,
-    work: WorkFolder,
-    engine: Engine,
+    keys: Keys, singleton_sizes: NDArray[np.int64], counter: SliceCounter
 ) -> NDArray[np.uint64]:
     """Return numbers [slices] that are equal where the slices hold the same examples."""
     found = np.arange(keys.size, dtype=np.uint64)
     undecided = np.arange(keys.size)
+    prepared, work, engine = counter.prepared, counter.work, counter.engine
     lattice, rows, shards = prepared.lattice, prepared.rows, prepared.shards
     blocks = plan_hashes(keys, lattice, rows, singleton_sizes)
     stages = [("hashes", shards)]

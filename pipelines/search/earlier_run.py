@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,56 +11,25 @@ from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.reading import read_search, read_table
-from slicebeam.pipelines.changelist.since import Moment
-from slicebeam.pipelines.search.results import estimate, finite
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import pyarrow as pa
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.config.slices import RunConfig
 
+    # A metric on the slices of a run, [slices] by the names of slices.parquet; NaN where undefined.
+    Columns = dict[str, NDArray[Any]]
+
 # What must be the same for deltas, and for what is significant, to mean the same.
 _SAME = ("label", "compare", "alternative", "positive_class", "threshold", "weight")
-# The columns of the table, in the order of `MetricValues`.
-_COLUMNS = (
+# The columns of slices.parquet that runs are compared by.
+COLUMNS = (
     *("slice_id", "n", "value", "value_low", "value_high", "delta", "ci_low", "ci_high"),
     *("q_value", "significant"),
 )
-
-
-@dataclass(frozen=True)
-class MetricValues:
-    """A metric on the slices of a run; every array is [slices].
-
-    ``value``, ``value_low``, ``value_high``: of the metric, with its interval; NaN where undefined
-    or not known. ``delta``, ``low``, ``high``, ``q``: of the metric; NaN where undefined.
-    """
-
-    ids: NDArray[np.str_]  # slice ids, each once
-    n: NDArray[np.int64]
-    value: NDArray[np.float64]
-    value_low: NDArray[np.float64]
-    value_high: NDArray[np.float64]
-    delta: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    q: NDArray[np.float64]
-    significant: NDArray[np.bool_]
-
-    def moment(self, at: int) -> Moment:
-        """Return what stands in the document of one slice."""
-        has_interval = np.isfinite(self.value_low[at] + self.value_high[at])
-        return Moment(
-            n=int(self.n[at]),
-            value=finite(self.value[at]),
-            value_interval=estimate(self.value[at], self.value_low[at], self.value_high[at])
-            if has_interval
-            else None,
-            delta=estimate(self.delta[at], self.low[at], self.high[at]),
-            p_adjusted=finite(self.q[at]),
-            significant=bool(self.significant[at]),
-        )
 
 
 @dataclass(frozen=True)
@@ -69,7 +38,7 @@ class BaselineRun:
 
     uri: str
     document: SearchChangeList
-    measured: dict[str, MetricValues]  # all tested slices by metric, or those it reports
+    measured: dict[str, Columns]  # all tested slices by metric, or those it reports
     has_all: bool
 
 
@@ -90,7 +59,7 @@ def earlier_run(config: RunConfig) -> BaselineRun | None:
                 f"--since {config.since}: {key} was {_shown(before)} there and is "
                 f"{_shown(now[key])} here, so the runs can't be compared"
             )
-    tables = read_table(config.since, document, both, _COLUMNS)
+    tables = read_table(config.since, document, both, COLUMNS)
     if tables is None:
         measured = {name: _of_document(document, name) for name in both}
     else:
@@ -106,41 +75,33 @@ def _shown(value: Any) -> str:
     return "not given" if value is None else repr(value)
 
 
-def _of_table(table: pa.Table) -> MetricValues:
-    def numbers(name: str) -> NDArray[Any]:
-        if name not in table.column_names:
-            # Of a version that did not write it.
-            return np.full(table.num_rows, np.nan)
-        # A null is an undefined number.
-        return table.column(name).to_numpy(zero_copy_only=False)
-
-    ids, n, *values = map(numbers, _COLUMNS)
-    known = MetricValues(ids.astype(str), n, *values)
-    return replace(known, significant=known.significant.astype(bool))
+def _of_table(table: pa.Table) -> Columns:
+    # A null is an undefined number.
+    return _columns(column.to_numpy(zero_copy_only=False) for column in table.columns)
 
 
-def _of_document(document: SearchChangeList, metric: str) -> MetricValues:
-    measured = [
-        (one, change)
+def _of_document(document: SearchChangeList, metric: str) -> Columns:
+    rows = [
+        (
+            *(one.slice_id, one.size.n),
+            *_ends(change.after),
+            *_ends(change.delta or Estimate()),
+            *(change.p_adjusted, change.significant),
+        )
         for one in document.slices
         for change in one.changes
         if change.metric == metric
     ]
-    changes = [change for _, change in measured]
-    deltas = [change.delta or Estimate() for change in changes]
+    return _columns(zip(*rows, strict=True) if rows else [()] * len(COLUMNS))
 
-    def numbers(values: list[float | None]) -> NDArray[np.float64]:
-        return np.array([np.nan if value is None else value for value in values], np.float64)
 
-    return MetricValues(
-        np.array([one.slice_id for one, _ in measured], str),
-        np.array([one.size.n for one, _ in measured], np.int64),
-        numbers([change.after.value for change in changes]),
-        numbers([change.after.lo for change in changes]),
-        numbers([change.after.hi for change in changes]),
-        numbers([delta.value for delta in deltas]),
-        numbers([delta.lo for delta in deltas]),
-        numbers([delta.hi for delta in deltas]),
-        numbers([change.p_adjusted for change in changes]),
-        np.array([change.significant for change in changes], bool),
-    )
+def _ends(one: Estimate) -> tuple[float | None, ...]:
+    return one.value, one.lo, one.hi
+
+
+def _columns(columns: Iterable[Any]) -> Columns:
+    kinds = {"slice_id": str, "n": np.int64, "significant": bool}
+    return {
+        name: np.array(column, kinds.get(name, np.float64))
+        for name, column in zip(COLUMNS, columns, strict=True)
+    }

@@ -13,12 +13,10 @@ from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS
 from slicebeam.transforms.encode.predicates import condition_fields, refuse_empty_intervals
 
 if TYPE_CHECKING:
-    from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.pipelines.search.slices_table import SliceNames
+    from slicebeam.pipelines.search.slice_names import SliceNames
 
 _ID = re.compile(r"[0-9a-f]{16}")
 # An id is looked for among so many conjunctions before they are counted.
@@ -66,7 +64,9 @@ def _by_id(text: str, prepared: EncodedDataset, names: SliceNames) -> int | None
         return None
     for level in range(1, lattice.max_cross_size + 1):
         for features in lattice.tuples(level).tolist():
-            keys = _conjunctions(prepared, features)
+            cells = np.arange(np.prod([lattice.radices[feature] for feature in features]))
+            is_slice = lattice.matched(features, cells)
+            keys = lattice.cell_keys(features, cells if is_slice is None else cells[is_slice])
             found = keys[names.has_id(keys, text)]
             if found.size:
                 return int(found[0])
@@ -74,17 +74,6 @@ def _by_id(text: str, prepared: EncodedDataset, names: SliceNames) -> int | None
         "no slice of this run has this id; an id depends on the predicates, so take it from a "
         "run with the same bins and values, or give the slice as text"
     )
-
-
-def _conjunctions(prepared: EncodedDataset, features: list[int]) -> Keys:
-    """Return the keys of all conjunctions on a tuple of features."""
-    lattice = prepared.lattice
-    codes = [
-        np.arange(lattice.offsets[feature], lattice.offsets[feature + 1]) + 1
-        for feature in features
-    ]
-    digits = np.stack([one.reshape(-1) for one in np.meshgrid(*codes, indexing="ij")], axis=1)
-    return lattice.keys(digits)
 
 
 def _by_text(text: str, prepared: EncodedDataset, names: SliceNames) -> int:
@@ -117,27 +106,20 @@ def _by_text(text: str, prepared: EncodedDataset, names: SliceNames) -> int:
     return int(prepared.lattice.keys_of_sets(row)[0])
 
 
-def explain(
-    text: str,
-    key: int | None,
-    config: RunConfig,
-    prepared: EncodedDataset,
-    searched: SearchResult,
-    results: Results,
-    names: SliceNames,
-) -> tuple[str, ...]:
+def explain(text: str, key: int | None, results: Results) -> tuple[str, ...]:
     """Return the lines that explain the tests of a slice, or say that it was not tested."""
-    at = _position(text, key, results, names)
+    at = _position(text, key, results)
     if at is None:
-        return (f"{text}: not tested: {_why_untested(config, searched, results)}.",)
-    level = int(prepared.lattice.cross_sizes(results.keys[at : at + 1])[0])
+        return (f"{text}: not tested: {_why_untested(results)}.",)
+    config, searched = results.config, results.searched
+    level = int(results.prepared.lattice.cross_sizes(results.keys[at : at + 1])[0])
     family = searched.tests_per_level
     # Slices that were not visited are counted by an upper bound.
     bound = "at most " if sum(family) > sum(searched.tested_per_level) else ""
-    name = names.texts(results.keys[at : at + 1]).to_pylist()[0]
+    name = results.names.texts(results.keys[at : at + 1]).to_pylist()[0]
     lines = [f"{name} (n = {int(results.sizes[at]):,}, level {level})"]
     for measured in results.metrics:
-        lines += _metric_lines(measured, at, config, prepared, results)
+        lines += _metric_lines(measured, at, results)
     number = len(results.metrics)
     each = f"; times {number}, the number of metrics" if number > 1 else ""
     lines.append(
@@ -148,17 +130,18 @@ def explain(
     return tuple(lines)
 
 
-def _position(text: str, key: int | None, results: Results, names: SliceNames) -> int | None:
+def _position(text: str, key: int | None, results: Results) -> int | None:
     if key is None:
-        ids = np.asarray(names.ids(results.keys).to_numpy(zero_copy_only=False))
+        ids = np.asarray(results.names.ids(results.keys).to_numpy(zero_copy_only=False))
         found = np.flatnonzero(ids == text)
     else:
         found = np.flatnonzero(results.keys == key)
     return int(found[0]) if found.size else None
 
 
-def _why_untested(config: RunConfig, searched: SearchResult, results: Results) -> str:
-    why = f"it has fewer than {config.used_min_slice_size:,} examples"
+def _why_untested(results: Results) -> str:
+    searched = results.searched
+    why = f"it has fewer than {results.config.used_min_slice_size:,} examples"
     if searched.strategy != "batch":
         why += f", or --strategy {searched.strategy} did not visit it"
     if results.saved == "significant":
@@ -166,14 +149,13 @@ def _why_untested(config: RunConfig, searched: SearchResult, results: Results) -
     return why
 
 
-def _metric_lines(
-    measured: MetricResult, at: int, config: RunConfig, prepared: EncodedDataset, results: Results
-) -> list[str]:
+def _metric_lines(measured: MetricResult, at: int, results: Results) -> list[str]:
+    config = results.config
     method, reason = int(measured.method[at]), int(measured.reason[at])
     own = metric(measured.name)
     first = (
         f"  {measured.name}: {measured.value[at]:.6g}, reference {measured.reference[at]:.6g}, delta "
-        f"{measured.delta[at]:+.6g} [{measured.low[at]:+.6g}, {measured.high[at]:+.6g}]"
+        f"{measured.delta[at]:+.6g} [{measured.ci_low[at]:+.6g}, {measured.ci_high[at]:+.6g}]"
     )
     lines = [first]
     if method:
@@ -183,10 +165,10 @@ def _metric_lines(
     else:
         tail = own.tail(config.alternative)
         lines.append(
-            f"    p = {measured.p[at]:.6g} (--alternative {config.alternative}: {tail} tail"
-            f"{'s' if tail == 'both' else ''}), q = {measured.q[at]:.6g}"
+            f"    p = {measured.p_value[at]:.6g} (--alternative {config.alternative}: {tail} tail"
+            f"{'s' if tail == 'both' else ''}), q = {measured.q_value[at]:.6g}"
         )
-    inputs = own.inputs(prepared.slices(results.sums[[at]]))
+    inputs = own.inputs(results.prepared.slices(results.sums[[at]]))
     lines += [f"    {name} = {_number(number)}" for name, number in inputs.items()]
     if config.resamples_examples and measured.name == config.metric[0]:
         lines.append(f"    B = {config.used_replicates} replicates, seed {config.seed}")

@@ -19,7 +19,7 @@ from slicebeam.metrics.findings.target_sums import membership
 from slicebeam.metrics.intervals.intervals import normal_quantile
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
-from slicebeam.pipelines.changelist import findings as document
+from slicebeam.pipelines.changelist import slices as document
 from slicebeam.pipelines.changelist.parts import SliceCoverage
 from slicebeam.pipelines.prepare.encoded_dataset import pass_over_shards
 from slicebeam.pipelines.search.results import CONFIDENCE, finite
@@ -50,10 +50,8 @@ Direction = Literal["worse", "better"]
 
 @dataclass(frozen=True)
 class FindingList:
-    """The findings of one metric in one direction."""
+    """The findings of one metric in one direction, which its model names."""
 
-    metric: str
-    direction: Direction  # ``worse`` or ``better``
     positions: NDArray[np.int64]  # int64 [findings] of their slices among the results, by rank
     findings: tuple[document.Finding, ...]
     model: document.FindingModel
@@ -61,24 +59,45 @@ class FindingList:
 
 @dataclass(frozen=True)
 class FindingTerms:
-    """Expresses the findings of one metric in that metric."""
+    """The targets that a metric averages over examples, and findings expressed in that metric."""
 
-    measured: MetricResult  # the results of the metric, which has a target
-    direction: Direction  # ``worse`` or ``better``
+    measured: MetricResult
+    target: Target
+    direction: Direction
     space: StatisticSpace
     everything: NDArray[np.int64]  # int64 [raw columns] sums of all examples
-    is_grouped: bool = False  # whether examples depend on each other, so that formulas do not hold
+    is_grouped: bool  # whether examples depend on each other, so that formulas do not hold
 
     @property
     def _own(self) -> Metric:
         return metric(self.measured.name)
 
     @property
-    def _target(self) -> Target:
-        target = self._own.target(self.space)
-        if target is None:
-            raise ValueError(f"the examples have no share of their own in {self.measured.name}")
-        return target
+    def upward(self) -> bool:
+        """Whether the direction is that of large targets."""
+        return self.target.upward == (self.direction == "worse")
+
+    @property
+    def is_change(self) -> bool:
+        """Whether targets are changes between two models."""
+        return self.space.comparison == "baseline"
+
+    @property
+    def are_counts(self) -> bool:
+        """Whether targets are changes of −1, 0 and 1, without weights."""
+        return self.is_change and not self._own.needs.values and not self.space.weighted
+
+    @property
+    def no_change(self) -> float | None:
+        """The mean target of examples on which two models do not differ; None of one model."""
+        if not self.is_change:
+            return None
+        at_zero, at_one = self._own.of_target(np.array([0.0, 1.0]), self.space).tolist()
+        return -at_zero / (at_one - at_zero)
+
+    def target_sums(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the sums of targets from sums [sets, raw columns]."""
+        return self._own.target_sums(Slices(sums, self.space))
 
     def finding(
         self, rank: int, one: ChosenSlice, position: int, slice_id: str, n: int
@@ -90,8 +109,8 @@ class FindingTerms:
         difference = self._difference(one, value, expected)
         measured = self.measured
         ends = (measured.value_low, measured.value_high)
-        if self.space.comparison == "baseline":
-            ends = (measured.low, measured.high)
+        if self.is_change:
+            ends = (measured.ci_low, measured.ci_high)
         of_value = float(ends[0][position]), float(ends[1][position])
         low, high = self._interval(one, of_value, value, expected)
         return document.Finding(
@@ -119,7 +138,7 @@ class FindingTerms:
         unit = abs(difference / (one.value - one.expected))
         found = corrected.difference(difference, ends, z, c, unit * one.null_error)
         low, high = self._own.range
-        if self.space.comparison == "baseline":
+        if self.is_change:
             low, high = low - high, high - low
         limits = min(low - expected, ends[0]), max(high - expected, ends[1])
         middle, *interval = np.clip(found, *limits).tolist()
@@ -131,7 +150,7 @@ class FindingTerms:
         self, one: ChosenSlice | ConfirmedSlice, value: float, expected: float
     ) -> float:
         """Return how far the metric is from what is expected; of means without the shift, which takes digits."""
-        if self._target.layout.kind == "rate":
+        if self.target.layout.kind == "rate":
             return value - expected
         return one.value - one.expected
 
@@ -139,7 +158,7 @@ class FindingTerms:
         self, masks: NDArray[np.int64], sums: NDArray[np.float64]
     ) -> tuple[document.Intersection, ...]:
         """Return the largest sets of examples that are in the same findings."""
-        layout = self._target.layout
+        layout = self.target.layout
         size = layout.moment(sums, 1, 0)
         sets = largest_intersections(masks, size, layout.moment(sums, 1, 1))
         values = self._own.of_target(sets.total / sets.size, self.space)
@@ -160,7 +179,7 @@ class FindingTerms:
         self, masks: NDArray[np.int64], sums: NDArray[np.float64], findings: int
     ) -> Coverage | None:
         """Return how much of the targets' variance the findings explain; None with weights."""
-        layout = self._target.layout
+        layout = self.target.layout
         if layout.weighted:
             return None
         inside = membership(masks, findings).astype(np.float64)
@@ -208,17 +227,17 @@ class FindingTerms:
     def _around(self, mean: float, off: float) -> tuple[float, float]:
         """Return the metric of mean targets to both sides of one, the smaller first."""
         ends = np.array([mean - off, mean + off])
-        if self._target.layout.kind == "rate":
+        if self.target.layout.kind == "rate":
             ends = np.clip(ends, 0.0, 1.0)
         low, high = sorted(self._own.of_target(ends, self.space).tolist())
         return low, high
 
     def _held_share(self, size: float, total: float) -> float | None:
         """Return the share of all targets that the findings hold, in their own unit."""
-        if not self._target.is_share:
+        if not self.target.is_share:
             return None
-        layout = self._target.layout
-        of_all = self._own.target_sums(Slices(self.everything[None], self.space))[0]
+        layout = self.target.layout
+        of_all = self.target_sums(self.everything[None])[0]
         if layout.kind == "rate":
             return finite(total / layout.moment(of_all, 1, 1).item())
         # Means are summed about a shift.

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from slicebeam.metrics.counting.counting import positions
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.choice import Candidates, Changes, Choice
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter
+from slicebeam.metrics.findings.target_sums import MOST_FINDINGS
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
-from slicebeam.pipelines.changelist import findings as document
+from slicebeam.pipelines.changelist import slices as document
 from slicebeam.pipelines.prepare.encoded_dataset import LEAST_PASS_SECONDS, pass_over_shards
 from slicebeam.pipelines.search.finding_terms import FindingList, FindingTerms
 from slicebeam.pipelines.search.results import finite
@@ -33,7 +35,7 @@ from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
@@ -42,13 +44,11 @@ if TYPE_CHECKING:
     from slicebeam.metrics.findings.choice import ChosenSlices
     from slicebeam.metrics.findings.inside import InsideCounts
     from slicebeam.metrics.metric import Metric, Target
-    from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.finding_terms import Direction
     from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.pipelines.search.slices_table import SliceNames
     from slicebeam.transforms.encode.passes import Found, Function
 
 
@@ -69,45 +69,31 @@ _TWO_ROOTS = "the difference of two roots is not a mean over examples"
 _TWO_RATIOS = "the difference of two ratios with different denominators is not a mean over examples"
 
 
-def finding_lists(
-    config: RunConfig,
-    prepared: EncodedDataset,
-    results: Results,
-    tests_per_level: Sequence[int],
-    names: SliceNames,
-    work: WorkFolder,
-    engine: Engine,
-) -> tuple[FindingList, ...]:
+def finding_lists(results: Results, work: WorkFolder, engine: Engine) -> tuple[FindingList, ...]:
     """Return the findings of each metric, of the worse side before the better one."""
     sides: tuple[Direction, ...] = ("worse", "better")
+    config, prepared = results.config, results.prepared
     wanted = [side for side in sides if config.alternative in (side, "both")]
-    reserved = prepared.reserved
     lists = []
     for number, measured in enumerate(results.metrics):
         own = metric(measured.name)
-        target = own.target(prepared.space)
+        target, reason = own.target(prepared.space), own.undefined_reason(prepared.slices())
         for direction in wanted:
-            if target is None:
-                lists.append(_impossible(own, direction, _why_not_an_average(own)))
+            if target is None or reason is not None:
+                why = reason if target is not None else _why_not_an_average(own)
+                lists.append(_impossible(own, direction, why))
                 continue
-            undefined = own.undefined_reason(prepared.slices())
-            if undefined is not None:
-                lists.append(_impossible(own, direction, undefined))
-                continue
-            stage = f"findings-{number}-{direction}"
-            choice = _Choice(
-                config, prepared, results, measured, target, direction, stage, work, engine
-            )
-            found = choice.findings(tests_per_level)
+            side = f"{number}-{direction}"
+            others = results, measured, target, direction, work, engine
+            choice = _Choice(prepared, f"findings-{side}", *others)
+            found = choice.findings()
             if found is None:
                 lists.append(_impossible(own, direction, _CONSTANT))
-            else:
-                listed = choice.listed(found, names)
-                if reserved is not None and listed.findings:
-                    stage = f"confirm-{number}-{direction}"
-                    others = config, reserved, results, measured, target, direction, stage
-                    listed = _Choice(*others, work, engine).confirmed(listed)
-                lists.append(listed)
+                continue
+            listed = choice.listed(found)
+            if prepared.reserved is not None and listed.findings:
+                listed = _Choice(prepared.reserved, f"confirm-{side}", *others).confirmed(listed)
+            lists.append(listed)
     return tuple(lists)
 
 
@@ -118,11 +104,11 @@ def _why_not_an_average(own: Metric) -> str:
     return _TWO_RATIOS if is_ratio else _NO_SHARE
 
 
-def _impossible(own: Metric, direction: Direction, reason: str) -> FindingList:
+def _impossible(own: Metric, direction: Direction, reason: str | None) -> FindingList:
     model = document.FindingModel(
         metric=own.name, direction=direction, stop="not possible", reason=reason
     )
-    return FindingList(own.name, direction, np.zeros(0, np.int64), (), model)
+    return FindingList(np.zeros(0, np.int64), (), model)
 
 
 class _Choice:
@@ -130,23 +116,24 @@ class _Choice:
 
     def __init__(
         self,
-        config: RunConfig,
         prepared: EncodedDataset,
+        stage: str,
         results: Results,
         measured: MetricResult,
         target: Target,
         direction: Direction,
-        stage: str,
         work: WorkFolder,
         engine: Engine,
     ) -> None:
-        self.config, self.prepared, self.results = config, prepared, results
-        self.measured, self.target = measured, target
-        self.direction, self.stage = direction, stage
+        self.config, self.prepared, self.results = results.config, prepared, results
+        self.measured, self.target, self.stage = measured, target, stage
         self.work, self.engine = work, engine
-        self.own = metric(measured.name)
         self.scaling = without_buckets(prepared.scaling)
         self.space = self.scaling.space
+        self.everything = prepared.totals[: self.space.raw_columns]
+        self.terms = FindingTerms(
+            measured, target, direction, self.space, self.everything, bool(self.config.group)
+        )
         # Of slices with the same examples one is enough.
         chosen = measured.significant & (results.same_as == results.keys)
         some = np.flatnonzero(chosen)
@@ -154,7 +141,6 @@ class _Choice:
         self.some = some[np.argsort(results.keys[some])]
         self.keys = results.keys[self.some]
         self.sums = results.sums[self.some][:, : self.space.raw_columns]
-        self.everything = prepared.totals[: self.space.raw_columns]
         self.shards = [storage_path(path) for path in prepared.shards]
         self.seconds = prepared.rows * _SECONDS_PER_ROW
         self.found: list[int] = []
@@ -163,18 +149,16 @@ class _Choice:
         # All examples, where they are few enough to be read once.
         self.examples: list[RowBlock] | None = None
 
-    def findings(self, tests_per_level: Sequence[int]) -> ChosenSlices | None:
+    def findings(self) -> ChosenSlices | None:
         """Choose the findings; None if the target is the same in all examples."""
-        layout = self.target.layout
-        delta = self.measured.delta[self.some]
-        is_harm = self.own.higher_is_better != (self.direction == "worse")
+        terms, layout = self.terms, self.target.layout
+        gain = self.measured.gain[self.some]
         law = None
-        if self._has_law and self.some.size:
+        if not layout.are_counts and self.some.size:
             law = self._law()
             if law is None:
                 return None
-        sums = self._target_sums(self.sums)
-        no_change = self._no_change() if self._is_change else 0.0
+        sums = terms.target_sums(self.sums)
         with one_thread():
             return Choice(
                 candidates=Candidates(
@@ -185,50 +169,30 @@ class _Choice:
                     self._sizes(),
                     layout.moment(sums, 1, 1),
                     np.ones(self.some.size, bool),
-                    np.nan_to_num(delta if is_harm else -delta),
+                    np.nan_to_num(gain if terms.direction == "better" else -gain),
                 ),
                 everything=self.everything,
                 layout=layout,
                 count_inside=self._count_inside,
                 hold=self._held,
-                upward=self._upward,
-                tests_per_level=tests_per_level,
+                upward=terms.upward,
+                tests_per_level=self.results.searched.tests_per_level,
                 law=law,
                 alpha=self.config.used_alpha,
                 count_groups=self._count_groups if self.config.group else None,
-                moments=self._target_sums,
-                changes=self._changes(sums, no_change) if self._is_change else None,
-                no_change=no_change,
+                moments=terms.target_sums,
+                changes=self._changes(sums) if terms.is_change else None,
+                no_change=terms.no_change or 0.0,
             ).run()
 
-    @property
-    def _upward(self) -> bool:
-        """Whether the direction is that of large targets."""
-        return self.target.upward == (self.direction == "worse")
-
-    @property
-    def _is_change(self) -> bool:
-        return self.space.comparison == "baseline"
-
-    @property
-    def _has_law(self) -> bool:
-        """Whether targets have the law of their deviations, rather than that of counts."""
-        return self.target.layout.kind == "mean" or self.target.layout.weighted
-
-    def _target_sums(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
-        return self.own.target_sums(Slices(sums, self.space))
-
-    def _no_change(self) -> float:
-        """Return the mean target of examples on which two models do not differ."""
-        at_zero, at_one = self.own.of_target(np.array([0.0, 1.0]), self.space).tolist()
-        return -at_zero / (at_one - at_zero)
-
-    def _changes(self, sums: NDArray[np.float64], none: float) -> Changes:
-        layout = self.target.layout
+    def _changes(self, sums: NDArray[np.float64]) -> Changes:
+        layout, none = self.target.layout, self.terms.no_change or 0.0
         first, size = layout.moment(sums, 1, 1), layout.moment(sums, 1, 0)
         second, both, squares = (layout.moment(sums, 2, power) for power in (2, 1, 0))
         return Changes(
-            first - none * size, second - 2.0 * none * both + none**2 * squares, self._are_counts
+            first - none * size,
+            second - 2.0 * none * both + none**2 * squares,
+            self.terms.are_counts,
         )
 
     def _sizes(self) -> NDArray[np.int64]:
@@ -291,23 +255,18 @@ class _Choice:
     def _blocks(self) -> Iterator[RowBlock]:
         return (block for path in self.shards for block in Shard(path).blocks(self.scaling))
 
-    @property
-    def _are_counts(self) -> bool:
-        """Whether targets are changes of −1, 0 and 1, without weights."""
-        return self._is_change and not self.own.needs.values and not self.space.weighted
-
     def _law(self) -> DeviationLaw | None:
         """Return the law of weight · (target − mean) of all examples; None if all are the same."""
         layout = self.target.layout
-        known = self.space.deviations_of(self.measured.name)
-        if known is not None and not self._is_change:
+        known = self.space.deviations_by_value.get(self.measured.name)
+        if known is not None and not self.terms.is_change:
             return DeviationLaw(known.population)
-        of_all = self._target_sums(self.everything[None])
+        of_all = self.terms.target_sums(self.everything[None])
         weight, total = (float(layout.moment(of_all, 1, power)[0]) for power in (0, 1))
         if not weight > 0:
             return None
         mean = total / weight
-        if self._are_counts:
+        if self.terms.are_counts:
             return self._law_of_changes(mean, of_all)
         n = self._examples(self.everything[None])[0]
         second, first, size = (layout.moment(of_all, 2, power)[0] for power in (2, 1, 0))
@@ -354,15 +313,11 @@ class _Choice:
             self.prepared.lattice, self.scaling, self.keys[found], self.keys[candidates]
         )
         sums = added_groups(self._pass(f"groups-{self.group_passes}", function))
-        moments = self._target_sums(sums["sums"].reshape(-1, self.space.raw_columns))
+        moments = self.terms.target_sums(sums["sums"].reshape(-1, self.space.raw_columns))
         layout = self.target.layout
-        order = np.argsort(masks)
-        at = np.minimum(np.searchsorted(masks[order], sums["mask"]), masks.size - 1)
+        at = positions(masks, 1 << MOST_FINDINGS)(sums["mask"])
         # Patterns that only examples outside the denominator have are not the model's.
-        is_known = masks[order][at] == sums["mask"]
-        size, total = (
-            np.where(is_known, layout.moment(moments, 1, power), 0.0) for power in (0, 1)
-        )
+        size, total = (np.where(at >= 0, layout.moment(moments, 1, power), 0.0) for power in (0, 1))
         groups, group = np.unique(sums["id"], return_inverse=True)
         cell = np.unique(sums["mask"], return_inverse=True)[1] * groups.size + group
         # All examples come first, in the order of mask and group.
@@ -371,7 +326,7 @@ class _Choice:
         )
         return GroupSums(
             group[everything],
-            order[at][everything],
+            at[everything],
             size[everything],
             total[everything],
             [
@@ -384,27 +339,28 @@ class _Choice:
         """Return the findings of a search of other examples with what they are on these."""
         from slicebeam.metrics.findings.confirmed import ReservedSums
 
-        keys, is_grouped = self.results.keys[listed.positions], bool(self.config.group)
-        function = SumByGroup(self.prepared.lattice, self.scaling, keys, keys[:0], is_grouped)
+        keys = self.results.keys[listed.positions]
+        function = SumByGroup(
+            self.prepared.lattice, self.scaling, keys, keys[:0], self.terms.is_grouped
+        )
         found = added_groups(self._pass("sums", function))
         masks, raw = found["mask"], found["sums"].reshape(-1, self.space.raw_columns)
-        sums = self._target_sums(raw)
-        layout = self.target.layout
-        law = self._law() if self._has_law else None
+        terms, layout = self.terms, self.target.layout
+        sums = terms.target_sums(raw)
+        law = None if layout.are_counts else self._law()
         held = layout.moment(sums, 1, 0) > 0
         reserved = ReservedSums(
             group=np.unique(found["id"][held], return_inverse=True)[1],
             masks=masks[held],
             sums=sums[held],
             layout=layout,
-            tail="upper" if self._upward else "lower",
+            tail="upper" if terms.upward else "lower",
             law=law,
-            is_grouped=is_grouped,
-            no_change=self._no_change() if self._is_change else None,
-            are_counts=self._are_counts,
+            is_grouped=terms.is_grouped,
+            no_change=terms.no_change,
+            are_counts=terms.are_counts,
         )
-        is_constant = self._has_law and law is None
-        terms = FindingTerms(self.measured, self.direction, self.space, self.everything, is_grouped)
+        is_constant = law is None and not layout.are_counts
         further = self.prepared.totals[self.prepared.space.raw_columns :]
         totals = np.append(self.everything, further)
         findings = []
@@ -418,30 +374,23 @@ class _Choice:
                 findings.append(one.model_copy(update={"confirmed": confirmed}))
         return replace(listed, findings=tuple(findings))
 
-    def listed(self, found: ChosenSlices, names: SliceNames) -> FindingList:
+    def listed(self, found: ChosenSlices) -> FindingList:
         """Return the findings in the metric's own terms."""
         positions = self.some[[one.candidate for one in found.findings]].astype(np.int64)
-        ids = names.ids(self.results.keys[positions]).to_pylist()
+        ids = self.results.names.ids(self.results.keys[positions]).to_pylist()
         examples = self._examples(self.results.sums[positions][:, : self.space.raw_columns])
-        terms = FindingTerms(self.measured, self.direction, self.space, self.everything)
-        findings = tuple(
-            terms.finding(rank, one, position, slice_id, n)
-            for rank, (one, position, slice_id, n) in enumerate(
-                zip(found.findings, positions.tolist(), ids, examples.tolist(), strict=True), 1
-            )
-        )
+        chosen = zip(found.findings, positions.tolist(), ids, examples.tolist(), strict=True)
+        terms = self.terms
+        findings = tuple(terms.finding(rank, *one) for rank, one in enumerate(chosen, 1))
         model = found.model
-        layout = self.target.layout
         coverage = terms.coverage(found.masks, found.sums, len(findings)) if findings else None
         return FindingList(
-            self.measured.name,
-            self.direction,
             positions,
             findings,
             document.FindingModel(
                 metric=self.measured.name,
-                direction=self.direction,
-                kind="logistic" if layout.kind == "rate" else "linear",
+                direction=terms.direction,
+                kind="logistic" if self.target.layout.kind == "rate" else "linear",
                 coefficients=tuple(model.coefficients.tolist()),
                 unbounded=tuple(model.unbounded.tolist()) if model.unbounded.any() else (),
                 intersections=terms.intersections(found.masks, found.sums) if findings else (),

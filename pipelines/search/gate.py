@@ -16,21 +16,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from slicebeam.pipelines.changelist.document import ChangeList
-from slicebeam.pipelines.changelist.gate import Gate
+from slicebeam.pipelines.changelist.testing import Gate
 from slicebeam.pipelines.run.published import sealed
-from slicebeam.pipelines.search.since_overall import (
-    change_text,
-    has_fallen,
-    has_worsened,
-    overall_text,
-)
-from slicebeam.pipelines.search.summary import counted
+from slicebeam.pipelines.search.summary import change_text, counted, overall_text
 from slicebeam.transforms.storage.storage import written_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slicebeam.pipelines.changelist.changes import Change
+    from slicebeam.pipelines.changelist.changes import Change, Difference
     from slicebeam.pipelines.changelist.shifted import ShiftFocus
     from slicebeam.pipelines.changelist.testing import Tolerated
     from slicebeam.transforms.storage.storage import StoragePath
@@ -96,7 +90,11 @@ def falls(document: ChangeList) -> list[str]:
     texts = (_overall_text(one, margins.get(one.metric)) for one in document.global_)
     found = [text for text in texts if text is not None]
     if document.since is not None:
-        found += [overall_text(one) for one in document.since.overall if has_worsened(one)]
+        found += [
+            overall_text(one)
+            for one in document.since.overall
+            if _has_fallen(one.value_change) or _has_fallen(one.delta_change)
+        ]
     return found
 
 
@@ -109,7 +107,7 @@ def _tolerated(document: ChangeList) -> dict[str, Tolerated]:
 def _overall_text(change: Change, margin: Tolerated | None) -> str | None:
     """Return what is significantly worse, by more than its tolerance where it has one; None elsewhere."""
     if margin is None:
-        return change_text(change) if has_fallen(change) else None
+        return change_text(change) if _has_fallen(change) else None
     if not margin.significant:
         return None
     return f"{change_text(change)}, by more than {margin.tolerance:g} (p = {margin.p_value:.2g})"
@@ -123,7 +121,7 @@ def _worse_slices(document: ChangeList, margins: dict[str, Tolerated]) -> list[s
     """Return on how many slices each metric is significantly worse."""
     if document.testing is None:
         # After a shift, the slices that the user named.
-        changes = [one.changes[0] for one in document.slices if has_fallen(one.changes[0])]
+        changes = [one.changes[0] for one in document.slices if _has_fallen(one.changes[0])]
         counts = {changes[0].metric: len(changes)} if changes else {}
     else:
         counts = {one.metric: one.degraded for one in document.testing.metrics}
@@ -156,3 +154,8 @@ def _untested(document: ChangeList) -> list[str]:
         else f"no slice could be tested for {name}: {why}"
         for name, why in blind.items()
     ] + unseen
+
+
+def _has_fallen(change: Change | Difference | None) -> bool:
+    """Return whether a change is significant, and for the worse."""
+    return change is not None and change.significant and change.direction == "degraded"

@@ -1,16 +1,19 @@
-"""The work and the results of the iterations of a search."""
+"""The work and the results of the iterations of a search, and who follows them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
+
+from slicebeam.pipelines.run.stage import Observer
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slicebeam.metrics.counting.lattice import Keys
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Cost
-    from slicebeam.transforms.storage.storage import StoragePath
+    from slicebeam.pipelines.search.slice_counter import CountedPart
 
 
 @dataclass(frozen=True)
@@ -54,8 +57,29 @@ class SearchResult:
     strategy: str
     stopped: str  # ``exhausted`` or ``iterations``
     records: tuple[IterationRecord, ...]
-    parts: tuple[StoragePath, ...]
+    parts: list[CountedPart]
     tests_per_level: tuple[int, ...]  # slices of each level that the correction counts
     tested_per_level: tuple[int, ...]
     few_groups: Keys  # int64 [slices] resampled slices with few groups, though enough for a test
     most_groups: int | None = None  # of any slice, at most `ENOUGH_GROUPS`
+
+
+class SearchObserver(Observer, Protocol):
+    """Follows a search, a check or a discovery."""
+
+    def prepared(self, prepared: EncodedDataset) -> None:
+        """Show the prepared data."""
+
+    def progress(self, progress: Progress) -> None:
+        """Show that an iteration begins, and how far it is until the next."""
+
+    def recorded(self, record: IterationRecord) -> None:
+        """Receive the work and cost of an iteration."""
+
+
+class SilentObserver:
+    """Shows nothing, for a run within another one."""
+
+    def _ignore(self, *_: object, **__: object) -> None: ...
+
+    begin = note = stage = prepared = progress = recorded = _ignore

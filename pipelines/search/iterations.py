@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.counting.counting_plan import plan_all, plan_listed
+from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.testing.level_bound import Visited, tests_per_level
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress, SearchResult
 from slicebeam.pipelines.search.second_tests import SecondTests, q_values
-from slicebeam.pipelines.search.slice_counter import SliceCounter, parts_of, slice_sizes
+from slicebeam.pipelines.search.slice_counter import SliceCounter, looked_up, tables_of
 from slicebeam.pipelines.search.strategies import (
     Iterative,
     Priority,
@@ -21,17 +22,18 @@ from slicebeam.pipelines.search.strategies import (
     Strategy,
     batch_cost,
 )
-from slicebeam.transforms.count.tables import part_column, read_facts
+from slicebeam.transforms.count.tables import read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
+    from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.storage.storage import StoragePath
+    from slicebeam.pipelines.search.slice_counter import CountedPart
 
 
 def stage_of(number: int) -> str:
@@ -56,7 +58,7 @@ class Iterations:
         self.counter = SliceCounter(config, prepared, work, engine)
         self.second_tests = SecondTests(self.counter)
         self.records: list[IterationRecord] = []
-        self.parts: list[StoragePath] = []
+        self.parts: list[CountedPart] = []
 
     def search(self) -> SearchResult:
         """Count and test all slices, those that are given, or those that a strategy proposes."""
@@ -85,21 +87,19 @@ class Iterations:
         """Count all slices in one iteration: the family are those that are tested."""
         parts, record = self._count(planned, candidates, None, 0)
         tested = np.zeros(self.prepared.lattice.max_cross_size + 1, np.int64)
-        for batch in parts_of(parts):
-            keys = batch.column("key").to_numpy()[~np.isnan(part_column(batch, "p", 0))]
+        for table in tables_of(parts):
+            keys = table.keys[~np.isnan(table["p0"])]
             tested += np.bincount(self.prepared.lattice.cross_sizes(keys), minlength=tested.size)
         family = tuple(tested[1:].tolist())
-        parts, record = self.second_tests.resampled(parts, family, record)
-        record, self.parts, _ = self.second_tests.settled(
-            parts, family, record, is_all=strategy == "given"
-        )
-        called = self.second_tests.called(self.parts, 0, family, 1.0) if parts else []
-        self._note(record, sum(keys.size for keys in called))
+        record = self.second_tests.resampled(parts, family, record)
+        record, _ = self.second_tests.settled(parts, family, record, is_all=strategy == "given")
+        self.parts = parts
+        self._note(record, self.second_tests.called(parts, 0, family).size)
         return self._searched(strategy, "exhausted", family, family)
 
     def _step_by_step(self, strategy: str, steps: Strategy) -> SearchResult:
         """Count what a strategy proposes: the family are all slices that are large enough."""
-        lattice = self.prepared.lattice
+        lattice, cells = self.prepared.lattice, self.prepared.space.cells
         known = SearchState(self.config.used_min_slice_size)
         family: tuple[int, ...] = ()
         while (proposal := steps.next(known)) is not None:
@@ -108,18 +108,14 @@ class Iterations:
             significant = int(np.count_nonzero(known.significant))
             parts, record = self._count(planned, keys.size, proposal.expected, significant)
             # What is in no part is empty.
-            keys, sizes = np.sort(keys), np.zeros(keys.size, np.int64)
-            for batch in parts_of(parts):
-                at = np.searchsorted(keys, batch.column("key").to_numpy())
-                sizes[at] = slice_sizes(batch, self.prepared.space.cells)
-            known.add(keys, sizes)
+            known.add(keys, looked_up(parts, keys, lambda table: table.sizes(cells)))
             visited = Visited(known.keys, known.sizes)
             family = tuple(tests_per_level(lattice, visited, self.prepared.rows, known.min_size))
-            parts, record = self.second_tests.resampled(parts, family, record)
+            record = self.second_tests.resampled(parts, family, record)
             self._learn(parts, known)
             self.parts += parts
-            record, self.parts, fresh = self.second_tests.settled(self.parts, family, record)
-            self._learn(fresh, known)
+            record, changed = self.second_tests.settled(self.parts, family, record)
+            self._learn(self.parts, known, changed)
             tested = np.flatnonzero(known.sizes >= known.min_size)
             levels = lattice.cross_sizes(known.keys[tested])
             q = q_values(self.config, known.p[tested], levels, family)
@@ -131,17 +127,20 @@ class Iterations:
         stopped = "iterations" if steps.is_stopped else "exhausted"
         return self._searched(strategy, stopped, family, tuple(counts.tolist()))
 
-    def _learn(self, parts: list[StoragePath], known: SearchState) -> None:
-        """Add the p-values and differences of the counted slices."""
-        steering, space = metric(self.config.metric[0]), self.prepared.space
-        for batch in parts_of(parts):
-            columns = [batch.column(f"c{i}").to_numpy() for i in range(space.columns)]
-            known.learn(
-                batch.column("key").to_numpy(),
-                part_column(batch, "p", 0),
-                part_column(batch, "first", 0),
-                steering.delta(self.prepared.slices(np.stack(columns, axis=1))),
-            )
+    def _learn(
+        self, parts: list[CountedPart], known: SearchState, changed: Keys | None = None
+    ) -> None:
+        """Add the p-values and differences of the counted slices, or only of those that changed."""
+        if changed is not None and not changed.size:
+            return
+        steering, columns = metric(self.config.metric[0]), range(self.prepared.space.columns)
+        for every in tables_of(parts):
+            table = every
+            if changed is not None:
+                table = every.take(np.flatnonzero(contains(changed, every.keys)))
+            delta = steering.delta(self.prepared.slices(table.stacked("c", columns)))
+            first = table.columns.get("first0", table["p0"])
+            known.learn(table.keys, table["p0"], first, delta)
 
     def _searched(
         self, strategy: str, stopped: str, tests: tuple[int, ...], tested: tuple[int, ...]
@@ -150,7 +149,7 @@ class Iterations:
             strategy,
             stopped,
             tuple(self.records),
-            tuple(self.parts),
+            self.parts,
             tests,
             tested,
             np.concatenate(self.second_tests.few_groups),
@@ -163,7 +162,7 @@ class Iterations:
         candidates: int,
         expected: float | None,
         significant: int,
-    ) -> tuple[list[StoragePath], IterationRecord]:
+    ) -> tuple[list[CountedPart], IterationRecord]:
         """Count and test the planned blocks, except those already finished."""
         number = len(self.records) + 1
         parts, cost = self.counter.count(
@@ -171,7 +170,7 @@ class Iterations:
             planned,
             lambda counted: self.on_progress(Progress(number, candidates, counted, significant)),
         )
-        facts = [read_facts(part) for part in parts]
+        facts = [read_facts(part.path) for part in parts]
         record = IterationRecord(
             iteration=number,
             candidates=candidates,

@@ -9,40 +9,30 @@ import numpy as np
 from slicebeam.metrics.testing.parity import LEAST_EXAMPLES, largest_gap, shares
 from slicebeam.pipelines.changelist.parts import ParityGap, ParityGroup
 from slicebeam.pipelines.search.results import CONFIDENCE, estimate
-from slicebeam.pipelines.search.slice_counter import parts_of
+from slicebeam.pipelines.search.slice_counter import looked_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from slicebeam.metrics.arrays import IntArray
-    from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.iteration_records import SearchResult
+    from slicebeam.pipelines.search.results import Results
 
 
-def parity_gaps(
-    config: RunConfig, prepared: EncodedDataset, searched: SearchResult
-) -> tuple[ParityGap, ...]:
+def parity_gaps(results: Results) -> tuple[ParityGap, ...]:
     """Return the largest gaps of each column of ``--parity``, in each measure and of each model."""
-    counts = _counts_of_singletons(prepared, searched)
+    config, prepared = results.config, results.prepared
+    cells = prepared.space.cells
+    # Slices that are too small may be in no part.
+    counts = looked_up(
+        results.searched.parts,
+        prepared.lattice.singleton_keys(),
+        lambda table: table.stacked("c", range(cells)),
+        cells,
+    )
     least = max(LEAST_EXAMPLES, config.used_min_slice_size)
     columns: tuple[str, ...] = getattr(config, "parity", ())
     return tuple(gap for name in columns for gap in _gaps_of(name, prepared, counts, least))
-
-
-def _counts_of_singletons(prepared: EncodedDataset, searched: SearchResult) -> IntArray:
-    """Return the counts by cell [singletons, cells] of the slices of one condition; 0 where it is too small."""
-    lattice, cells = prepared.lattice, prepared.space.cells
-    keys = lattice.singleton_keys()
-    counts = np.zeros((keys.size, cells), np.int64)
-    for batch in parts_of(searched.parts):
-        counted = batch.column("key").to_numpy()
-        wanted = np.flatnonzero(lattice.cross_sizes(counted) == 1)
-        at = np.searchsorted(keys, counted[wanted])
-        counts[at] = np.stack(
-            [batch.column(f"c{cell}").to_numpy()[wanted] for cell in range(cells)], axis=1
-        )
-    return counts
 
 
 def _gaps_of(

@@ -10,8 +10,8 @@ import numpy as np
 from slicebeam.metrics.counting.counting_plan import plan_listed
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.registry import metric
-from slicebeam.pipelines.prepare.exact_auc import has_error, move_auc, put_ranking
-from slicebeam.pipelines.search.slice_counter import parts_of
+from slicebeam.pipelines.prepare.exact_auc import has_error, put_ranking
+from slicebeam.pipelines.search.slice_counter import SliceTable, joined, tables_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,14 +45,13 @@ class ParentSums:
         needed: NDArray[np.bool_],
     ) -> None:
         self.lattice = prepared.lattice
-        order = np.argsort(keys)
-        self.keys, self.sums = keys[order], sums[order]
+        self.known = SliceTable(keys, {"sums": sums}).by_key()
         missing = [np.zeros(0, np.int64)]
         levels = self.lattice.cross_sizes(keys)
         for level in range(2, self.lattice.max_cross_size + 1):
             children = keys[needed & (levels == level)]
             parents = list(self.lattice.parents(children))
-            missing += [parent[~contains(self.keys, parent)] for parent in parents]
+            missing += [parent[~contains(self.known.keys, parent)] for parent in parents]
         unknown = np.unique(np.concatenate(missing))
         if unknown.size:
             self._count(unknown, prepared, iterations)
@@ -61,13 +60,12 @@ class ParentSums:
         none = np.zeros(unknown.size, np.int64)
         planned = plan_listed(unknown, none, none, self.lattice, iterations.counter.budget)
         parts, _ = iterations.counter.count("parents", planned, counts_only=True)
-        keys, sums = [self.keys], [self.sums]
-        for batch in parts_of(parts):
-            keys.append(batch.column("key").to_numpy())
-            every = range(prepared.space.columns)
-            sums.append(np.stack([batch.column(f"c{i}").to_numpy() for i in every], axis=1))
-        order = np.argsort(np.concatenate(keys))
-        self.keys, self.sums = np.concatenate(keys)[order], np.concatenate(sums)[order]
+        every = range(prepared.space.columns)
+        counted = (
+            SliceTable(table.keys, {"sums": table.stacked("c", every)})
+            for table in tables_of(parts)
+        )
+        self.known = joined([self.known, *counted]).by_key()
 
     def make_exact(
         self,
@@ -76,8 +74,9 @@ class ParentSums:
         significant: NDArray[np.bool_],
         iterations: Iterations,
     ) -> None:
-        """Count the exact AUC of those parents of significant slices on which a label depends."""
+        """Count the exact AUC, and average precision, of those parents of significant slices on which a label depends."""
         prepared = iterations.prepared
+        known = self.known
         levels = self.lattice.cross_sizes(keys)
         open_ones = [np.zeros(0, np.int64)]
         for number in iterations.second_tests.ranked:
@@ -85,23 +84,24 @@ class ParentSums:
             for level in range(2, self.lattice.max_cross_size + 1):
                 mine = np.flatnonzero(significant[:, number] & (levels == level))
                 for parents in self.lattice.parents(keys[mine]):
-                    at = np.searchsorted(self.keys, parents)
-                    rough = np.flatnonzero(has_error(self.sums[at], prepared.space))
-                    child, above = sums[mine[rough]], self.sums[at[rough]]
+                    at = known.at(parents)
+                    rough = np.flatnonzero(has_error(known["sums"][at], prepared.space))
+                    child, above = sums[mine[rough]], known["sums"][at[rough]]
                     some = label_is_open(own, prepared.slices(child), prepared.slices(above))
                     open_ones.append(at[rough][some])
         at = np.unique(np.concatenate(open_ones))
         if at.size == 0:
             return
         counted, _ = iterations.second_tests.exact.count(
-            "parents-exact", self.keys[at], self.sums[at]
+            "parents-exact", known.keys[at], known["sums"][at]
         )
         for one in counted:
-            put_ranking(self.sums, np.searchsorted(self.keys, one.keys), one, prepared.space)
+            put_ranking(known["sums"], known.at(one.keys), one, prepared.space)
 
     def of(self, keys: Keys) -> NDArray[np.int64]:
         """Return the sums [slices, columns] of known slices."""
-        return self.sums[np.searchsorted(self.keys, keys)]
+        sums: NDArray[np.int64] = self.known["sums"][self.known.at(keys)]
+        return sums
 
 
 def labels(
@@ -171,16 +171,16 @@ def labels(
 
 
 def label_is_open(own: Metric, slices: Slices, parents: Slices) -> NDArray[np.bool_]:
-    """Return of which children [pairs] the error of the parent's AUC leaves open if they refine it.
+    """Return of which children [pairs] the error of the parent's AUC, or average precision, leaves open if they refine it.
 
-    Test and margin are monotone in that AUC, so its ends decide; errors as large as the margin leave it open.
+    Test and margin are monotone in it, so its ends decide; errors as large as the margin leave it open.
     """
     delta = own.delta(slices)
     upward = delta > 0
     worse = upward != own.higher_is_better
     refines = []
     for side in (-1, 1):
-        moved = replace(parents, sums=move_auc(parents.sums, side, parents.space))
+        moved = replace(parents, sums=parents.space.moved(parents.sums, side))
         p = np.empty(len(slices))
         for harm in (True, False):
             some = np.flatnonzero(worse == harm)

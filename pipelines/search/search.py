@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Generic, TypedDict
 
+import numpy as np
+
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import TABLE, TFMA_TABLE
@@ -13,17 +15,17 @@ from slicebeam.pipelines.prepare.encoded_dataset import prepare
 from slicebeam.pipelines.run.open_run import RunContext, open_run
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.pipelines.search.building import build, listed_positions
+from slicebeam.pipelines.search.building import build
 from slicebeam.pipelines.search.finding_terms import MOST_COVERING, list_coverage
 from slicebeam.pipelines.search.findings import finding_lists
 from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.iterations import Iterations
-from slicebeam.pipelines.search.results import Results, collect, collect_given
+from slicebeam.pipelines.search.results import Results, collect
+from slicebeam.pipelines.search.slice_names import slice_names
 from slicebeam.pipelines.search.slices_table import (
     Reported,
     given_order,
     report_order,
-    slice_names,
     write_slices,
 )
 
@@ -32,16 +34,13 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from slicebeam.pipelines.changelist.gate import Gate
+    from slicebeam.pipelines.changelist.testing import Gate
     from slicebeam.pipelines.config.search import SearchConfig
-    from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.earlier_run import BaselineRun
-    from slicebeam.pipelines.search.iteration_records import SearchResult
-    from slicebeam.pipelines.search.search_observer import SearchObserver
-    from slicebeam.pipelines.search.slices_table import SliceNames
+    from slicebeam.pipelines.search.iteration_records import SearchObserver
     from slicebeam.pipelines.tfma.request import Evaluation
 
 
@@ -119,7 +118,7 @@ def run_steps(
         check_slice_text(explained_slice, config)
     # What is wrong with a metric is said before anything is read.
     evaluation = None
-    if config.tfma_metric or getattr(config, "eval_config", None):
+    if config.tfma_metric or config.eval_config:
         from slicebeam.pipelines.tfma.request import evaluation_of
 
         evaluation = evaluation_of(config)
@@ -170,36 +169,25 @@ def _find_and_publish(
     iterations = Iterations(config, prepared, work, engine, observer.progress, observer.recorded)
     searched = iterations.search()
     observer.stage(Stage("describing the results"))
-    if prepared.given is None:
-        results = collect(config, prepared, searched, iterations, work, engine)
-        order = steps.order(results)
-    else:
-        results = collect_given(config, prepared, searched, iterations)
-        order = given_order(results)
+    results = collect(iterations, searched, names)
+    order = steps.order(results) if prepared.given is None else given_order(results)
     observer.stage(Stage("choosing findings"))
-    lists = finding_lists(config, prepared, results, searched.tests_per_level, names, work, engine)
-    first = listed_positions(order, lists)[:MOST_COVERING]
+    lists = finding_lists(results, work, engine)
+    listed = order.listed(
+        np.concatenate([np.zeros(0, np.int64), *(one.positions for one in lists)])
+    )
+    first = listed[:MOST_COVERING]
     coverage = list_coverage(
         config, prepared, results.keys[first], work, engine, results.sums[first]
     )
     further = () if steps.further is None else steps.further.names
     of_tfma = () if evaluation is None else (TFMA_TABLE,)
     with run.files_to_publish(*further, *of_tfma, TABLE) as files:
-        write_slices(files.streams[TABLE], results, names, prepared.rows, lists)
-        changelist = build(
-            config,
-            prepared,
-            searched,
-            results,
-            names,
-            order,
-            lists,
-            engine.name,
-            f"sha256:{files.sha256(TABLE)}",
-        ).model_copy(update={"coverage": coverage})
-        changelist = _with_comparisons(
-            changelist, config, prepared, searched, results, names, earlier, how.get("tolerance")
-        )
+        write_slices(files.streams[TABLE], results, lists)
+        fingerprint = f"sha256:{files.sha256(TABLE)}"
+        changelist = build(results, order, listed, lists, engine.name, fingerprint)
+        changelist = changelist.model_copy(update={"coverage": coverage})
+        changelist = _with_comparisons(changelist, results, earlier, how.get("tolerance"))
         if evaluation is not None:
             from slicebeam.pipelines.tfma.evaluate import with_tfma
             from slicebeam.pipelines.tfma.messages import write_messages
@@ -217,33 +205,28 @@ def _find_and_publish(
         return changelist, ()
     from slicebeam.pipelines.search.explain import explain
 
-    lines = explain(explained_slice, key, config, prepared, searched, results, names)
-    return changelist, lines
+    return changelist, explain(explained_slice, key, results)
 
 
 def _with_comparisons(
     changelist: SearchChangeList,
-    config: RunConfig,
-    prepared: EncodedDataset,
-    searched: SearchResult,
     results: Results,
-    names: SliceNames,
     earlier: BaselineRun | None,
     tolerance: Mapping[str, float] | None,
 ) -> SearchChangeList:
     """Return the document with what the user asks to compare besides: groups, an earlier run, tolerances."""
     more: dict[str, object] = {}
-    if getattr(config, "parity", ()):
+    if getattr(results.config, "parity", ()):
         from slicebeam.pipelines.search.parity import parity_gaps
 
-        more["parity"] = parity_gaps(config, prepared, searched)
+        more["parity"] = parity_gaps(results)
     if earlier is not None:
         from slicebeam.pipelines.search.since import compare_runs
 
-        more["since"] = compare_runs(config, earlier, changelist, results, names)
+        more["since"] = compare_runs(earlier, changelist, results)
     changelist = changelist.model_copy(update=more)
     if not tolerance:
         return changelist
     from slicebeam.pipelines.search.tolerance import with_tolerances
 
-    return with_tolerances(changelist, tolerance, config, prepared, searched, results)
+    return with_tolerances(changelist, tolerance, results)

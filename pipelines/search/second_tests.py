@@ -1,4 +1,4 @@
-"""Slices that could be significant are tested again: by replicates, and by their exact AUC."""
+"""Slices that could be significant are tested again: by replicates, and by their exact AUC or average precision."""
 
 from __future__ import annotations
 
@@ -11,28 +11,33 @@ from slicebeam.metrics.counting.counting_plan import plan_chosen
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance.outcome_codes import Reason
-from slicebeam.metrics.testing.multiplicity import adjusted
-from slicebeam.pipelines.prepare.exact_auc import Exact, ExactAuc, has_error
+from slicebeam.metrics.significance.outcome_codes import Method, Reason
+from slicebeam.metrics.testing.multiplicity import adjusted, holm_adjusted
+from slicebeam.pipelines.prepare.exact_auc import ExactAuc, has_error, put_ranking
+from slicebeam.pipelines.run.engine import Cost
 from slicebeam.pipelines.run.stage import run_parts
-from slicebeam.pipelines.search.retested import LEAST_GROUPS, BootstrapStage
-from slicebeam.pipelines.search.slice_counter import SliceCounter, parts_of, slice_sizes
-from slicebeam.transforms.count.slice_sums import count_groups, slice_sums
+from slicebeam.pipelines.search.slice_counter import SliceTable, joined, looked_up, tables_of
+from slicebeam.transforms.count.slice_sums import WHOLE, count_groups, slice_sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.counting.counting import Resampling
     from slicebeam.metrics.counting.lattice import Keys
+    from slicebeam.metrics.testing.slice_test import SliceTest
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.run.engine import Cost
     from slicebeam.pipelines.search.iteration_records import IterationRecord
-    from slicebeam.transforms.storage.storage import StoragePath
+    from slicebeam.pipelines.search.slice_counter import CountedPart, SliceCounter
 
     Array = NDArray[Any]
 
 # How far the first, quick test may be off: by this factor in p.
 _SPARED = 10.0
+# A cluster bootstrap of fewer groups has too few different replicates.
+LEAST_GROUPS = 30
+# The columns that a second test has of each of its metrics.
+_TESTED = ("p", "reason", "method", "se")
 
 
 def q_values(
@@ -41,6 +46,18 @@ def q_values(
     """Return the q-value of each p, corrected for the tests of each level and for all metrics."""
     number, metrics = len(tests_per_level), len(config.metric)
     return adjusted(p, levels, tests_per_level, config.used_correction, number, metrics)
+
+
+def adjusted_overall(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the p-values [tests] of changes over all examples; NaN stays.
+
+    They are one family, by Holm's method unless nothing is corrected.
+    """
+    tested = ~np.isnan(p)
+    adjusted = p.copy()
+    if config.used_correction != "none":
+        adjusted[tested] = holm_adjusted(p[tested])
+    return adjusted
 
 
 class SecondTests:
@@ -68,167 +85,179 @@ class SecondTests:
 
     def called(
         self,
-        parts: list[StoragePath],
+        parts: list[CountedPart],
         number: int,
         per_level: tuple[int, ...],
-        times: float,
+        times: float = 1.0,
         name: str = "p",
-    ) -> list[Keys]:
-        """Return the keys, part by part, that a metric calls at a multiple of alpha.
+    ) -> Keys:
+        """Return the keys of the slices that a metric calls at a multiple of alpha.
 
-        By ``p``, or by ``best``, the smallest p that the error of the metric's value leaves: all
-        corrections are monotone in every p, so that no other slice can be called.
+        By ``p``, by ``first``, that of the quick test, or by ``best``, the smallest p that the error of
+        the metric's value leaves: all corrections are monotone in every p, so that no other slice can
+        be called.
 
         A slice whose p exceeds alpha is not significant after any correction and does not change
         the q-value of one that is, so that only the others are looked at together.
         """
-        keys, p, levels = [], [], []
-        for batch in parts_of(parts):
-            own = batch.column(f"{name}{number}").to_numpy() / times
+        keys, p = [np.zeros(0, np.int64)], [np.zeros(0)]
+        for table in tables_of(parts):
+            own = table[f"{name}{number}"] / times
             small = np.flatnonzero(own <= self.config.used_alpha)
-            keys.append(batch.column("key").to_numpy()[small])
+            keys.append(table.keys[small])
             p.append(own[small])
-            levels.append(self.prepared.lattice.cross_sizes(keys[-1]))
-        q = q_values(self.config, np.concatenate(p), np.concatenate(levels), per_level)
-        split = np.split(q <= self.config.used_alpha, np.cumsum([one.size for one in keys])[:-1])
-        return [some[called] for some, called in zip(keys, split, strict=True)]
+        every = np.concatenate(keys)
+        levels = self.prepared.lattice.cross_sizes(every)
+        q = q_values(self.config, np.concatenate(p), levels, per_level)
+        return every[q <= self.config.used_alpha]
 
     def resampled(
-        self, parts: list[StoragePath], per_level: tuple[int, ...], record: IterationRecord
-    ) -> tuple[list[StoragePath], IterationRecord]:
-        """Return parts, and their record, in which the slices that could be significant are tested by replicates.
+        self, parts: list[CountedPart], per_level: tuple[int, ...], record: IterationRecord
+    ) -> IterationRecord:
+        """Test the slices of parts that could be significant by replicates; return the record with that.
 
         Those are the slices that would be significant if every p of the first, quick test were a
         tenth of what it is. The others keep p = 1 and say why.
         """
-        if self.counter.second is None or not parts:
-            return parts, record
+        resampling = self.counter.second
+        if resampling is None or not parts:
+            return record
         numbers = tuple(i for i, test in enumerate(self.tests) if test.needs_rows())
+        ranked = tuple(i for i in numbers if i in self.ranked)
         some = [
-            keys
+            self.called(parts, i, per_level, _SPARED, "best" if i in ranked else "first")
             for i in numbers
-            for keys in self.called(
-                parts, i, per_level, _SPARED, "best" if i in self.ranked else "p"
-            )
         ]
         # The quick test of a mean refuses what is too skewed for it; replicates need not.
-        for batch in parts_of(parts):
-            refused = [batch.column(f"reason{i}").to_numpy() == Reason.TOO_SKEWED for i in numbers]
-            some.append(batch.column("key").to_numpy()[np.any(refused, axis=0)])
+        for table in tables_of(parts):
+            refused = table.stacked("reason", numbers) == Reason.TOO_SKEWED
+            some.append(table.keys[refused.any(axis=1)])
         stage = f"iteration-{record.iteration}-resampled"
-        ranked = tuple(i for i in numbers if i in self.ranked)
-        some.append(self._changed_within_buckets(parts, ranked, f"{stage}-unchanged"))
-        chosen = np.unique(np.concatenate(some))
-        sizes = np.zeros(chosen.size, np.int64)
-        for batch in parts_of(parts):
-            keys = batch.column("key").to_numpy()
-            own = np.flatnonzero(np.isin(keys, chosen))
-            sizes[np.searchsorted(chosen, keys[own])] = slice_sizes(
-                batch, self.prepared.space.cells
-            )[own]
-        budget = self.counter.budget_for(self.counter.second)
-        planned = plan_chosen(chosen, sizes, self.prepared.lattice, budget)
-        second, cost = self.counter.count(stage, planned, resampling=self.counter.second)
-        groups = self._groups(stage, chosen) if self.config.group else None
-        retested = BootstrapStage.read(second, groups, {i: self.tests[i] for i in numbers})
-        folder = self.work.folder(f"{stage}-parts")
-        rewritten = [retested.rewrite(part, folder / part.name) for part in parts]
         if ranked:
-            exact, more = self._exact(
-                f"{stage}-exact", rewritten, chosen, ranked, self.counter.second
-            )
+            some.append(self._changed_within_buckets(parts, ranked[0], f"{stage}-unchanged"))
+        chosen = np.unique(np.concatenate(some))
+        cells = self.prepared.space.cells
+        sizes = looked_up(parts, chosen, lambda table: table.sizes(cells))
+        budget = self.counter.budget_for(resampling)
+        planned = plan_chosen(chosen, sizes, self.prepared.lattice, budget)
+        counted, cost = self.counter.count(stage, planned, resampling=resampling)
+        groups = self._groups(stage, chosen) if self.config.group else None
+        _change(parts, self._by_replicates(counted, groups, numbers))
+        if ranked:
+            exact, more = self._exact(f"{stage}-exact", parts, chosen, ranked, resampling)
             if groups is not None:
-                exact.refuse(chosen[groups < LEAST_GROUPS], Reason.FEW_GROUPS)
+                few = np.isin(exact.keys, chosen[groups < LEAST_GROUPS])
+                for number in ranked:
+                    _refuse(exact, number, few, Reason.FEW_GROUPS)
+            _change(parts, exact)
             cost = cost + more
-            space = self.prepared.space
-            rewritten = [
-                exact.rewrite(part, folder / f"exact-{part.name}", space) for part in rewritten
-            ]
-        return rewritten, record.plus(cost)
+        return record.plus(cost)
 
     def settled(
         self,
-        parts: list[StoragePath],
+        parts: list[CountedPart],
         per_level: tuple[int, ...],
         record: IterationRecord,
         *,
         is_all: bool = False,
-    ) -> tuple[IterationRecord, list[StoragePath], list[StoragePath]]:
-        """Let exact AUCs decide on the slices that could be significant, or on all with ``is_all``.
+    ) -> tuple[IterationRecord, Keys]:
+        """Let exact AUCs, and average precisions, decide on the slices that could be significant, or on all.
 
-        Those that another metric calls have one too, for they may be reported.
-
-        Returns the record, all parts, and those of them that were written again.
+        Those that another metric calls have one too, for they may be reported. Returns the record, and
+        the slices that changed.
         """
         if not self.ranked or not parts:
-            return record, parts, []
+            return record, np.zeros(0, np.int64)
         numbers = tuple(i for i in self.ranked if not self.tests[i].needs_rows())
         if is_all:
-            some = [batch.column("key").to_numpy() for batch in parts_of(parts)]
+            some = [table.keys for table in tables_of(parts)]
         else:
-            some = []
-            for number in range(len(self.tests)):
-                column = "best" if number in numbers else "p"
-                some += self.called(parts, number, per_level, 1.0, column)
+            some = [
+                self.called(parts, i, per_level, name="best" if i in numbers else "p")
+                for i in range(len(self.tests))
+            ]
         chosen = np.setdiff1d(np.concatenate(some), self.exact_keys)
         stage = f"iteration-{record.iteration}-exact"
         exact, cost = self._exact(stage, parts, chosen, numbers, None)
         self.exact_keys = np.union1d(self.exact_keys, exact.keys)
-        folder = self.work.folder(f"{stage}-parts")
-        rewritten = [
-            exact.rewrite(part, folder / f"{part.parent.name}-{part.name}", self.prepared.space)
-            for part in parts
-        ]
-        fresh = [new for new, old in zip(rewritten, parts, strict=True) if new != old]
-        return record.plus(replace(cost, shuffled_bytes=0)), rewritten, fresh
+        _change(parts, exact)
+        return record.plus(replace(cost, shuffled_bytes=0)), exact.keys
 
-    def _changed_within_buckets(
-        self, parts: list[StoragePath], ranked: tuple[int, ...], stage: str
-    ) -> Keys:
+    def _changed_within_buckets(self, parts: list[CountedPart], number: int, stage: str) -> Keys:
         """Return the slices on which two models differ, though by buckets they seem not to."""
-        if not ranked:
-            return np.zeros(0, np.int64)
         suspects = [np.zeros(0, np.int64)]
-        for batch in parts_of(parts):
-            reasons = batch.column(f"reason{ranked[0]}").to_numpy()
-            seem = np.isin(reasons, (Reason.UNCHANGED, Reason.UNVARYING))
-            suspects.append(batch.column("key").to_numpy()[seem])
+        for table in tables_of(parts):
+            seem = np.isin(table[f"reason{number}"], (Reason.UNCHANGED, Reason.UNVARYING))
+            suspects.append(table.keys[seem])
         exact, _ = self._exact(stage, parts, np.concatenate(suspects), (), None)
-        own = metric(self.config.metric[ranked[0]])
-        delta = own.delta(self.prepared.slices(exact.sums))
+        own = metric(self.config.metric[number])
+        delta = own.delta(self.prepared.slices(exact["sums"]))
         return exact.keys[np.nan_to_num(delta) != 0]
 
     def _exact(
         self,
         stage: str,
-        parts: list[StoragePath],
+        parts: list[CountedPart],
         keys: Keys,
         numbers: tuple[int, ...],
         resampling: Resampling | None,
-    ) -> tuple[Exact, Cost]:
-        """Count the exact AUC of those slices of some parts whose buckets leave it open."""
-        space = self.prepared.space
+    ) -> tuple[SliceTable, Cost]:
+        """Return those slices of some parts whose buckets leave the AUC open, with it and its tests."""
+        space, of_all = self.prepared.space, self.prepared.of_all
         keys = np.sort(keys)
-        found, sums = [np.zeros(0, np.int64)], [np.zeros((0, space.columns), np.int64)]
-        for batch in parts_of(parts):
-            own = batch.column("key").to_numpy()
-            at = np.flatnonzero(contains(keys, own))
-            some = np.stack(
-                [batch.column(f"c{i}").to_numpy()[at] for i in range(space.columns)], axis=1
-            )
-            rough = has_error(some, space)
-            found.append(own[at][rough])
-            sums.append(some[rough])
-        order = np.argsort(np.concatenate(found))
-        return Exact.tested(
-            self.exact,
-            stage,
-            np.concatenate(found)[order],
-            np.concatenate(sums)[order],
-            self.prepared.of_all,
-            [(number, self.tests[number]) for number in numbers],
-            resampling,
+        no_sums = np.zeros((0, space.columns), np.int64)
+        rough = [SliceTable(np.zeros(0, np.int64), {"sums": no_sums})]
+        for table in tables_of(parts):
+            some = table.take(np.flatnonzero(contains(keys, table.keys)))
+            own = SliceTable(some.keys, {"sums": some.stacked("c", range(space.columns))})
+            rough.append(own.take(has_error(own["sums"], space)))
+        known = joined(rough).by_key()
+        sums, columns = known["sums"], dict(known.columns)
+        if known.keys.size == 0:
+            return known, Cost()
+        of_whole = np.zeros(1)
+        if resampling is not None and space.comparison == "overall":
+            stage_of_all, whole = f"{stage}-all", np.array([WHOLE])
+            counts, _ = self.exact.count(stage_of_all, whole, of_all[None, :], resampling)
+            of_whole = next(counts).replicates[0][0]
+        counts, cost = self.exact.count(stage, known.keys, sums, resampling)
+        for counted in counts:
+            at = known.at(counted.keys)
+            put_ranking(sums, at, counted, space)
+            for number in numbers:
+                test = self.tests[number]
+                if resampling is None:
+                    outcomes = test.of_sums(sums[at], of_all)
+                else:
+                    references = counted.replicates[1] if space.sides == 2 else of_whole
+                    deltas = counted.replicates[0] - references
+                    outcomes = test.of_replicates(sums[at], of_all, deltas)
+                values: tuple[Array, ...] = (*outcomes.tested, outcomes.errors)
+                for name, column in zip(_TESTED, values, strict=True):
+                    empty = np.zeros(known.keys.size, column.dtype)
+                    columns.setdefault(f"{name}{number}", empty)[at] = column
+        for old in (False, True)[: space.sides]:
+            ranking = space.ranking_columns(old=old)
+            for at_column in range(ranking.start, ranking.stop):
+                columns[f"c{at_column}"] = sums[:, at_column]
+        columns |= {f"best{number}": columns[f"p{number}"] for number in numbers}
+        return SliceTable(known.keys, columns), cost
+
+    def _by_replicates(
+        self, parts: list[CountedPart], groups: Array | None, numbers: tuple[int, ...]
+    ) -> SliceTable:
+        """Return the slices of the second count with the results of their replicates."""
+        names = [f"{name}{number}" for number in numbers for name in _TESTED]
+        none = SliceTable(np.zeros(0, np.int64), dict.fromkeys(names, np.zeros(0, np.int8)))
+        read = (
+            SliceTable(table.keys, {name: table[name] for name in names})
+            for table in tables_of(parts)
         )
+        found = joined([none, *read]).by_key()
+        if groups is not None and parts:
+            for number in numbers:
+                _by_groups(found, number, groups, self.tests[number])
+        return found
 
     def _groups(self, stage: str, keys: Keys) -> Array:
         """Return in how many groups the examples of each slice are."""
@@ -245,3 +274,34 @@ class SecondTests:
         groups = groups[np.searchsorted(known, wanted)]
         self.few_groups.append(wanted[(groups >= LEAST_GROUPS) & (groups < ENOUGH_GROUPS)])
         return groups
+
+
+def _change(parts: list[CountedPart], change: SliceTable) -> None:
+    if change.keys.size:
+        for part in parts:
+            part.changes.append(change)
+
+
+def _refuse(table: SliceTable, number: int, where: Array, reason: int) -> None:
+    """Take the p-values of some slices back, for a reason."""
+    for name, value in (("p", 1.0), ("reason", reason), ("method", 0)):
+        table[f"{name}{number}"][where] = value
+
+
+def _by_groups(table: SliceTable, number: int, groups: Array, test: SliceTest) -> None:
+    """Let a change that does not vary count once for each group, not for each example.
+
+    If every example of a slice counts in its metric, all its groups change the same way: of the 2^G
+    ways to exchange the two models in whole groups one is as extreme. Where only some count (recall,
+    precision), or weights may be 0, nobody knows how many groups change.
+    """
+    p, method = table[f"p{number}"], table[f"method{number}"]
+    method[method == Method.BOOTSTRAP_ROWS] = Method.BOOTSTRAP_GROUPS
+    constant = (method != 0) & (method != Method.BOOTSTRAP_GROUPS)
+    if metric(test.metric).kind == "pointwise" and not test.space.weighted:
+        fewest: FloatArray = np.exp2((test.alternative == "both") - groups.astype(np.float64))
+        p[constant] = np.maximum(p, fewest)[constant]
+        method[constant] = Method.SIGN_FLIP_GROUPS
+    else:
+        _refuse(table, number, constant, Reason.UNVARYING)
+    _refuse(table, number, groups < LEAST_GROUPS, Reason.FEW_GROUPS)

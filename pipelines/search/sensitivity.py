@@ -9,6 +9,7 @@ import numpy as np
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.testing.power import POWER, smallest_fall
 from slicebeam.pipelines.changelist.testing import Noticeable
+from slicebeam.pipelines.search.duplicates import nested_classes
 from slicebeam.pipelines.search.second_tests import q_values
 
 if TYPE_CHECKING:
@@ -16,9 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.results import MetricResult, Results
 
@@ -29,13 +28,12 @@ _CANDIDATES = 200
 _TINY = 1e-30
 
 
-def noticeable(
-    config: RunConfig, prepared: EncodedDataset, searched: SearchResult, name: str
-) -> Iterator[Noticeable]:
+def noticeable(results: Results, name: str) -> Iterator[Noticeable]:
     """Yield the smallest fall of a metric that is noticed with probability `POWER`, over all examples and on slices.
 
     Slices by the strictest threshold of any level, at which a single slice is significant.
     """
+    config, prepared = results.config, results.prepared
     if config.group or config.resamples_examples:
         return
     measured, everything = metric(name), prepared.slices()
@@ -44,7 +42,7 @@ def noticeable(
         fall = smallest_fall(measured, everything, None, alpha, "both")
         if fall is not None:
             yield Noticeable(n=None, fall=fall, power=POWER)
-    alpha = config.used_alpha / _strictness(config, searched)
+    alpha = config.used_alpha / _strictness(config, results.searched)
     for n in SLICE_SIZES:
         if n >= prepared.rows:
             return
@@ -62,21 +60,25 @@ def _strictness(config: RunConfig, searched: SearchResult) -> float:
     return max(q, default=_TINY) / _TINY
 
 
-def nearest_misses(results: Results, measured: MetricResult, lattice: Lattice) -> NDArray[np.int64]:
+def nearest_misses(results: Results, measured: MetricResult) -> NDArray[np.int64]:
     """Return the positions of the worse slices with the smallest p-values; the nearest first.
 
-    None is a part of another, and no two have the same sums, as two names of the same examples have.
+    None is a part of another, and none has the same examples as another.
     """
-    possible = np.flatnonzero(measured.worse & (measured.p < 1))
-    nearest = possible[np.argsort(measured.p[possible], kind="stable")[:_CANDIDATES]]
+    lattice = results.prepared.lattice
+    possible = np.flatnonzero(measured.worse & (measured.p_value < 1))
+    nearest = possible[np.argsort(measured.p_value[possible], kind="stable")[:_CANDIDATES]]
     conditions = [
         set(digits[digits > 0].tolist()) for digits in lattice.digits(results.keys[nearest])
     ]
-    sums = results.sums[nearest]
+    examples = np.arange(nearest.size)
+    # Only slices with equal sums can be the same.
+    if len(np.unique(results.sums[nearest], axis=0)) < nearest.size:
+        examples = nested_classes(results.keys, results.sizes, nearest, lattice)
     chosen: list[int] = []
     for at, mine in enumerate(conditions):
         parts = (mine <= conditions[other] or mine >= conditions[other] for other in chosen)
-        if not any(parts) and not (sums[chosen] == sums[at]).all(axis=1).any():
+        if not any(parts) and examples[at] not in examples[chosen]:
             chosen.append(at)
             if len(chosen) == _MOST_MISSES:
                 break

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,31 +9,37 @@ import numpy as np
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.testing.difference import difference
 from slicebeam.metrics.testing.multiplicity import adjusted
+from slicebeam.pipelines.changelist.changes import (
+    Difference,
+    MetricSince,
+    Moment,
+    OverallSince,
+    Since,
+    SinceSlice,
+)
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
-from slicebeam.pipelines.changelist.document import SearchChangeList
-from slicebeam.pipelines.changelist.parts import Predicate
+from slicebeam.pipelines.changelist.parts import Estimate, Predicate
 from slicebeam.pipelines.changelist.reading import TABLE
-from slicebeam.pipelines.changelist.since import MetricSince, OverallSince, Since, SinceSlice
-from slicebeam.pipelines.changelist.slices import Slice
 from slicebeam.pipelines.prepare.given_domains import is_carried_on, why_absent
-from slicebeam.pipelines.search.earlier_run import MetricValues
-from slicebeam.pipelines.search.results import CONFIDENCE
-from slicebeam.pipelines.search.since_overall import overall_since, tested_difference
-from slicebeam.pipelines.search.summary import shown
+from slicebeam.pipelines.search.earlier_run import COLUMNS
+from slicebeam.pipelines.search.results import CONFIDENCE, direction_of, estimate, finite
+from slicebeam.pipelines.search.second_tests import adjusted_overall
+from slicebeam.pipelines.search.summary import of_metrics, shown, verdict
 from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.kinds import Correction
     from slicebeam.metrics.testing.difference import RunDifference
-    from slicebeam.pipelines.changelist.since import Status
+    from slicebeam.pipelines.changelist.changes import Change, Status
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.search.earlier_run import BaselineRun
+    from slicebeam.pipelines.search.earlier_run import BaselineRun, Columns
     from slicebeam.pipelines.search.results import Results
-    from slicebeam.pipelines.search.slices_table import SliceNames
 
 MOST_LISTED = 1000
 _MOST_NAMED = 5
@@ -48,52 +53,36 @@ class _Tested(NamedTuple):
     found: RunDifference
     q: NDArray[np.float64]
     significant: NDArray[np.bool_]
+    worse: NDArray[np.bool_]  # whether a difference is for the worse, significant or not
 
-    @property
-    def tests(self) -> int:
-        """How many slices were compared."""
-        return int(np.count_nonzero(~np.isnan(self.found.p)))
-
-    def worse(self, name: str) -> NDArray[np.bool_]:
-        """Return which differences are for the worse [matched], significant or not."""
-        worse: NDArray[np.bool_] = (self.found.value > 0) != metric(name).higher_is_better
-        return worse
-
-
-@dataclass(frozen=True)
-class _Compared:
-    """The slices of both runs: positions in each, and the tests of their differences [matched]."""
-
-    now: NDArray[np.int64]
-    then: NDArray[np.int64]
-    delta: _Tested
-    value: _Tested
+    def counts(self) -> tuple[int, int, int]:
+        """Return how many slices were compared, are significantly worse, and significantly better."""
+        every = (
+            ~np.isnan(self.found.p),
+            self.significant & self.worse,
+            self.significant & ~self.worse,
+        )
+        tests, worse, better = map(int, map(np.count_nonzero, every))
+        return tests, worse, better
 
 
-def compare_runs(
-    config: RunConfig,
-    earlier: BaselineRun,
-    document: SearchChangeList,
-    results: Results,
-    names: SliceNames,
-) -> Since:
+def compare_runs(earlier: BaselineRun, document: SearchChangeList, results: Results) -> Since:
     """Return what changed since an earlier run, by each metric that both runs measured.
 
     On slices that both tested, the differences of deltas and those of values are two families of tests.
     """
-    ids = names.ids(results.keys).to_numpy(zero_copy_only=False).astype(str)
+    config = results.config
+    ids = results.names.ids(results.keys).to_numpy(zero_copy_only=False).astype(str)
     by_name = {measured.name: vars(measured) for measured in results.metrics}
-    listings, counts = [], []
-    for name, then in earlier.measured.items():
-        values = {field: by_name[name][field] for field in vars(then) if field in by_name[name]}
-        now = MetricValues(ids=ids, n=results.sizes, **values)
-        compared = _compared(config, now, then)
-        listings.append(_Listing(config, earlier, document, name, now, compared))
-        counts.append(_counts(name, compared, listings[-1]))
-    overall = overall_since(config, earlier.document, document, earlier.measured)
+    listings = []
+    for name in earlier.measured:
+        now = {"slice_id": ids, "n": results.sizes, **by_name[name]}
+        listings.append(_Listing(config, earlier, document, name, now))
+    counts = [listing.counts() for listing in listings]
+    overall = _overall_since(config, earlier.document, document, earlier.measured)
     # Of many metrics each has its share of what is listed.
     most = -(-MOST_LISTED // len(listings))
-    slices = [one for listing in listings for one in listing.slices(results, names, most)]
+    slices = [one for listing in listings for one in listing.slices(results, most)]
     total = {
         field: sum(getattr(one, field) for one in counts)
         for field in ("compared", "new", "gone", "worse", "better")
@@ -108,26 +97,10 @@ def compare_runs(
         summary=_summary(earlier, overall, counts),
         overall=overall,
         metrics=tuple(counts),
-        corrected_for=_sentence(config, counts),
-        warnings=tuple(_all_warnings(config, earlier, document, listings, overall, counts)),
+        corrected_for=_corrected_for(config, counts),
+        warnings=tuple(_warnings(config, earlier, document, listings[0], overall, counts)),
         slices=tuple(slices[:MOST_LISTED]),
         **total,
-    )
-
-
-def _counts(name: str, compared: _Compared, listing: _Listing) -> MetricSince:
-    worse, value_worse = (one.worse(name) for one in (compared.delta, compared.value))
-    changed, value_changed = compared.delta.significant, compared.value.significant
-    return MetricSince(
-        metric=name,
-        compared=compared.delta.tests,
-        new=listing.count("new"),
-        gone=listing.count("gone"),
-        worse=int(np.count_nonzero(changed & worse)),
-        better=int(np.count_nonzero(changed & ~worse)),
-        value_compared=compared.value.tests,
-        value_worse=int(np.count_nonzero(value_changed & value_worse)),
-        value_better=int(np.count_nonzero(value_changed & ~value_worse)),
     )
 
 
@@ -135,81 +108,42 @@ def _summary(
     earlier: BaselineRun, overall: Sequence[OverallSince], counts: Sequence[MetricSince]
 ) -> str:
     """Return what changed in plain words: the metrics over all examples, then the slices."""
-    date = f"{earlier.document.created_at:%Y-%m-%d %H:%M} UTC"
-    changed = {"degraded": "significantly worse", "improved": "significantly better"}
-    parts = []
+    parts = [f"Since {earlier.document.created_at:%Y-%m-%d %H:%M} UTC:"]
     for one, count in zip(overall, counts, strict=True):
         own, change = metric(one.metric), one.value_change
-        called = "not tested"
-        if change is not None:
-            called = changed.get(change.direction, "the same")
-            called = called if change.significant else "no significant change"
+        called = "not tested" if change is None else verdict(change, "no significant change")
         parts.append(
             f"{own.title} {shown(own, one.then.value)} → {shown(own, one.now.value)} ({called}); "
             f"slices: {count.new:,} new, {count.gone:,} gone; delta {count.worse:,} worse, "
             f"{count.better:,} better; value {count.value_worse:,} worse, {count.value_better:,} better; "
             f"{count.compared:,} slice{'' if count.compared == 1 else 's'} compared."
         )
-    return f"Since {date}: {' '.join(parts)}"
+    return " ".join(parts)
 
 
-def _compared(config: RunConfig, now: MetricValues, then: MetricValues) -> _Compared:
-    _, at_now, at_then = np.intersect1d(now.ids, then.ids, assume_unique=True, return_indices=True)
-    smallest = config.used_min_slice_size
-    large = (now.n[at_now] >= smallest) & (then.n[at_then] >= smallest)
-
-    def compared(value: str, low: str, high: str) -> _Tested:
-        def estimates(one: MetricValues, at: NDArray[np.int64]) -> tuple[Any, Any, Any]:
-            columns = (getattr(one, name)[at] for name in (value, low, high))
-            first, second, third = (np.where(large, column, np.nan) for column in columns)
-            return first, second, third
-
-        found = difference(estimates(now, at_now), estimates(then, at_then), CONFIDENCE)
-        return _tested(config, found)
-
-    return _Compared(
-        at_now,
-        at_then,
-        compared("delta", "low", "high"),
-        compared("value", "value_low", "value_high"),
-    )
+def _correction(config: RunConfig) -> Correction:
+    """Return the correction of one family: a slice is compared whatever was significant, so that nothing selected it."""
+    return _WITHIN.get(config.used_correction, config.used_correction)
 
 
-def _tested(config: RunConfig, found: RunDifference) -> _Tested:
-    tested = np.flatnonzero(~np.isnan(found.p))
-    q = np.full(found.p.shape, np.nan)
-    # One family: a slice is compared whatever was significant, so that nothing selected it.
-    correction = _WITHIN.get(config.used_correction, config.used_correction)
-    ones = np.ones(tested.size, np.int64)
-    q[tested] = adjusted(found.p[tested], ones, (tested.size,), correction, 1, len(config.metric))
-    return _Tested(found, q, q <= config.used_alpha)
-
-
-def _sentence(config: RunConfig, counts: Sequence[MetricSince]) -> str:
-    text = _sentence_of_slices(config, counts[0].compared)
-    if config.used_correction == "none":
-        return text
-    if len(counts) > 1:
-        text += f" That holds for the {len(counts)} metrics together: q-values are multiplied by their number."
-    return (
-        f"{text} The changes of values are corrected in the same way, separately from those of "
-        "deltas; those over all examples by Holm's method."
-    )
-
-
-def _sentence_of_slices(config: RunConfig, tests: int) -> str:
-    correction = _WITHIN.get(config.used_correction, config.used_correction)
+def _corrected_for(config: RunConfig, counts: Sequence[MetricSince]) -> str:
+    correction, tests = _correction(config), counts[0].compared
     if correction == "none":
         return "Exploratory: no correction for comparing many slices."
     if correction == "fwer-level":
-        return (
+        text = (
             f"With probability {1 - config.used_alpha:.0%} no slice called worse or better is "
             f"unchanged (Bonferroni over {tests:,} slices)."
         )
-    name = {"bh": "Benjamini-Hochberg", "by": "Benjamini-Yekutieli"}[correction]
+    else:
+        name = "Benjamini-Hochberg" if correction == "bh" else "Benjamini-Yekutieli"
+        text = (
+            f"Of the slices called worse or better at most {config.used_alpha:.0%} are expected to be "
+            f"unchanged ({name} over {tests:,} slices)."
+        )
     return (
-        f"Of the slices called worse or better at most {config.used_alpha:.0%} are expected to be "
-        f"unchanged ({name} over {tests:,} slices)."
+        f"{text}{of_metrics(len(counts))} The changes of values are corrected in the same way, separately "
+        "from those of deltas; those over all examples by Holm's method."
     )
 
 
@@ -219,14 +153,14 @@ def _reported(document: SearchChangeList, name: str) -> dict[str, Slice]:
     reported = {}
     for one in document.slices:
         places = {change.metric: change.place for change in one.changes}
-        # Documents of earlier versions, and slices that a person added, have no places.
+        # Slices that a person added have no places.
         if places.get(name) is not None or (is_primary and not any(places.values())):
             reported[one.slice_id] = one
     return reported
 
 
 class _Listing:
-    """The slices that the document lists by a metric: which, in which order, and what it says of each."""
+    """The slices of two runs by a metric: the tests of their differences, and which of them the document lists."""
 
     def __init__(
         self,
@@ -234,41 +168,76 @@ class _Listing:
         earlier: BaselineRun,
         document: SearchChangeList,
         metric_name: str,
-        now: MetricValues,
-        compared: _Compared,
+        now: Columns,
     ) -> None:
         self.config, self.earlier, self.document = config, earlier, document
         self.metric, self.now, self.then = metric_name, now, earlier.measured[metric_name]
-        self.compared = compared
-        self.worse, self.value_worse = (
-            one.worse(metric_name) for one in (compared.delta, compared.value)
+        matched, at_now, at_then = np.intersect1d(
+            now["slice_id"], self.then["slice_id"], assume_unique=True, return_indices=True
+        )
+        smallest = config.used_min_slice_size
+        large = (now["n"][at_now] >= smallest) & (self.then["n"][at_then] >= smallest)
+        pairs = ((now, at_now), (self.then, at_then))
+        self.delta, self.value = (
+            self._tested(
+                *(
+                    tuple(np.where(large, run[name][at], np.nan) for name in estimates)
+                    for run, at in pairs
+                )
+            )
+            for estimates in (COLUMNS[5:8], COLUMNS[2:5])
         )
         self.reported_now = _reported(document, metric_name)
         self.reported_then = _reported(earlier.document, metric_name)
-        self.changed, self.value_changed = (
-            self._changed(one) for one in (compared.delta, compared.value)
-        )
-        wanted = list(
-            dict.fromkeys(
-                [*self.changed, *self.value_changed, *self.reported_now, *self.reported_then]
-            )
-        )
-        self.at_now, self.at_then = (_positions(one.ids, wanted) for one in (now, self.then))
-        self.status = {one: self._status(one) for one in wanted}
+        changed = matched[self.delta.significant | self.value.significant].tolist()
+        listed = list({*changed, *self.reported_now, *self.reported_then})
+        # Where the listed slices stand: in each run, and among those that were compared.
+        self.at_now, self.at_then = (_positions(run["slice_id"], listed) for run, _ in pairs)
+        places = np.full(now["slice_id"].size, -1, np.int64)
+        places[at_now] = np.arange(at_now.size)
+        self.place = {one: int(places[at]) for one, at in self.at_now.items() if places[at] >= 0}
+        self.status = {one: self._status(one) for one in listed}
         self.unmatched = [one for one in self.reported_then if one not in self.at_now]
 
-    def _changed(self, tested: _Tested) -> dict[str, int]:
-        changed = np.flatnonzero(tested.significant)
-        ids = self.now.ids[self.compared.now[changed]].tolist()
-        return dict(zip(ids, changed.tolist(), strict=True))
+    def _tested(self, now: tuple[Any, ...], then: tuple[Any, ...]) -> _Tested:
+        """Test the differences of estimates (number and ends of its interval) [matched]."""
+        found = difference(now, then, CONFIDENCE)
+        tested = np.flatnonzero(~np.isnan(found.p))
+        q = np.full(found.p.shape, np.nan)
+        ones = np.ones(tested.size, np.int64)
+        q[tested] = adjusted(
+            found.p[tested],
+            ones,
+            (tested.size,),
+            _correction(self.config),
+            1,
+            len(self.config.metric),
+        )
+        worse = (found.value > 0) != metric(self.metric).higher_is_better
+        return _Tested(found, q, q <= self.config.used_alpha, worse)
 
-    def count(self, status: str) -> int:
-        """Return how many slices have a status."""
-        return sum(1 for one in self.status.values() if one == status)
+    def counts(self) -> MetricSince:
+        """Return how many slices changed."""
+        compared, worse, better = self.delta.counts()
+        value_compared, value_worse, value_better = self.value.counts()
+        statuses = list(self.status.values())
+        return MetricSince(
+            metric=self.metric,
+            compared=compared,
+            new=statuses.count("new"),
+            gone=statuses.count("gone"),
+            worse=worse,
+            better=better,
+            value_compared=value_compared,
+            value_worse=value_worse,
+            value_better=value_better,
+        )
 
     def _status(self, slice_id: str) -> Status:
-        now = slice_id in self.at_now and bool(self.now.significant[self.at_now[slice_id]])
-        then = slice_id in self.at_then and bool(self.then.significant[self.at_then[slice_id]])
+        now, then = (
+            slice_id in at and bool(run["significant"][at[slice_id]])
+            for run, at in ((self.now, self.at_now), (self.then, self.at_then))
+        )
         # Significant slices that another one explains are not reported, and not news either.
         if now and not then and slice_id in self.reported_now:
             return "new"
@@ -276,69 +245,63 @@ class _Listing:
             return "gone"
         return "stays" if now and then else "neither"
 
-    def slices(self, results: Results, names: SliceNames, most: int) -> tuple[SinceSlice, ...]:
-        """Return the changed slices, the worst first, then new, gone, better and unchanged ones."""
-        places = np.full(self.now.ids.size, -1, np.int64)
-        places[self.compared.now] = np.arange(self.compared.now.size)
+    def _rank(self, slice_id: str) -> tuple[int, float, str]:
+        """Return a key of order: the worst first, then new, gone, better and unchanged slices."""
+        kind, p = {"new": 1, "gone": 2}.get(self.status[slice_id], 6), 1.0
+        place = self.place.get(slice_id)
+        if place is not None and self.value.significant[place]:
+            kind = min(kind, 4 if self.value.worse[place] else 5)
+            p = float(self.value.found.p[place])
+        if place is not None and self.delta.significant[place]:
+            kind = 0 if self.delta.worse[place] else min(kind, 3)
+            p = float(self.delta.found.p[place])
+        return kind, p, slice_id
 
-        def rank(slice_id: str) -> tuple[int, float, str]:
-            at, value_at = self.changed.get(slice_id), self.value_changed.get(slice_id)
-            kind = {"new": 1, "gone": 2}.get(self.status[slice_id], 6)
-            p = 1.0
-            if value_at is not None:
-                kind = min(kind, 4 if self.value_worse[value_at] else 5)
-                p = float(self.compared.value.found.p[value_at])
-            if at is not None:
-                kind = 0 if self.worse[at] else min(kind, 3)
-                p = float(self.compared.delta.found.p[at])
-            return kind, p, slice_id
-
-        wanted = sorted(self.status, key=rank)[:most]
-        unnamed = [
-            one for one in wanted if one not in self.reported_now and one not in self.reported_then
-        ]
+    def slices(self, results: Results, most: int) -> Iterator[SinceSlice]:
+        """Yield the first listed slices."""
+        listed = sorted(self.status, key=self._rank)[:most]
+        known = self.reported_then | self.reported_now
+        unnamed = [one for one in listed if one not in known]
         keys = results.keys[[self.at_now[one] for one in unnamed]]
-        texts = zip(names.texts(keys).to_pylist(), names.predicates(keys).to_pylist(), strict=True)
+        texts = zip(
+            *(one(keys).to_pylist() for one in (results.names.texts, results.names.predicates)),
+            strict=True,
+        )
         named = dict(zip(unnamed, texts, strict=True))
-        return tuple(
-            self._slice(one, int(places[self.at_now[one]]) if one in self.at_now else -1, named)
-            for one in wanted
-        )
-
-    def _slice(
-        self, slice_id: str, place: int, named: dict[str, tuple[str, str | None]]
-    ) -> SinceSlice:
-        if slice_id in named:
-            name, text = named[slice_id]
-            predicate = None if text is None else Predicate.model_validate_json(text)
-        else:
-            known = self.reported_now.get(slice_id) or self.reported_then[slice_id]
-            name, definition = known.name, known.definition
-            predicate = (
-                definition.predicate if isinstance(definition, PredicateDefinition) else None
-            )
-        at_now, at_then = self.at_now.get(slice_id), self.at_then.get(slice_id)
-        facts: dict[str, Any] = {}
-        delta, value = self.compared.delta, self.compared.value
-        if place >= 0 and not np.isnan(delta.found.p[place]):
-            facts = vars(tested_difference(self.config, self.metric, delta.found, delta.q, place))
-        if place >= 0 and not np.isnan(value.found.p[place]):
-            facts = facts | {
-                "value_change": tested_difference(
-                    self.config, self.metric, value.found, value.q, place
+        for slice_id in listed:
+            if slice_id in named:
+                name, text = named[slice_id]
+                predicate = None if text is None else Predicate.model_validate_json(text)
+            else:
+                name, definition = known[slice_id].name, known[slice_id].definition
+                predicate = (
+                    definition.predicate if isinstance(definition, PredicateDefinition) else None
                 )
-            }
-        return SinceSlice(
-            slice_id=slice_id,
-            name=name,
-            metric=self.metric,
-            predicate=predicate,
-            status=self.status[slice_id],
-            now=None if at_now is None else self.now.moment(at_now),
-            then=None if at_then is None else self.then.moment(at_then),
-            missing=self._missing(predicate, at_now, at_then),
-            **facts,
+            at_now, at_then = self.at_now.get(slice_id), self.at_then.get(slice_id)
+            yield SinceSlice(
+                slice_id=slice_id,
+                name=name,
+                metric=self.metric,
+                predicate=predicate,
+                status=self.status[slice_id],
+                now=None if at_now is None else _moment(self.now, at_now),
+                then=None if at_then is None else _moment(self.then, at_then),
+                missing=self._missing(predicate, at_now, at_then),
+                **self._differences(self.place.get(slice_id)),
+            )
+
+    def _differences(self, place: int | None) -> dict[str, Any]:
+        """Return the fields of `SinceSlice` about the tested differences of a compared slice."""
+        if place is None:
+            return {}
+        delta, value = (
+            None
+            if np.isnan(one.found.p[place])
+            else _tested_difference(self.config, self.metric, one.found, one.q, place)
+            for one in (self.delta, self.value)
         )
+        facts = {} if delta is None else vars(delta)
+        return facts if value is None else facts | {"value_change": value}
 
     def _missing(
         self, predicate: Predicate | None, at_now: int | None, at_then: int | None
@@ -346,25 +309,23 @@ class _Listing:
         """Return why a slice is in one of the runs only."""
         if at_now is not None and at_then is not None:
             return None
-        when, document = (
-            ("now", self.document) if at_now is None else ("then", self.earlier.document)
-        )
+        both = (self.document, self.earlier.document)
+        when, (document, other) = ("now", both) if at_now is None else ("then", both[::-1])
         if document.check is not None:
             return f"{when} it was not among the checked slices"
         if when == "then" and not self.earlier.has_all:
             return f"the earlier document does not list it, and its {TABLE} is not in its folder"
-        domains, other = (
-            {domain.name: domain for domain in one.dataset.domains}
-            for one in (document, self.document if when == "then" else self.earlier.document)
-        )
         if predicate is None:
             return f"{when} it was not searched for: no predicate describes it"
+        domains, of_other = (
+            {domain.name: domain for domain in one.dataset.domains} for one in (document, other)
+        )
         for condition in predicate.all:
             if condition.field not in domains:
                 return f"{when} {condition.field!r} was not a feature"
             own = domains[condition.field]
             if condition not in own.singletons:
-                theirs = other.get(condition.field)
+                theirs = of_other.get(condition.field)
                 # Slices are made by hand, too, and a check has no domains.
                 if theirs is None or condition not in theirs.singletons:
                     text = Singleton(condition.field, condition.op, condition.value)
@@ -374,6 +335,19 @@ class _Listing:
         if document.search.saved_slices == "significant":
             return f"{when} it was not significant, or not tested"
         return f"{when} it was too small to be tested, or not visited"
+
+
+def _moment(run: Columns, at: int) -> Moment:
+    """Return what stands in the document of a slice of a run."""
+    value, low, high = (run[name][at] for name in COLUMNS[2:5])
+    return Moment(
+        n=int(run["n"][at]),
+        value=finite(value),
+        value_interval=estimate(value, low, high) if np.isfinite(low + high) else None,
+        delta=estimate(*(run[name][at] for name in COLUMNS[5:8])),
+        p_adjusted=finite(run["q_value"][at]),
+        significant=bool(run["significant"][at]),
+    )
 
 
 def _positions(ids: NDArray[np.str_], wanted: list[str]) -> dict[str, int]:
@@ -386,19 +360,19 @@ def _positions(ids: NDArray[np.str_], wanted: list[str]) -> dict[str, int]:
     return {one: place for one, place, is_there in found if is_there}
 
 
-def _all_warnings(
+def _warnings(
     config: RunConfig,
     earlier: BaselineRun,
     document: SearchChangeList,
-    listings: Sequence[_Listing],
+    listing: _Listing,
     overall: Sequence[OverallSince],
     counts: Sequence[MetricSince],
 ) -> Iterator[str]:
-    """Yield the comparisons that are missing, and warnings."""
-    then = [one.key for one in earlier.document.metrics]
+    """Yield the comparisons that are missing, and cautions."""
+    measured = [one.key for one in earlier.document.metrics]
     for when, missing in (
-        ("then", [name for name in config.metric if name not in then]),
-        ("now", [name for name in then if name not in config.metric]),
+        ("then", [name for name in config.metric if name not in measured]),
+        ("now", [name for name in measured if name not in config.metric]),
     ):
         if missing:
             yield f"Not compared, because it was not measured {when}: {', '.join(missing)}."
@@ -415,10 +389,10 @@ def _all_warnings(
                 f"The values of slices by {count.metric} could not be compared: the earlier run, or this "
                 "one, has no intervals of them."
             )
-    yield from _warnings(config, earlier, document, listings[0])
+    yield from _cautions(config, earlier, document, listing)
 
 
-def _warnings(
+def _cautions(
     config: RunConfig, earlier: BaselineRun, document: SearchChangeList, listing: _Listing
 ) -> Iterator[str]:
     then = earlier.document
@@ -461,3 +435,86 @@ def _warnings(
             f"{', '.join(cut[:_MOST_NAMED])}{more} were binned differently; --domains "
             f"{earlier.uri} uses the earlier bins and values."
         )
+
+
+def _overall_since(
+    config: RunConfig, then: SearchChangeList, now: SearchChangeList, metrics: Iterable[str]
+) -> tuple[OverallSince, ...]:
+    """Return the metrics over all examples then and now, with the tests of their differences.
+
+    These are tests of independent samples: of values, of two models also of deltas, all one family (Holm, unless nothing is corrected).
+    """
+    pairs = [(_overall(then, name), _overall(now, name)) for name in metrics]
+    names = [after.metric for _, after in pairs]
+    estimates: list[tuple[Estimate | None, Estimate | None]]
+    estimates = [(before.after, after.after) for before, after in pairs]
+    estimates += [(before.delta, after.delta) for before, after in pairs]
+    changes = _differences(config, names * 2, estimates)
+    is_baseline = config.comparison == "baseline"
+    return tuple(
+        OverallSince(
+            metric=after.metric,
+            n_now=after.n,
+            n_then=before.n,
+            now=after.after,
+            then=before.after,
+            value_change=value,
+            delta_now=after.delta,
+            delta_then=before.delta,
+            delta_change=delta,
+            reason=_reason(config, before, after)
+            if value is None or (delta is None and is_baseline)
+            else None,
+        )
+        for (before, after), value, delta in zip(
+            pairs, changes[: len(pairs)], changes[len(pairs) :], strict=True
+        )
+    )
+
+
+def _overall(document: SearchChangeList, name: str) -> Change:
+    return next(one for one in document.global_ if one.metric == name)
+
+
+def _reason(config: RunConfig, before: Change, after: Change) -> str:
+    for when, change in (("then", before), ("now", after)):
+        if change.after.value is None:
+            return f"{change.metric} was undefined {when}"
+    if config.group:
+        return "examples are grouped, and only slices are resampled by groups"
+    return "one of the runs has no interval for it"
+
+
+def _differences(
+    config: RunConfig,
+    names: Sequence[str],
+    estimates: Sequence[tuple[Estimate | None, Estimate | None]],
+) -> list[Difference | None]:
+    """Return the tested differences of estimates (then, now); None for those without intervals."""
+    before, after = (tuple(np.array([_numbers(pair[at]) for pair in estimates]).T) for at in (0, 1))
+    found = difference(after, before, CONFIDENCE)
+    adjusted = adjusted_overall(config, found.p)
+    changes: list[Difference | None] = [None] * len(estimates)
+    for at in np.flatnonzero(~np.isnan(found.p)).tolist():
+        changes[at] = _tested_difference(config, names[at], found, adjusted, at)
+    return changes
+
+
+def _numbers(one: Estimate | None) -> tuple[float, float, float]:
+    if one is None or one.value is None or one.lo is None or one.hi is None:
+        return np.nan, np.nan, np.nan
+    return one.value, one.lo, one.hi
+
+
+def _tested_difference(
+    config: RunConfig, name: str, found: RunDifference, adjusted: NDArray[np.float64], at: int
+) -> Difference:
+    """Return one of many tested differences of a metric for the document."""
+    value, low, high, p = (float(one[at]) for one in found)
+    return Difference(
+        difference=Estimate(value=value, lo=low, hi=high, confidence=CONFIDENCE),
+        p_value=p,
+        p_adjusted=float(adjusted[at]),
+        significant=bool(adjusted[at] <= config.used_alpha),
+        direction=direction_of(metric(name), value),
+    )

@@ -1,8 +1,11 @@
-"""Counting and testing of the slices that an iteration visits: one pipeline for each."""
+"""Counting and testing of the slices that an iteration visits: one pipeline for each.
+
+What was counted and tested are tables of slices by key: parts of the search, with what second tests change.
+"""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
@@ -10,6 +13,7 @@ import numpy as np
 
 from slicebeam.metrics.counting.counting import Resampling
 from slicebeam.metrics.counting.counting_plan import Budget, balanced, blocks
+from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.testing.slice_test import SliceTest
 from slicebeam.pipelines.run.engine import Cost, Engine
 from slicebeam.pipelines.run.stage import run_stage
@@ -26,12 +30,12 @@ from slicebeam.transforms.storage.storage import fetch, matching
 from slicebeam.transforms.storage.work_files import part_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
+    from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
@@ -120,7 +124,7 @@ class SliceCounter:
             drawn,
             () if counts_only else self.tests,
             self.config.used_min_slice_size,
-            self.second is not None,
+            self.second is not None and drawn is None,
             self.prepared.of_all,
         )
         finished = set(finished_blocks(folder, config.plan_digest, len(planned_blocks)))
@@ -137,7 +141,7 @@ class SliceCounter:
         *,
         counts_only: bool = False,
         resampling: Resampling | None = None,
-    ) -> tuple[list[StoragePath], Cost]:
+    ) -> tuple[list[CountedPart], Cost]:
         """Count and test the units, except finished blocks; return the parts and what they cost.
 
         ``on_begin`` receives a function that says how many candidates are counted. ``resampling`` is how
@@ -170,16 +174,93 @@ class SliceCounter:
             facts=asdict,
         )
         fetch(parts)
-        return parts, Cost(**cost)
+        return list(map(CountedPart, parts)), Cost(**cost)
 
 
-def parts_of(paths: Iterable[StoragePath]) -> Iterator[pa.RecordBatch]:
-    """Yield the results of each part."""
-    for path in paths:
-        yield read_part(path)
+@dataclass(frozen=True)
+class SliceTable:
+    """Slices with columns by name, [slices] or [slices, …]; those of parts are named as `tested_block` says."""
+
+    keys: Keys
+    columns: Mapping[str, Array]
+
+    def __getitem__(self, name: str) -> Array:
+        return self.columns[name]
+
+    def take(self, positions: Array) -> SliceTable:
+        """Return the slices at some positions."""
+        columns = {name: column[positions] for name, column in self.columns.items()}
+        return SliceTable(self.keys[positions], columns)
+
+    def by_key(self) -> SliceTable:
+        """Return the slices in the order of their keys, so that `at` finds them."""
+        return self.take(np.argsort(self.keys))
+
+    def at(self, keys: Keys) -> NDArray[np.int64]:
+        """Return the positions of slices that are in this table, which is in the order of its keys."""
+        return np.searchsorted(self.keys, keys)
+
+    def stacked(self, name: str, numbers: Iterable[int]) -> Array:
+        """Return the numbered columns of a name as one [slices, numbers], such as the sums ``c0`` …."""
+        return np.stack([self.columns[f"{name}{number}"] for number in numbers], axis=1)
+
+    def sizes(self, cells: int) -> NDArray[np.int64]:
+        """Return how many examples the slices of a part have."""
+        sizes: NDArray[np.int64] = np.sum([self[f"c{cell}"] for cell in range(cells)], axis=0)
+        return sizes
+
+    def changed(self, change: SliceTable) -> SliceTable:
+        """Return the slices of a part with the columns that another table, in the order of its keys, has of them."""
+        own = np.flatnonzero(contains(change.keys, self.keys))
+        if own.size == 0:
+            return self
+        at = change.at(self.keys[own])
+        columns = dict(self.columns)
+        # A slice that is too small for a test has no p-value, now as before.
+        tested = ~np.isnan(self["p0"][own])
+        for name in change.columns.keys() & columns.keys():
+            some = slice(None) if name.startswith("c") else tested
+            columns[name] = np.array(columns[name])
+            columns[name][own[some]] = change[name][at[some]]
+        return SliceTable(self.keys, columns)
 
 
-def slice_sizes(batch: pa.RecordBatch, cells: int) -> Array:
-    """Return the sizes of the slices of a part."""
-    sizes: Array = np.sum([batch.column(f"c{cell}").to_numpy() for cell in range(cells)], axis=0)
-    return sizes
+def joined(tables: Sequence[SliceTable]) -> SliceTable:
+    """Return the slices of one or more tables with the same columns."""
+    return SliceTable(
+        np.concatenate([table.keys for table in tables]),
+        {name: np.concatenate([table[name] for table in tables]) for name in tables[0].columns},
+    )
+
+
+@dataclass(frozen=True)
+class CountedPart:
+    """The slices of a block of a plan: its file, and what second tests changed since it was written."""
+
+    path: StoragePath
+    changes: list[SliceTable] = field(default_factory=list)
+
+
+def tables_of(parts: Iterable[CountedPart]) -> Iterator[SliceTable]:
+    """Yield the slices of each part."""
+    for part in parts:
+        batch = read_part(part.path)
+        columns = {name: batch.column(name).to_numpy() for name in batch.schema.names}
+        table = SliceTable(columns.pop("key"), columns)
+        for change in part.changes:
+            table = table.changed(change)
+        yield table
+
+
+def looked_up(
+    parts: Iterable[CountedPart],
+    keys: Keys,
+    numbers: Callable[[SliceTable], Array],
+    width: int | None = None,
+) -> NDArray[np.int64]:
+    """Return numbers [slices] or [slices, width] of slices (sorted keys); 0 where a slice is in no part."""
+    found = np.zeros(keys.size if width is None else (keys.size, width), np.int64)
+    for table in tables_of(parts):
+        own = np.flatnonzero(contains(keys, table.keys))
+        found[np.searchsorted(keys, table.keys[own])] = numbers(table)[own]
+    return found

@@ -1,4 +1,4 @@
-"""The slices of a result: their names, the table of all of them, and which the document lists."""
+"""The table of all slices of a result, and which of them the document lists."""
 
 from __future__ import annotations
 
@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
@@ -22,13 +20,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.prepare.given_slices import GivenSlices
     from slicebeam.pipelines.search.finding_terms import FindingList
     from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.transforms.encode.domains import FeatureDomain
 
+# The document lists this many slices at most; all of them are in slices.parquet.
+MOST_REPORTED = 1000
 _ROWS_AT_A_TIME = 1 << 15
 
 
@@ -53,108 +49,33 @@ SCHEMA = pa.schema(
         *_fields(pa.int32(), "finding singleton_1 singleton_2 singleton_3"),
     ]
 )
+# The columns of numbers that may be undefined, as `MetricResult` has them.
+_NUMBERS = (
+    *("value", "value_low", "value_high", "reference", "complement"),
+    *("delta", "ci_low", "ci_high", "p_value", "q_value"),
+)
 # Slices of more conditions have their first ones in the columns of codes.
 _SINGLETONS = 3
 
 
-class SliceNames:
-    """The identity, the text and the predicate of slices."""
-
-    def __init__(self, lattice: Lattice, domains: tuple[FeatureDomain, ...]) -> None:
-        self.lattice = lattice
-        self.singletons = [single for domain in domains for single in domain.singletons]
-        self._hashes = np.array([0, *(s.identity() for s in self.singletons)], np.uint64)
-        self._texts = pa.array([None, *(str(s) for s in self.singletons)], pa.string())
-        self._json = pa.array([None, *(s.json_text() for s in self.singletons)], pa.string())
-
-    def ids(self, keys: Keys) -> pa.Array:
-        """Return the ids [slices]: 16 hexadecimal digits from the singletons, in any order.
-
-        Key 0, no slice, has none.
-        """
-        digits = self._numbers(keys).astype(">u8").tobytes().hex().encode("ascii")
-        texts = np.frombuffer(digits, dtype="S16").astype(str)
-        return pa.array(texts, pa.string(), mask=keys == 0)
-
-    def has_id(self, keys: Keys, slice_id: str) -> NDArray[np.bool_]:
-        """Return which slices [slices] have an id, given as its 16 hexadecimal digits."""
-        found: NDArray[np.bool_] = self._numbers(keys) == np.uint64(int(slice_id, 16))
-        return found
-
-    def _numbers(self, keys: Keys) -> NDArray[np.uint64]:
-        sums = self._hashes[self.lattice.digits(keys)].sum(axis=1, dtype=np.uint64)
-        return splitmix64(sums)
-
-    def texts(self, keys: Keys) -> pa.Array:
-        """Return the predicates [slices] as a reader would say them."""
-        return self._joined(keys, self._texts, " & ")
-
-    def predicates(self, keys: Keys) -> pa.Array:
-        """Return the predicates [slices] as JSON texts."""
-        joined = self._joined(keys, self._json, ", ")
-        return pc.binary_join_element_wise('{"all": [', joined, "]}", "")
-
-    def _joined(self, keys: Keys, texts: pa.Array, separator: str) -> pa.Array:
-        digits = self.lattice.digits(keys)
-        columns = [texts.take(pa.array(digits[:, i])) for i in range(digits.shape[1])]
-        return pc.binary_join_element_wise(*columns, separator, null_handling="skip")
-
-
-class GivenNames(SliceNames):
-    """The names of given slices, as a search has them, or of their document where no predicate describes them."""
-
-    def __init__(self, lattice: Lattice, given: GivenSlices) -> None:
-        super().__init__(lattice, ())
-        slices, wanted = given.membership.predicates, given.wanted.slices
-        # Of a conjunction the sum of its conditions' identities is hashed.
-        sums = [sum(one.identity() for one in conditions) % 2**64 for conditions in slices]
-        json = [", ".join(one.json_text() for one in conditions) for conditions in slices]
-        self._hashes = np.array([0, *sums], np.uint64)
-        self._texts = pa.array([None, *given.texts], pa.string())
-        self._json = pa.array([None, *json], pa.string())
-        self._own = pa.array([None, *(one.slice_id for one in wanted)], pa.string())
-
-    def ids(self, keys: Keys) -> pa.Array:
-        """See `SliceNames.ids`."""
-        return pc.coalesce(self._own.take(pa.array(keys)), super().ids(keys))
-
-    def predicates(self, keys: Keys) -> pa.Array:
-        """See `SliceNames.predicates`; null where no predicate describes the slice."""
-        is_own = self._own.take(pa.array(keys)).is_valid()
-        return pc.if_else(is_own, pa.scalar(None, pa.string()), super().predicates(keys))
-
-
-def slice_names(prepared: EncodedDataset) -> SliceNames:
-    """Return the names of the slices of a run."""
-    if prepared.given is not None:
-        return GivenNames(prepared.lattice, prepared.given)
-    return SliceNames(prepared.lattice, prepared.domains)
-
-
-def write_slices(
-    stream: IO[bytes], results: Results, names: SliceNames, rows: int, lists: Sequence[FindingList]
-) -> None:
+def write_slices(stream: IO[bytes], results: Results, lists: Sequence[FindingList]) -> None:
     """Write the table of all kept slices, metric by metric, by level and predicate."""
     # One row group at a time: the texts of a million slices would take a gigabyte.
     with pq.ParquetWriter(stream, SCHEMA, compression="zstd") as writer:
         for measured in results.metrics:
             rank = np.zeros(results.keys.size, np.int32)
             for one in lists:
-                if one.metric == measured.name:
+                if one.model.metric == measured.name:
                     rank[one.positions] = np.arange(1, one.positions.size + 1)
             for begin in range(0, results.keys.size, _ROWS_AT_A_TIME):
                 part = slice(begin, begin + _ROWS_AT_A_TIME)
-                writer.write_table(_table(results, measured, part, names, rows, rank[part]))
+                writer.write_table(_table(results, measured, part, rank[part]))
 
 
 def _table(
-    results: Results,
-    measured: MetricResult,
-    part: slice,
-    names: SliceNames,
-    rows: int,
-    rank: NDArray[np.int32],
+    results: Results, measured: MetricResult, part: slice, rank: NDArray[np.int32]
 ) -> pa.Table:
+    names = results.names
     keys, sizes = results.keys[part], results.sizes[part]
     delta = measured.delta[part]
     label = measured.label[part]
@@ -164,20 +85,15 @@ def _table(
         "predicate": names.predicates(keys),
         "cross_size": pa.array(results.levels[part].astype(np.int8)),
         "n": pa.array(sizes),
-        "share": pa.array(sizes / rows),
+        "share": pa.array(sizes / results.prepared.rows),
         "metric": pa.array([measured.name] * keys.size, pa.string()),
-        "value": _floats(measured.value[part]),
-        "value_low": _floats(measured.value_low[part]),
-        "value_high": _floats(measured.value_high[part]),
-        "value_error": _where(measured.value_error[part], measured.value[part]),
-        "reference": _floats(measured.reference[part]),
-        "complement": _floats(measured.complement[part]),
-        "complement_error": _where(measured.complement_error[part], measured.complement[part]),
-        "delta": _floats(delta),
-        "ci_low": _floats(measured.low[part]),
-        "ci_high": _floats(measured.high[part]),
-        "p_value": _floats(measured.p[part]),
-        "q_value": _floats(measured.q[part]),
+        **{name: _floats(getattr(measured, name)[part]) for name in _NUMBERS},
+        **{
+            f"{name}_error": _where(
+                getattr(measured, f"{name}_error")[part], getattr(measured, name)[part]
+            )
+            for name in ("value", "complement")
+        },
         "significant": pa.array(measured.significant[part]),
         "impact": _floats(sizes * delta),
         **_movement(results, measured, part),
@@ -188,12 +104,12 @@ def _table(
         "finding": pa.array(rank, mask=rank == 0),
         **_singletons(names.lattice.digits(keys)),
     }
-    return pa.table(list(columns.values()), schema=SCHEMA)
+    return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
 def _movement(results: Results, measured: MetricResult, part: slice) -> dict[str, pa.Array]:
     """Return how examples changed between two models; null where that is not known."""
-    found = metric(measured.name).movement(Slices(results.sums[part], results.space))
+    found = metric(measured.name).movement(Slices(results.sums[part], results.prepared.space))
     nulls = pa.nulls(results.keys[part].size)
     if found is None:
         return {"inconsistency": nulls, "improved": nulls, "degraded": nulls}
@@ -238,7 +154,7 @@ class Reported:
     positions: NDArray[np.int64]
     by_metric: tuple[NDArray[np.int64], ...]
 
-    def listed(self, most: int, needed: NDArray[np.int64]) -> NDArray[np.int64]:
+    def listed(self, needed: NDArray[np.int64], most: int = MOST_REPORTED) -> NDArray[np.int64]:
         """Return the positions of at most ``most`` slices that a document lists, the needed ones among them.
 
         In the order of ``positions``, others last; of too many every metric has as many as any other.
@@ -279,7 +195,7 @@ def said_by(results: Results, measured: MetricResult) -> NDArray[np.int64]:
 def _worst_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
     chosen = said_by(results, measured)
     delta = measured.delta[chosen]
-    upward = np.where(delta > 0, measured.low[chosen], -measured.high[chosen])
+    upward = np.where(delta > 0, measured.ci_low[chosen], -measured.ci_high[chosen])
     # With --alternative both the worse slices come first.
     order = np.lexsort(
         (results.keys[chosen], results.levels[chosen], -upward, ~measured.worse[chosen])
@@ -288,7 +204,11 @@ def _worst_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
 
 
 def given_order(results: Results) -> Reported:
-    """Return all given slices: of each metric the significant ones first, by the end of the interval nearer to 0."""
+    """Return all given slices: of each metric the significant ones first, and of these the worse ones.
+
+    Among these they are in the order of the interval's end that is nearer to 0. Slices that are not
+    significant follow in the same order, those without a delta last.
+    """
     orders = [_given_first(results, measured) for measured in results.metrics]
     significant = [
         order[measured.significant[order]]
@@ -299,7 +219,7 @@ def given_order(results: Results) -> Reported:
 
 def _given_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
     worse = measured.worse
-    harm = np.where(worse, 1, -1) * np.where(measured.delta > 0, measured.low, -measured.high)
+    harm = np.where(worse, 1, -1) * np.where(measured.delta > 0, measured.ci_low, -measured.ci_high)
     harm = np.where(np.isnan(harm), -np.inf, harm)
     # Nothing says of a slice without a delta that it is worse, whichever way is better.
     is_unknown = np.isnan(measured.delta)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.metric import Metric, Movement, Slices
-    from slicebeam.pipelines.changelist.changes import Change
+    from slicebeam.pipelines.changelist.changes import Change, Difference, OverallSince
     from slicebeam.pipelines.changelist.testing import MetricTests, Testing
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
@@ -76,6 +76,7 @@ def movement_text(change: Change, counted: str | None) -> str | None:
 
 # Numbers between these are written out, without decimals.
 _LONG, _TOO_LONG = 1e4, 1e12
+_SMALLEST_SHOWN = 1e-300
 
 
 def summary(
@@ -97,7 +98,7 @@ def summary(
             sentences.append(f"It could not be tested: {tested.blind}.")
             continue
         found = _found(config, prepared, tested)
-        of_metric = [one for one in lists if one.metric == tested.metric]
+        of_metric = [one for one in lists if one.model.metric == tested.metric]
         possible = any(one.model.stop != "not possible" for one in of_metric)
         if possible and tested.significant and prepared.given is None:
             number = counted(sum(len(one.findings) for one in of_metric), "finding")
@@ -109,7 +110,7 @@ def summary(
 def _held(lists: Sequence[FindingList]) -> str | None:
     """Return what the findings hold, in a sentence; None without any, of both sides, or that are no parts of a sum."""
     listed = [one for one in lists if one.findings]
-    if len(listed) != 1 or listed[0].direction != "worse":
+    if len(listed) != 1 or listed[0].model.direction != "worse":
         return None
     findings, share = listed[0].findings, listed[0].findings[-1].held_share
     if share is None:
@@ -133,6 +134,15 @@ def counted(number: int, noun: str) -> str:
     ('1 finding', '1,200 slices', 'no findings')
     """
     return f"{number or 'no':{',' if number else ''}} {noun}{'' if number == 1 else 's'}"
+
+
+def of_metrics(number: int) -> str:
+    """Return what a correction promises of several metrics, as a sentence that follows another."""
+    if number == 1:
+        return ""
+    return (
+        f" That holds for the {number} metrics together: q-values are multiplied by their number."
+    )
 
 
 def shown(own: Metric, value: float | None) -> str:
@@ -174,3 +184,79 @@ def _found(config: RunConfig, prepared: EncodedDataset, tests: MetricTests) -> s
     if not found:
         return f"No slice is significantly {what}."
     return f"{counted(found, 'slice')} {'is' if found == 1 else 'are'} significantly {what}."
+
+
+def change_text(one: Change) -> str:
+    """Return how a metric over all examples differs between two models, in a few words."""
+    before = None if one.before is None else one.before.value
+    return f"{_from_to(one.metric, before, one.after.value)}{_tested_text(one.delta, one)}"
+
+
+def overall_text(one: OverallSince) -> str:
+    """Return how a metric over all examples changed, in a few words."""
+    text = _from_to(one.metric, one.then.value, one.now.value)
+    if one.value_change is not None:
+        text += _tested_text(one.value_change.difference, one.value_change)
+    if one.delta_now is not None and one.delta_then is not None:
+        deltas = [
+            "undefined" if delta.value is None else f"{delta.value:+.3f}"
+            for delta in (one.delta_then, one.delta_now)
+        ]
+        text += f"; delta {deltas[0]} → {deltas[1]}"
+        if one.delta_change is not None:
+            text += _tested_text(one.delta_change.difference, one.delta_change)
+    if one.reason is not None:
+        text += f"; not tested: {one.reason}"
+    return text
+
+
+def _from_to(name: str, then: float | None, now: float | None) -> str:
+    own = metric(name)
+    return f"{own.title} over all examples {shown(own, then)} → {shown(own, now)}"
+
+
+def verdict(change: Change | Difference, insignificant: str = "not significant") -> str:
+    """Return whether a change is for the worse or the better, in words."""
+    words = {"degraded": "significantly worse", "improved": "significantly better"}
+    return words.get(change.direction, "the same") if change.significant else insignificant
+
+
+def _tested_text(difference: Estimate | None, change: Change | Difference) -> str:
+    if difference is None or difference.value is None:
+        return ""
+    low, high = difference.lo, difference.hi
+    within = "" if low is None or high is None else f" [{low:+.3f}, {high:+.3f}]"
+    p = ""
+    if change.p_value is not None:
+        # Of very small p-values no float holds the digits.
+        is_shown = change.p_value > _SMALLEST_SHOWN
+        p = f"p = {change.p_value:.2g}, " if is_shown else "p < 1e-300, "
+    return f" ({difference.value:+.3f}{within}, {p}{verdict(change)})"
+
+
+def overall_json(one: OverallSince) -> dict[str, Any]:
+    """Return what ``--json`` and the log say of a metric over all examples."""
+    facts: dict[str, Any] = {
+        "metric": one.metric,
+        "value": one.now.value,
+        "value_then": one.then.value,
+    }
+    facts |= _change_json("", one.value_change)
+    if one.delta_now is not None and one.delta_then is not None:
+        facts |= {"delta": one.delta_now.value, "delta_then": one.delta_then.value}
+        facts |= _change_json("delta_", one.delta_change)
+    return facts
+
+
+def _change_json(prefix: str, change: Difference | None) -> dict[str, Any]:
+    if change is None:
+        return {f"{prefix}difference": None, f"{prefix}significant": False}
+    return {
+        f"{prefix}difference": change.difference.value,
+        f"{prefix}ci_low": change.difference.lo,
+        f"{prefix}ci_high": change.difference.hi,
+        f"{prefix}p_value": change.p_value,
+        f"{prefix}q_value": change.p_adjusted,
+        f"{prefix}significant": change.significant,
+        f"{prefix}direction": change.direction,
+    }

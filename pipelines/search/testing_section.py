@@ -15,8 +15,8 @@ from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reaso
 from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Testing
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.search.results import CONFIDENCE
-from slicebeam.pipelines.search.retested import LEAST_GROUPS
-from slicebeam.pipelines.search.summary import counted
+from slicebeam.pipelines.search.second_tests import LEAST_GROUPS
+from slicebeam.pipelines.search.summary import counted, of_metrics
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
@@ -37,22 +37,18 @@ if TYPE_CHECKING:
 _MOST_LINES = 10
 
 
-def testing(
-    config: RunConfig,
-    prepared: EncodedDataset,
-    searched: SearchResult,
-    results: Results,
-    reported: Reported,
-) -> Testing:
+def testing(results: Results, reported: Reported) -> Testing:
     """Return the section about the tests."""
+    config, searched = results.config, results.searched
     metrics = tuple(
-        _metric_tests(config, prepared, searched, results, number, reported.by_metric[number])
-        for number in range(len(config.metric))
+        _metric_tests(results, number, positions.size)
+        for number, positions in enumerate(reported.by_metric)
     )
     degraded = [measured.significant & measured.worse for measured in results.metrics]
     expected = None
     if config.used_correction == "none":
         expected = config.used_alpha * sum(searched.tested_per_level) * len(config.metric)
+    unseen = tuple(_unseen(results))
     replicates = None
     if config.resamples_examples:
         unit: Literal["rows", "groups"] = "groups" if config.group else "rows"
@@ -62,7 +58,7 @@ def testing(
         alternative=config.alternative,
         alpha=config.used_alpha,
         correction=config.used_correction,
-        corrected_for=_corrected_for(config, prepared, searched),
+        corrected_for=_corrected_for(results),
         confidence=CONFIDENCE,
         bootstrap=replicates,
         min_slice_size=config.used_min_slice_size,
@@ -73,13 +69,14 @@ def testing(
         degraded=int(np.count_nonzero(np.any(degraded, axis=0))),
         metrics=metrics,
         expected_false=expected,
-        warnings=tuple(_warnings(config, prepared, searched, results, metrics)),
-        unseen=(*_lost(config, prepared), *_unseen(config, results)),
+        warnings=tuple(_warnings(results, metrics, unseen)),
+        unseen=(*_lost(results), *unseen),
     )
 
 
-def _corrected_for(config: RunConfig, prepared: EncodedDataset, searched: SearchResult) -> str:
+def _corrected_for(results: Results) -> str:
     """Return the promise of the correction as a sentence, and the number of metrics."""
+    config, prepared, searched = results.config, results.prepared, results.searched
     alpha, levels = config.used_alpha, len(searched.tests_per_level)
     of_levels, within, over = (
         " of all levels together",
@@ -103,9 +100,9 @@ def _corrected_for(config: RunConfig, prepared: EncodedDataset, searched: Search
     }[config.used_correction]
     if config.used_correction != "none" and prepared.given is None:
         text += _unvisited(searched)
-    if len(config.metric) > 1 and config.used_correction != "none":
-        text += f" That holds for the {len(config.metric)} metrics together: q-values are multiplied by their number."
-    return text
+    if config.used_correction == "none":
+        return text
+    return text + of_metrics(len(config.metric))
 
 
 def _unvisited(searched: SearchResult) -> str:
@@ -119,33 +116,26 @@ def _unvisited(searched: SearchResult) -> str:
     )
 
 
-def _metric_tests(
-    config: RunConfig,
-    prepared: EncodedDataset,
-    searched: SearchResult,
-    results: Results,
-    number: int,
-    reported: NDArray[np.int64],
-) -> MetricTests:
+def _metric_tests(results: Results, number: int, reported: int) -> MetricTests:
     """Return how far the slices could be tested by a metric."""
-    measured, reasons = results.metrics[number], results.tally.reasons[number]
+    measured, reasons = results.metrics[number], results.reasons[number]
     untested = {
         REASONS[code]: int(reasons[code])
         for code in range(1, len(REASONS))
         if reasons[code] and code not in _ANSWERS
     }
-    blind = metric(measured.name).undefined_reason(prepared.slices())
+    blind = metric(measured.name).undefined_reason(results.prepared.slices())
     if blind is None:
-        blind = _blind(config, searched, measured, reasons, untested)
+        blind = _blind(results, measured, reasons, untested)
     return MetricTests(
         metric=measured.name,
-        test=_tests_used(config, results.tally.methods[number]),
+        test=_tests_used(results.config, results.methods[number]),
         tested=0 if blind is not None else int(reasons.sum()) - sum(untested.values()),
         untested=untested,
         blind=blind,
         significant=int(np.count_nonzero(measured.significant)),
         degraded=int(np.count_nonzero(measured.significant & measured.worse)),
-        reported=reported.size,
+        reported=reported,
     )
 
 
@@ -154,19 +144,16 @@ _ANSWERS = (Reason.CONSTANT, Reason.UNCHANGED, Reason.NOT_RESAMPLED)
 
 
 def _blind(
-    config: RunConfig,
-    searched: SearchResult,
-    measured: MetricResult,
-    reasons: NDArray[np.int64],
-    untested: dict[str, int],
+    results: Results, measured: MetricResult, reasons: NDArray[np.int64], untested: dict[str, int]
 ) -> str | None:
     """Return why no slice at all could be tested; None if some could, or none was given."""
+    searched = results.searched
     most = searched.most_groups
     if most is not None and most < LEAST_GROUPS:
         return f"no slice has more than {counted(most, 'group')}, and {LEAST_GROUPS} are needed"
     if reasons.sum() == 0:
         if searched.strategy != "given":
-            return f"no slice has at least {config.smallest_slice_of(measured.name):,} examples"
+            return f"no slice has at least {results.config.smallest_slice_of(measured.name):,} examples"
         return None
     # The quick test takes examples of a group for independent: it may tell that a slice is far from
     # significant, and does not tell which one is significant.
@@ -207,8 +194,9 @@ def _not_tested(given: GivenSlices, results: Results) -> Iterator[str]:
         yield f"… {len(lines) - _MOST_LINES:,} more: column reason of slices.parquet."
 
 
-def _lost(config: RunConfig, prepared: EncodedDataset) -> Iterator[str]:
+def _lost(results: Results) -> Iterator[str]:
     """Yield the features of the earlier run of which no slice can be tested."""
+    config, prepared = results.config, results.prepared
     if prepared.lost and isinstance(config, SearchConfig):
         names = ", ".join(map(repr, prepared.lost))
         columns = "feature" if len(prepared.lost) == 1 else "features"
@@ -218,12 +206,12 @@ def _lost(config: RunConfig, prepared: EncodedDataset) -> Iterator[str]:
         )
 
 
-def _unseen(config: RunConfig, results: Results) -> Iterator[str]:
+def _unseen(results: Results) -> Iterator[str]:
     """Yield where a metric may be worse though nothing could be tested."""
-    if config.alternative == "better":
+    if results.config.alternative == "better":
         return
-    for measured, reasons in zip(results.metrics, results.tally.reasons, strict=True):
-        surely_better = (measured.reason == Reason.UNVARYING) & ~measured.worse
+    for measured, reasons in zip(results.metrics, results.reasons, strict=True):
+        surely_better = (measured.reason == Reason.UNVARYING) & (measured.gain >= 0)
         count = int(reasons[Reason.UNVARYING]) - int(np.count_nonzero(surely_better))
         if count:
             yield f"{measured.name} on {counted(count, 'slice')}: {Reason.UNVARYING.text}"
@@ -239,12 +227,9 @@ def _tests_used(config: RunConfig, counts: NDArray[np.int64]) -> str:
 
 
 def _warnings(
-    config: RunConfig,
-    prepared: EncodedDataset,
-    searched: SearchResult,
-    results: Results,
-    metrics: tuple[MetricTests, ...],
+    results: Results, metrics: tuple[MetricTests, ...], unseen: tuple[str, ...]
 ) -> Iterator[str]:
+    config, prepared = results.config, results.prepared
     for tests in metrics:
         if metric(tests.metric).undefined_reason(prepared.slices()) is not None:
             yield f"{tests.metric} could not be tested: {tests.blind}."
@@ -252,8 +237,8 @@ def _warnings(
             yield f"No slice could be tested for {tests.metric}: {tests.blind}."
     if prepared.given is not None:
         yield from _not_tested(prepared.given, results)
-    for unseen in _unseen(config, results):
-        yield f"Perhaps worse, but cannot be judged: {unseen}."
+    for one in unseen:
+        yield f"Perhaps worse, but cannot be judged: {one}."
     if prepared.given is not None and not prepared.given.wanted.slices:
         yield f"{prepared.given.wanted.uri} reports no slice: there was nothing to check."
     if prepared.given is not None and config.data == prepared.given.wanted.data:
@@ -279,7 +264,7 @@ def _warnings(
             else "."
         )
     called = results.keys[results.significant]
-    few = int(np.count_nonzero(np.isin(searched.few_groups, called)))
+    few = int(np.count_nonzero(np.isin(results.searched.few_groups, called)))
     if few:
         yield (
             f"{'1 significant slice has' if few == 1 else f'{few:,} significant slices have'} fewer than "

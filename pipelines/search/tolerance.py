@@ -13,8 +13,7 @@ from slicebeam.metrics.registry import metric
 from slicebeam.metrics.testing.slice_test import has_margin_test, worse_by_more_p
 from slicebeam.pipelines.changelist.testing import Tolerated
 from slicebeam.pipelines.search.results import CONFIDENCE
-from slicebeam.pipelines.search.second_tests import q_values
-from slicebeam.pipelines.search.since_overall import adjusted_overall
+from slicebeam.pipelines.search.second_tests import adjusted_overall, q_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.results import MetricResult, Results
 
 
@@ -89,18 +86,14 @@ def check_published(document: SearchChangeList, tolerance: Mapping[str, float]) 
 
 
 def with_tolerances(
-    document: SearchChangeList,
-    tolerance: Mapping[str, float],
-    config: RunConfig,
-    prepared: EncodedDataset,
-    searched: SearchResult,
-    results: Results,
+    document: SearchChangeList, tolerance: Mapping[str, float], results: Results
 ) -> SearchChangeList:
     """Return a document that says where metrics are significantly worse by more than is tolerated.
 
     A slice that is not significantly worse is not so by more than a tolerance, for no p-value here is below
     that of the plain test, and every correction is monotone in each p-value.
     """
+    config, prepared = results.config, results.prepared
     overall = [
         math.nan if change.p_value is None or change.reason else change.p_value
         for change in document.global_
@@ -115,9 +108,9 @@ def with_tolerances(
     for number, tested in enumerate(document.testing.metrics):
         if tested.metric in tolerance:
             margin, measured = tolerance[tested.metric], results.metrics[number]
-            p = _p_values(measured, margin, config, prepared, results)
+            p = _p_values(measured, margin, results)
             levels = prepared.lattice.cross_sizes(results.keys)
-            q = q_values(config, p, levels, searched.tests_per_level)
+            q = q_values(config, p, levels, results.searched.tests_per_level)
             is_tested = not math.isnan(overall[number])
             tolerated = Tolerated(
                 tolerance=margin,
@@ -132,24 +125,20 @@ def with_tolerances(
     return document.model_copy(update={"testing": testing})
 
 
-def _p_values(
-    measured: MetricResult,
-    margin: float,
-    config: RunConfig,
-    prepared: EncodedDataset,
-    results: Results,
-) -> NDArray[np.float64]:
+def _p_values(measured: MetricResult, margin: float, results: Results) -> NDArray[np.float64]:
     """Return p-values [slices]; 1 where a slice is not significantly worse."""
-    sign = 1.0 if metric(measured.name).higher_is_better else -1.0
-    at = np.flatnonzero(measured.significant & (sign * measured.delta < -margin))
-    p = np.ones(measured.p.shape)
+    config, gain = results.config, measured.gain
+    at = np.flatnonzero(measured.significant & (gain < -margin))
+    p = np.ones(measured.p_value.shape)
     if config.resamples_examples:
         # The interval is t's over the replicates.
         freedom = config.used_replicates - 1
-        reach = 0.5 * (measured.high - measured.low)[at] / stdtrit(freedom, 0.5 + CONFIDENCE / 2)
-        p[at] = stdtr(freedom, (sign * measured.delta[at] + margin) / reach)
+        reach = (
+            0.5 * (measured.ci_high - measured.ci_low)[at] / stdtrit(freedom, 0.5 + CONFIDENCE / 2)
+        )
+        p[at] = stdtr(freedom, (gain[at] + margin) / reach)
         p[at] = np.minimum((2.0 if config.alternative == "both" else 1.0) * p[at], 1.0)
     else:
-        slices = prepared.slices(results.sums[at])
+        slices = results.prepared.slices(results.sums[at])
         p[at] = worse_by_more_p(measured.name, slices, margin, config.alternative)
-    return np.maximum(p, np.where(p < 1.0, measured.p, 1.0))
+    return np.maximum(p, np.where(p < 1.0, measured.p_value, 1.0))

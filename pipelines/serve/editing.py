@@ -132,7 +132,7 @@ class Editing:
     def define(self, given: _Defined) -> dict[str, Any]:
         """Define a slice by a predicate, by words or by marked examples, and count it on the data."""
         from slicebeam.pipelines.config.common import validated
-        from slicebeam.pipelines.config.define import DefineConfig
+        from slicebeam.pipelines.config.document import DefineConfig
         from slicebeam.pipelines.define.defining import defined, defined_by_marks
 
         counting = self._counting()

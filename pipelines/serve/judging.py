@@ -10,7 +10,7 @@ from pydantic import Field
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.adaptive.suggestions.desk import TestDesk
 from slicebeam.pipelines.adaptive.suggestions.verdicts import Label
-from slicebeam.pipelines.config.adapt_suggest import PROPOSERS, AdaptSuggestConfig
+from slicebeam.pipelines.config.adapt import PROPOSERS, AdaptSuggestConfig
 from slicebeam.pipelines.serve.answers import Given, RefusedError, labeler_name, reads, takes
 
 if TYPE_CHECKING:

@@ -26,9 +26,8 @@ from slicebeam.metrics.shift.strata import Sample
 from slicebeam.metrics.testing.multiplicity import bh_adjusted
 from slicebeam.pipelines.changelist import shifted
 from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
-from slicebeam.pipelines.changelist.dataset import Dataset
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
-from slicebeam.pipelines.changelist.document import Provenance, ShiftChangeList
+from slicebeam.pipelines.changelist.document import Dataset, Provenance, ShiftChangeList
 from slicebeam.pipelines.changelist.parts import Condition, Estimate, Predicate
 from slicebeam.pipelines.changelist.slices import Origin, Size, Slice
 from slicebeam.pipelines.config.shift import ACCURACY

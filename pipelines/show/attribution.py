@@ -5,18 +5,18 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import printable
-from slicebeam.pipelines.show.slice_tables import console_of_stdout
-from slicebeam.pipelines.show.terminal_text import json_line
+from slicebeam.pipelines.search.summary import counted
+from slicebeam.pipelines.show.terminal_text import console_of_stdout, print_json, table_of
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from slicebeam.pipelines.attribution.estimating import Assessed
     from slicebeam.pipelines.attribution.session import Finished, Sampled
     from slicebeam.pipelines.changelist.discovered import Attribution
-    from slicebeam.pipelines.changelist.parts import Estimate
-    from slicebeam.pipelines.changelist.slices import Slice
 
 _PHASES = {"precision": "in the slice", "recall": "outside it", "train": "for training"}
 
@@ -38,88 +38,63 @@ class CommandHint:
 
 def show_sampled(sampled: Sampled, hint: CommandHint, *, as_json: bool) -> None:
     """Print where the items to label are."""
-    drawn = sampled.drawn
+    number, asked = sampled.drawn.number, len(sampled.drawn.asked)
     if as_json:
-        summary = {
-            "round": drawn.number,
-            "new": sampled.is_new,
-            "items": len(drawn.asked),
-            "left": sampled.left,
-            "csv": str(sampled.sheet),
-        }
-        _print_json(summary)
+        facts = {"round": number, "new": sampled.is_new, "items": asked, "left": sampled.left}
+        print_json(facts | {"csv": str(sampled.sheet)})
         return
+    if sampled.left:
+        known = len(sampled.drawn.items) - asked
+        labelled_before = f" ({known:,} more were drawn whose label is known)" if known else ""
+        what = "to label" if sampled.is_new else f"of {asked:,} still to label"
+        lines = [
+            f"Round {number}: {sampled.left:,} items {what}{labelled_before}.",
+            "Write yes, no or unsure into the column label of:",
+            f"  {sampled.sheet}",
+            "Then:",
+        ]
+    else:
+        has_none = f"Round {number} has no item to label"
+        lines = [f"{has_none}: the labels of all drawn items are known.", "Next:"]
     console = console_of_stdout()
-    if not sampled.left:
-        console.print(
-            f"Round {drawn.number} has no item to label: the labels of all drawn items are known.",
-            markup=False,
-        )
-        console.print("Next:", markup=False)
-        sys.stdout.write(f"  {hint.command('estimate')}\n")
-        return
-    known = len(drawn.items) - len(drawn.asked)
-    labelled_before = f" ({known:,} more were drawn whose label is known)" if known else ""
-    what = "to label" if sampled.is_new else f"of {len(drawn.asked):,} still to label"
-    console.print(
-        f"Round {drawn.number}: {sampled.left:,} items {what}{labelled_before}.", markup=False
-    )
-    console.print("Write yes, no or unsure into the column label of:", markup=False)
-    # Paths and commands are printed raw, so that no terminal width breaks them.
-    sys.stdout.write(f"  {sampled.sheet}\n")
-    console.print("Then:", markup=False)
-    sys.stdout.write(f"  {hint.command('estimate')}\n")
+    for line in (*lines, f"  {hint.command('estimate')}"):
+        console.out(line, highlight=False)
 
 
 def show_finished(finished: Finished, hint: CommandHint, *, as_json: bool) -> None:
     """Print the estimates, the decision and what to do next."""
     attribution = finished.assessed.attribution
     if as_json:
-        _print_json(attribution.model_dump(mode="json", exclude_none=True))
+        print_json(attribution.model_dump(mode="json", exclude_none=True))
         return
     console = console_of_stdout()
     console.print()
-    console.print(printable(f"{attribution.text!r} of slice {finished.slice.name}"), markup=False)
+    console.print(printable(f"{attribution.text!r} of slice {finished.slice.name}"))
     console.print(_table(attribution))
     for line in (*_labels(attribution), *finished.assessed.notes):
-        console.print(line, markup=False, style="dim")
-    console.print(decided(finished.assessed), markup=False)
+        console.print(line, style="dim")
+    console.print(decided(finished.assessed))
     for line in _next(finished, hint):
         console.out(line, highlight=False)
     if finished.document is not None:
         sys.stdout.write(f"{finished.document}\n")
 
 
-def _table(attribution: Attribution) -> Any:
-    from rich import box
-    from rich.table import Table
-
+def _table(attribution: Attribution) -> Table:
     confidence = attribution.precision.confidence or 0
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("")
-    for header in (f"{100 * confidence:.4g}% interval", "estimate", "wanted"):
-        table.add_column(header, justify="right", no_wrap=True)
-    rows = (
+    table = table_of("", f"{100 * confidence:.4g}% interval", "estimate", "wanted")
+    table.columns[0].justify = "left"
+    for name, estimate, wanted in (
         ("precision", attribution.precision, f"{attribution.least_precision:g}"),
-        # Few labels make it too high: the interval counts.
         ("recall", attribution.recall, f"{attribution.least_recall:g}"),
         ("missed outside", attribution.missed, ""),
-    )
-    for name, estimate, wanted in rows:
-        table.add_row(
-            name, _interval(estimate), _value(estimate, in_brackets=name != "precision"), wanted
-        )
+    ):
+        value = "" if estimate.value is None else f"{estimate.value:.4f}"
+        if value and name != "precision":
+            # Few labels make it too high: the interval counts.
+            value = f"({value})"
+        table.add_row(name, f"{estimate.lo:.4f} … {estimate.hi:.4f}", value, wanted)
     return table
-
-
-def _interval(estimate: Estimate) -> str:
-    return f"{estimate.lo:.4f} … {estimate.hi:.4f}"
-
-
-def _value(estimate: Estimate, *, in_brackets: bool) -> str:
-    if estimate.value is None:
-        return ""
-    return f"({estimate.value:.4f})" if in_brackets else f"{estimate.value:.4f}"
 
 
 def _labels(attribution: Attribution) -> list[str]:
@@ -135,7 +110,7 @@ def _labels(attribution: Attribution) -> list[str]:
         among = f"{positive:,} yes" + (f", {unsure:,} unsure" if unsure else "")
         parts.append(f"{labelled:,} {where} ({among})")
     number = max((one.round for one in attribution.rounds), default=0)
-    return [f"Labels of {number} round{'' if number == 1 else 's'}: {'; '.join(parts)}."]
+    return [f"Labels of {counted(number, 'round')}: {'; '.join(parts)}."]
 
 
 def decided(assessed: Assessed) -> str:
@@ -161,9 +136,15 @@ def decided(assessed: Assessed) -> str:
 
 
 def _next(finished: Finished, hint: CommandHint) -> list[str]:
-    decision = finished.assessed.decision
-    if finished.proposed is not None:
-        return _of_proposed(finished, finished.proposed, hint)
+    decision, one = finished.assessed.decision, finished.proposed
+    if one is not None:
+        there = replace(hint, changelist=str(finished.document), slice=one.slice_id)
+        return [
+            f"Proposed: slice {one.slice_id} of {one.size.n:,} examples, by a trained classifier.",
+            # A sample of the old slice is none of the new one.
+            "It is a new slice and needs its own draws to be estimated; known labels are reused:",
+            f"  {there.command('sample', '--budget', '100')}",
+        ]
     if decision == "label more":
         return ["Next:", f"  {hint.command('sample', '--budget', '100')}"]
     if decision == "update":
@@ -172,15 +153,3 @@ def _next(finished: Finished, hint: CommandHint) -> list[str]:
             f"  {hint.command('sample', '--train', '--budget', '100')}",
         ]
     return []
-
-
-def _of_proposed(finished: Finished, one: Slice, hint: CommandHint) -> list[str]:
-    there = replace(hint, changelist=str(finished.document), slice=one.slice_id)
-    made = f"Proposed: slice {one.slice_id} of {one.size.n:,} examples, by a trained classifier."
-    # A sample of the old slice is none of the new one.
-    what = "It is a new slice and needs its own draws to be estimated; known labels are reused:"
-    return [made, what, f"  {there.command('sample', '--budget', '100')}"]
-
-
-def _print_json(content: Any) -> None:
-    sys.stdout.write(json_line(content) + "\n")

@@ -6,8 +6,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import printable
-from slicebeam.pipelines.show.coverage import list_coverage_lines
-from slicebeam.pipelines.show.terminal_text import json_line
+from slicebeam.pipelines.show.result_notes import list_coverage_lines
+from slicebeam.pipelines.show.terminal_text import print_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ def show_revision(revision: Revision, config: DocumentConfig) -> None:
             "coverage": [one.model_dump(mode="json") for one in revision.document.coverage],
             "notes": list(revision.notes),
         }
-        sys.stdout.write(json_line(summary) + "\n")
+        print_json(summary)
     elif not config.quiet:
         for note in revision.notes:
             sys.stderr.write(f"note: {printable(note)}\n")

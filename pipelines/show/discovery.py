@@ -24,22 +24,22 @@ def found_lines(document: SearchChangeList) -> list[str]:
     """
     if document.discovery is None:
         return []
-    lines = []
-    found = dict.fromkeys(one.slice_id for one in document.findings)
     by_id = {one.slice_id: one for one in document.slices}
-    described = [by_id[slice_id] for slice_id in found if slice_id in by_id]
-    described = (described or list(document.slices))[:_MOST]
-    for one in described:
-        if one.found is not None and (one.found.phrases or one.found.examples):
-            lines += [*_lines(one, one.found)]
+    shown = [by_id[one.slice_id] for one in document.findings] or list(document.slices)
+    # A slice may be a finding of several metrics.
+    first = list(dict.fromkeys(one.slice_id for one in shown))[:_MOST]
+    described = [(by_id[slice_id], found) for slice_id in first if (found := by_id[slice_id].found)]
+    lines = [line for one, found in described for line in _lines(one, found)]
     if lines:
-        has_words = any(one.found is not None and one.found.phrases for one in described)
+        has_words = any(found.phrases for _, found in described)
         words = " (words, and their correlation with membership)" if has_words else ""
         lines = [f"What they are like{words}:", *lines, ""]
     return [*lines, *_fitted(document.discovery)]
 
 
 def _lines(one: Slice, found: Found) -> Iterator[str]:
+    if not found.phrases and not found.examples:
+        return
     words = ", ".join(
         phrase.text if phrase.correlation is None else f"{phrase.text} ({phrase.correlation:.2f})"
         for phrase in found.phrases

@@ -9,7 +9,6 @@ import uuid
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.pipelines.show.feature_hints import hint_lines
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.secrets.variables import redacted
 
@@ -104,7 +103,8 @@ class EventLog:
 
     def published(self, published: Published) -> None:
         """Log the warnings, and the publication."""
-        from slicebeam.pipelines.search.since_overall import overall_json
+        from slicebeam.pipelines.search.summary import overall_json
+        from slicebeam.pipelines.show.result_notes import hint_lines
 
         document = published.changelist
         since = document.since

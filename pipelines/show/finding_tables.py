@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
+from itertools import chain
+from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.search.summary import counted
-from slicebeam.pipelines.show.finding_numbers import Numbers
 from slicebeam.pipelines.show.terminal_text import FILES
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.changes import MetricEntry
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.findings import Finding, FindingModel
+    from slicebeam.pipelines.changelist.slices import Finding, FindingModel
     from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
 # Of several lists each has a share of the lines, and at least so many.
@@ -29,13 +31,72 @@ _BETWEEN_COLUMNS = 2
 _AND = " & "
 # The lines that hold this part of the excess are printed: of n · |value − expected|, summed.
 _EXCESS = 0.9
+# A value between 0 and 1, or a change of one, has so many at least.
+_DECIMALS_OF_SHARES = 3
+# Beyond these a number has an exponent.
+_MOST_DECIMALS, _LONGEST = 7, 1e9
+_INFINITE = "∞"
+
+
+class Numbers:
+    """How the numbers of a list of findings are written: all with the same decimals.
+
+    The second digit of the typical interval's width is the last one.
+    """
+
+    def __init__(self, findings: Sequence[Finding]) -> None:
+        ends = [(one.corrected.low, one.corrected.high) for one in findings]
+        numbers = [(one.value, one.expected, one.rate_outside) for one in findings]
+        largest = max((abs(one) for one in chain(*numbers, *ends) if one is not None), default=0.0)
+        widths = [high - low for low, high in ends if low is not None and high is not None]
+        typical = median(widths) if widths else largest / 10
+        decimals = 1 - math.floor(math.log10(typical)) if typical > 0 else 0
+        least = _DECIMALS_OF_SHARES if largest <= 1 else 0
+        self._decimals = max(decimals, least)
+        self._has_exponent = largest >= _LONGEST or self._decimals > _MOST_DECIMALS
+
+    def text(self, value: float | None, *, signed: bool = False) -> str:
+        """Return a value; nothing for None, and no zero before the decimal point."""
+        if value is None:
+            return ""
+        if self._has_exponent:
+            return f"{value:+.3e}" if signed else f"{value:.3e}"
+        text = f"{value:{'+' if signed else ''},.{self._decimals}f}"
+        return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
+
+    def difference(self, one: Finding) -> str:
+        """Return the corrected difference with its interval, such as ``+.148 [+.139, +.158]``."""
+        return self._with_ends(one.corrected.difference, one.corrected.low, one.corrected.high)
+
+    def confirmed(self, one: Finding) -> str:
+        """Return the same of the reserved examples; their number where they are too few."""
+        again = one.confirmed
+        if again is None:
+            return ""
+        if again.difference is None:
+            return f"n = {again.examples}"
+        return self._with_ends(again.difference, again.low, again.high)
+
+    def _with_ends(self, difference: float, low: float | None, high: float | None) -> str:
+        ends = (
+            f"-{_INFINITE}" if low is None else self.text(low, signed=True),
+            f"+{_INFINITE}" if high is None else self.text(high, signed=True),
+        )
+        return f"{self.text(difference, signed=True)} [{', '.join(ends)}]"
 
 
 class FindingTables(NamedTuple):
-    """The findings of one metric in one direction, and how they were chosen."""
+    """The findings of one metric in one direction, how they were chosen, and the metric."""
 
     model: FindingModel
     findings: list[Finding]
+    metric: MetricEntry
+
+    @property
+    def holds_shares(self) -> bool:
+        """Whether it says what part of all errors findings hold: on the better side none does."""
+        held = any(one.held_share is not None for one in self.findings)
+        return held and self.model.direction == "worse"
 
 
 class Column(NamedTuple):
@@ -56,16 +117,10 @@ class Column(NamedTuple):
 
 
 def all_findings(document: SearchChangeList) -> list[FindingTables]:
-    """Return the findings of each metric and direction, those of older documents being none."""
+    """Return the findings of each metric and direction."""
+    metrics = {one.key: one for one in document.metrics}
     return [
-        FindingTables(
-            model,
-            [
-                one
-                for one in document.findings
-                if (one.metric, one.direction) == (model.metric, model.direction)
-            ],
-        )
+        FindingTables(model, model.listed(document.findings), metrics[model.metric])
         for model in document.finding_models
     ]
 
@@ -89,13 +144,11 @@ def heading(document: SearchChangeList, shown: FindingTables) -> str:
 
     With the value over all examples: the first finding is expected to have it.
     """
-    title = _entry(document, shown).name
-    if document.comparison.kind == "baseline":
+    title, first, over = shown.metric.name, shown.findings[0], ""
+    is_change = document.comparison.kind == "baseline"
+    if is_change:
         title = f"Change of {title[:1].lower() if title[1:2].islower() else title[:1]}{title[1:]}"
-    first = shown.findings[0]
-    over = ""
     if first.rank == 1:
-        is_change = document.comparison.kind == "baseline"
         overall = Numbers(shown.findings).text(first.expected, signed=is_change)
         over = f" (over all examples {overall})"
     return f"{title}, {shown.model.direction} than expected{over}:"
@@ -103,16 +156,15 @@ def heading(document: SearchChangeList, shown: FindingTables) -> str:
 
 def reason_line(shown: FindingTables) -> str | None:
     """Return why a metric has no findings, where it could have some; None if that is plain."""
-    model = shown.model
+    model, reason = shown.model, None
     if model.stop == "not possible":
-        return f"No findings of {model.metric}: {metric(model.metric).indivisible or model.reason}."
-    if not shown.findings and model.candidates:
-        said = f"{counted(model.candidates, 'slice')} significantly {model.direction}"
-        return (
-            f"No findings of {model.metric}: of {said} none differs clearly from the value "
-            "expected of its examples."
+        reason = metric(model.metric).indivisible or model.reason
+    elif not shown.findings and model.candidates:
+        reason = (
+            f"of {counted(model.candidates, 'slice')} significantly {model.direction} none differs "
+            "clearly from the value expected of its examples"
         )
-    return None
+    return None if reason is None else f"No findings of {model.metric}: {reason}."
 
 
 def left_out_line(shown: FindingTables) -> str | None:
@@ -127,41 +179,29 @@ def left_out_line(shown: FindingTables) -> str | None:
 
 
 def columns(document: SearchChangeList, shown: FindingTables, most: int) -> list[Column]:
-    """Return the columns of numbers, of the first findings.
-
-    On the better side nothing says how many errors the findings hold.
-    """
+    """Return the columns of numbers, of the first findings."""
     is_change = document.comparison.kind == "baseline"
     findings = shown.findings[:most]
     numbers = Numbers(shown.findings)
-
-    def texts(values: Sequence[float | None]) -> list[str]:
-        return [numbers.text(value, signed=is_change) for value in values]
-
-    held = [one.held_share for one in findings]
+    values = [numbers.text(one.value, signed=is_change) for one in findings]
+    expected = [numbers.text(one.expected, signed=is_change) for one in findings]
     found = [
         Column("", [str(one.rank) for one in findings]),
         Column("n", [f"{one.n:,}" for one in findings]),
-        Column("change" if is_change else "value", texts([one.value for one in findings])),
-        Column("expected", texts([one.expected for one in findings]), is_optional=True),
+        Column("change" if is_change else "value", values),
+        Column("expected", expected, is_optional=True),
         Column("corrected [95%]", [numbers.difference(one) for one in findings]),
-        *(
-            [Column("confirmed [95%]", [numbers.confirmed(one) for one in findings])]
-            if document.confirmation is not None
-            else []
-        ),
-        Column(
-            "observed",
-            [numbers.text(one.difference, signed=True) for one in findings],
-            is_optional=True,
-        ),
     ]
-    if shown.model.direction == "worse" and any(share is not None for share in held):
-        cells = ["" if share is None else f"{share:.0%}" for share in held]
-        found.append(Column("held", cells, is_optional=True))
-    outside = [one.rate_outside for one in findings]
-    if any(rate is not None for rate in outside):
-        found.append(Column("outside", texts(outside), is_optional=True))
+    if document.confirmation is not None:
+        found.append(Column("confirmed [95%]", [numbers.confirmed(one) for one in findings]))
+    observed = [numbers.text(one.difference, signed=True) for one in findings]
+    found.append(Column("observed", observed, is_optional=True))
+    if shown.holds_shares:
+        held = ["" if one.held_share is None else f"{one.held_share:.0%}" for one in findings]
+        found.append(Column("held", held, is_optional=True))
+    if any(one.rate_outside is not None for one in findings):
+        outside = [numbers.text(one.rate_outside, signed=is_change) for one in findings]
+        found.append(Column("outside", outside, is_optional=True))
     return found
 
 
@@ -199,7 +239,6 @@ def table(
     """
     from rich import box
     from rich.table import Table
-    from rich.text import Text
 
     findings = shown.findings[:most]
     names = _names(document, findings)
@@ -213,8 +252,7 @@ def table(
     own.add_column("slice", overflow="fold", width=room)
     rows = zip(*(one.cells for one in kept), strict=True)
     for cells, name in zip(rows, names, strict=True):
-        lines = [name] if room is None else wrapped(name, room)
-        own.add_row(*cells, Text("\n".join(lines)))
+        own.add_row(*cells, name if room is None else "\n".join(wrapped(name, room)))
     return own
 
 
@@ -240,16 +278,9 @@ def wrapped(name: str, width: int) -> list[str]:
 def legend(
     document: SearchChangeList, shown: Sequence[FindingTables], hidden: Sequence[str]
 ) -> str:
-    """Return the legend of the columns.
-
-    ``hidden``: columns left out for lack of space.
-    """
-    words = []
-    for some in shown:
-        entry = _entry(document, some)
-        if entry.counted:
-            words.append(f"n of {entry.key}: {entry.counted}")
-    words = list(dict.fromkeys(words))
+    """Return the legend of the columns, other than those ``hidden`` for lack of space."""
+    entries = [some.metric for some in shown if some.metric.counted]
+    words = list(dict.fromkeys(f"n of {one.key}: {one.counted}" for one in entries))
     expected = "the value expected from the findings above"
     if "expected" not in hidden:
         words.append("expected: from the findings above")
@@ -261,12 +292,7 @@ def legend(
         words.append(f"confirmed: the same on the {n:,} reserved examples, or how many are in it")
     if "observed" not in hidden:
         words.append("observed: with it")
-    parts = {
-        some.model.whole
-        for some in shown
-        if some.model.direction == "worse"
-        and any(one.held_share is not None for one in some.findings)
-    }
+    parts = {some.model.whole for some in shown if some.holds_shares}
     if "held" not in hidden and parts:
         words.append(f"held: share of {' or '.join(sorted(parts))} in the findings so far")
     if "outside" not in hidden:
@@ -285,7 +311,3 @@ def hidden_line(hidden: Sequence[str], places: ResultPlaces = FILES) -> str | No
 def _names(document: SearchChangeList, findings: Sequence[Finding]) -> list[str]:
     by_id = {one.slice_id: one.name for one in document.slices}
     return [by_id.get(one.slice_id, one.slice_id) for one in findings]
-
-
-def _entry(document: SearchChangeList, shown: FindingTables) -> MetricEntry:
-    return next(one for one in document.metrics if one.key == shown.model.metric)

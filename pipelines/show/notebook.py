@@ -14,13 +14,8 @@ from slicebeam.pipelines.show.finding_tables import (
     heading,
     lines_of,
 )
-from slicebeam.pipelines.show.sensitivity import sensitivity_lines
-from slicebeam.pipelines.show.worst_slices import (
-    number_text,
-    reference_of,
-    signed_text,
-    worst_slices,
-)
+from slicebeam.pipelines.show.result_notes import sensitivity_lines
+from slicebeam.pipelines.show.worst_slices import change_cells, worst_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -53,16 +48,10 @@ def _tables(document: SearchChangeList) -> Iterator[str]:
             with_findings.add(shown.model.metric)
     for worst in worst_slices(document):
         if worst.metric not in with_findings:
-            worst_rows = (
-                (
-                    f"{change.n:,}",
-                    number_text(change.after.value),
-                    number_text(reference_of(change)),
-                    signed_text(None if change.delta is None else change.delta.value),
-                    listed.name,
-                )
+            worst_rows = [
+                (f"{change.n:,}", *change_cells(change)[:3], listed.name)
                 for listed, change in worst.rows
-            )
+            ]
             yield _table(f"{worst.metric}:", ["n", "value", "reference", "delta"], worst_rows)
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.run.published import Published
-from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.pipelines.show.worst_slices import MOST_ROWS, worst_slices
 
 if TYPE_CHECKING:
@@ -30,12 +28,13 @@ def printed_json(published: Published | PublishedShift) -> dict[str, Any]:
     """
     document = published.changelist
     shown = _slices(document)
-    slices = tuple(listed for listed in document.slices if listed.slice_id in shown)
-    content = document.model_copy(update={"slices": slices}).model_dump(
+    cut: dict[str, Any] = {"slices": tuple(s for s in document.slices if s.slice_id in shown)}
+    if document.since is not None:
+        first = document.since.slices[:MOST_ROWS]
+        cut["since"] = document.since.model_copy(update={"slices": first})
+    content = document.model_copy(update=cut).model_dump(
         mode="json", by_alias=True, exclude_none=True, exclude=_NOT_PRINTED
     )
-    if "since" in content:
-        content["since"]["slices"] = content["since"]["slices"][:MOST_ROWS]
     files = {"document": str(published.changelist_path)}
     if isinstance(published, Published):
         files["table"] = str(published.slices_path)
@@ -51,8 +50,3 @@ def _slices(document: ChangeList) -> set[str]:
         return {listed.slice_id for listed in document.slices[:MOST_ROWS]}
     worst = {row.slice_id for table in worst_slices(document) for row, _ in table.rows}
     return worst | {finding.slice_id for finding in document.findings}
-
-
-def print_json(content: Any) -> None:
-    """Write a JSON line to stdout."""
-    sys.stdout.write(json_line(content) + "\n")

@@ -1,27 +1,42 @@
-"""The lines below the tables: what changed since an earlier run, what was tested and left out."""
+"""The lines around the tables of a result: how it came about, what was left out, and what options add."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
+import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from slicebeam.pipelines.search.since_overall import overall_text
-from slicebeam.pipelines.search.summary import counted
-from slicebeam.pipelines.show.feature_hints import hint_lines
+from slicebeam.metrics.registry import metric
+from slicebeam.pipelines.changelist.parts import Estimate
+from slicebeam.pipelines.search.summary import counted, overall_text
+from slicebeam.pipelines.show.finding_tables import Numbers
 from slicebeam.pipelines.show.terminal_text import FILES
 from slicebeam.pipelines.show.worst_slices import LEAST_ROWS, number_text, signed_text
+from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
-    from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.since import SinceSlice
+    from slicebeam.pipelines.changelist.changes import SinceSlice
+    from slicebeam.pipelines.changelist.document import Dataset, SearchChangeList
+    from slicebeam.pipelines.changelist.parts import ParityGap, SliceCoverage
+    from slicebeam.pipelines.changelist.slices import FindingModel
+    from slicebeam.pipelines.changelist.testing import NearMiss, Noticeable, TfmaMetric, TfmaValue
+    from slicebeam.pipelines.show.finding_tables import FindingTables
     from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
-MOST_CHANGES = 10
+_MOST_CHANGES = 10
+# Of groups left out so many are named; a metric of TFMA may have thousands of numbers and slices.
+_MOST_NAMES, _MOST_NUMBERS, _MOST_SLICES = 5, 3, 10
 # Where a warning refers to a column. It may name slices before, and these may have any name.
 _SEE_TABLE = re.compile(r"((?:column reason of|value_error in) )slices\.parquet(\)?\.)\Z")
+# Shares below have two digits.
+_SMALL_SHARE = 0.01
+_LOOKS = {"output": "a model's output", "label": "the label", "id": "an id"}
+_TEXT = Numbers([]).text
 
 
 def since_lines(document: SearchChangeList, places: ResultPlaces = FILES) -> list[str]:
@@ -32,20 +47,16 @@ def since_lines(document: SearchChangeList, places: ResultPlaces = FILES) -> lis
     since = document.since
     if since is None:
         return []
-    lines = [since.summary]
-    lines += [f"  {overall_text(one)}" for one in since.overall]
-    named = len(since.metrics) > 1
-    most = max(LEAST_ROWS, MOST_CHANGES // max(len(since.metrics), 1))
-    for metric in [one.metric for one in since.metrics] or [since.metric]:
-        changed = [one for one in since.slices if one.metric in (metric, None)]
-        for one in changed[:most]:
-            what = _what_changed(one)
-            if not what:
-                break
-            lines.append(_since_line(one, what, f"{metric}: " if named else ""))
-        more = sum(bool(_what_changed(one)) for one in changed[most:])
-        if more:
-            lines.append(f"  and {more:,} more in {places.document}")
+    lines = [since.summary, *(f"  {overall_text(one)}" for one in since.overall)]
+    most = max(LEAST_ROWS, _MOST_CHANGES // max(len(since.metrics), 1))
+    for of in since.metrics:
+        # Those that changed come first.
+        listed = [(one, _what_changed(one)) for one in since.slices if one.metric == of.metric]
+        changed = [pair for pair in listed if pair[1]]
+        named = f"{of.metric}: " if len(since.metrics) > 1 else ""
+        lines += [_since_line(one, what, named) for one, what in changed[:most]]
+        if len(changed) > most:
+            lines.append(f"  and {len(changed) - most:,} more in {places.document}")
     return [*lines, *since.warnings]
 
 
@@ -114,16 +125,14 @@ def notes(
 def _thresholds(document: SearchChangeList, places: ResultPlaces) -> Iterator[str]:
     """Yield whether the thresholds of an EvalConfig are met, and the first ones that are not."""
     found = document.validation
-    if found is None:
-        return
-    reasons = found.reasons()
-    if not reasons:
+    reasons = () if found is None else found.reasons()
+    if found is not None and not reasons:
         yield f"TFMA finds all thresholds met, on {found.checked:,} slices."
-        return
-    yield f"TFMA finds {len(reasons):,} threshold{'' if len(reasons) == 1 else 's'} not met:"
-    yield from (f"  {one}" for one in reasons[:MOST_CHANGES])
-    if len(reasons) > MOST_CHANGES:
-        yield f"  and {len(reasons) - MOST_CHANGES:,} more in {places.document}"
+    if reasons:
+        yield f"TFMA finds {counted(len(reasons), 'threshold')} not met:"
+    yield from (f"  {one}" for one in reasons[:_MOST_CHANGES])
+    if len(reasons) > _MOST_CHANGES:
+        yield f"  and {len(reasons) - _MOST_CHANGES:,} more in {places.document}"
 
 
 def tested_line(document: SearchChangeList) -> str:
@@ -197,3 +206,169 @@ def _untested(document: SearchChangeList) -> Iterator[str]:
         yield f"Too small to be tested: {check.too_small:,} of the given slices."
     if check is not None and check.empty:
         yield f"Without any example in this data: {check.empty:,} of the given slices."
+
+
+def coverage_lines(document: SearchChangeList, lists: Iterable[FindingTables]) -> list[str]:
+    """Return a line for each list of findings, and for the slices of each metric, where it is known."""
+    lines = [
+        _coverage_line(document, shown.model, counted(len(shown.findings), "finding"))
+        for shown in lists
+        if not shown.model.removed
+    ]
+    return [*filter(None, lines), *list_coverage_lines(document)]
+
+
+def list_coverage_lines(document: SearchChangeList) -> list[str]:
+    """Return a line for the slices of each metric, where it is known."""
+    whose = counted(len(document.slices), "listed slice")
+    lines = []
+    for one in document.coverage:
+        first = f"first {one.slices:,} of " if one.slices < len(document.slices) else ""
+        lines.append(_coverage_line(document, one, first + whose))
+    return [*filter(None, lines)]
+
+
+def _coverage_line(
+    document: SearchChangeList, of: FindingModel | SliceCoverage, whose: str
+) -> str | None:
+    if of.r2 is None or of.r2_expected is None:
+        return None
+    explain = f"The {whose[2:]} explains" if whose.startswith("1 ") else f"The {whose} explain"
+    share = f"{of.r2:.1%}" if of.r2 >= _SMALL_SHARE else f"{100 * of.r2:.2g}%"
+    change = "the change of " if document.comparison.kind == "baseline" else ""
+    return (
+        f"{explain} {share} of the variance of {change}{of.metric} between examples "
+        f"({100 * of.r2_expected:.2g}% by chance)."
+    )
+
+
+def sensitivity_lines(document: SearchChangeList) -> Iterator[str]:
+    """Yield the lines of all metrics that are significantly worse nowhere."""
+    for tested in document.testing.metrics:
+        if tested.nearest:
+            only = document.search.saved_slices == "significant"
+            of = ", of single conditions" if only else ""
+            yield f"Nearest to significantly worse in {tested.metric}{of}:"
+            # Several metrics have a line each.
+            shown = tested.nearest[: None if len(document.testing.metrics) == 1 else 1]
+            yield from (f"  {_miss_text(miss)}" for miss in shown)
+        if tested.noticeable:
+            yield _noticeable_text(tested.metric, tested.noticeable)
+
+
+def _miss_text(miss: NearMiss) -> str:
+    change, delta = miss.change, miss.change.delta or Estimate()
+    interval = "" if delta.lo is None else f" [{_TEXT(delta.lo)}, {_TEXT(delta.hi)}]"
+    return (
+        f"n {change.n:,}: {_TEXT(change.after.value)} against {_TEXT(change.compared_with)}, "
+        f"{_TEXT(delta.value)}{interval}, q {_short(change.p_adjusted)}: {miss.name}"
+    )
+
+
+def _noticeable_text(name: str, falls: Sequence[Noticeable]) -> str:
+    measured = metric(name)
+    lower = "lower" if measured.higher_is_better else "higher"
+    parts = [f"by {_short(fall.fall)} over all examples" for fall in falls if fall.n is None]
+    of = f"on slices of {{}} {measured.counted or 'examples'}"
+    for fall in falls:
+        if fall.n is not None:
+            parts.append(f"by {_short(fall.fall)} {of.format(f'{fall.n:,}')}")
+            of = "of {}"
+    return f"Noticed with a probability of {falls[0].power:.0%}: {name} {lower} {', '.join(parts)}."
+
+
+def _short(number: float | None) -> str:
+    return "" if number is None else f"{number:.2g}".removeprefix("0")
+
+
+def parity_lines(document: SearchChangeList) -> Iterator[str]:
+    """Yield the lines of each column: how it is divided, each measure, and which groups are left out."""
+    for column in dict.fromkeys(one.column for one in document.parity):
+        gaps = [one for one in document.parity if one.column == column]
+        bins = ", in bins" if gaps[0].kind == "bins" else ""
+        yield f"Largest gaps between groups of {column}{bins}:"
+        for one in gaps:
+            yield f"  {_gap_text(one, names_model=document.comparison.kind == 'baseline')}"
+        for names in filter(None, dict.fromkeys(one.left_out for one in gaps)):
+            measures = dict.fromkeys(one.measure for one in gaps if one.left_out == names)
+            more = f" and {len(names) - _MOST_NAMES:,} more" * (len(names) > _MOST_NAMES)
+            yield (
+                f"  Left out of {', '.join(measures).replace('_', ' ')}, with fewer than {gaps[0].least} "
+                f"examples: {', '.join(names[:_MOST_NAMES])}{more}."
+            )
+
+
+def _gap_text(one: ParityGap, *, names_model: bool) -> str:
+    what = one.measure.replace("_", " ")
+    if names_model:
+        what += ", old model" if one.model == "before" else ", new model"
+    if one.lowest is None or one.highest is None or one.gap is None:
+        return f"{what}: {counted(one.groups, 'group')} of at least {one.least} examples; nothing to compare"
+    lowest, highest = (
+        f"{_TEXT(group.value)} in {group.name} (n {group.n:,})"
+        for group in (one.lowest, one.highest)
+    )
+    return (
+        f"{what}: lowest {lowest}, highest {highest}: gap {_TEXT(one.gap.value)}, "
+        f"95 % {_TEXT(one.gap.lo)} to {_TEXT(one.gap.hi)}, p {_short(one.p_value)}"
+    )
+
+
+def tfma_lines(document: SearchChangeList, places: ResultPlaces = FILES) -> Iterator[str]:
+    """Yield the numbers over all examples, and on the findings or the first slices."""
+    names = {one.slice_id: shortened(one.name) for one in document.slices}
+    chosen = list(dict.fromkeys(one.slice_id for one in document.findings)) or list(names)
+    numbers: dict[str, list[TfmaMetric]] = {}
+    for number in document.tfma_metrics:
+        # A metric may have many numbers: of classes, ranks and thresholds.
+        numbers.setdefault(re.split(r"[@.\[]", number.name)[0], []).append(number)
+    for name, listed in numbers.items():
+        for number in listed[:_MOST_NUMBERS]:
+            drawn = f", 95% intervals of {number.replicates} replicates" * bool(number.replicates)
+            yield f"TFMA {number.name}: {_estimate_text(number.overall)} over all examples{drawn}"
+            by_slice = {value.slice_id: value for value in number.slices}
+            for slice_id in chosen[:_MOST_SLICES]:
+                if slice_id in by_slice:
+                    yield f"  {_tfma_text(by_slice[slice_id])}  {names[slice_id]}"
+        if len(listed) > _MOST_NUMBERS:
+            more = len(listed) - _MOST_NUMBERS
+            yield f"and {more:,} more numbers of {name} in {places.document}"
+    if "tfma" in (document.files or {}):
+        yield "slicebeam export tfma writes what TFMA computed, plots included, for its viewer"
+
+
+def _tfma_text(value: TfmaValue) -> str:
+    p = "" if value.p_value is None else f", p {value.p_value:.2g}"
+    before = "" if value.before is None else f", before {_estimate_text(value.before)}"
+    return f"{_estimate_text(value.after)}{before}{p}"
+
+
+def _estimate_text(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return "undefined"
+    if estimate.lo is None or estimate.hi is None:
+        return f"{estimate.value:.4g}"
+    return f"{estimate.value:.4g} [{estimate.lo:.4g}, {estimate.hi:.4g}]"
+
+
+def hint_lines(dataset: Dataset) -> Iterator[str]:
+    """Yield the line with the flag that leaves the features out, if there are any."""
+    if not dataset.hints:
+        return
+    groups: dict[str, list[str]] = {}
+    for one in dataset.hints:
+        because = "" if one.looks_like == "output" else f": {one.reason}"
+        groups.setdefault(one.looks_like, []).append(one.name + because)
+    looks = "; ".join(f"{_LOOKS[kind]} ({', '.join(some)})" for kind, some in groups.items())
+    if len(dataset.hints) == len(dataset.domains):
+        # Without them nothing would be left to slice by.
+        yield f"All features look like {looks}."
+        return
+    if list(groups) == ["output"]:
+        looks = f"{_LOOKS['output']}, by their names"
+    names = io.StringIO()
+    csv.writer(names, lineterminator="").writerow(one.name for one in dataset.hints)
+    yield (
+        f"--exclude-features={shlex.quote(names.getvalue())} leaves out the columns that look like "
+        f"{looks}."
+    )

@@ -5,10 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.shift.result import money
-from slicebeam.pipelines.show.slice_tables import WIDE, console_of_stdout
-from slicebeam.pipelines.show.terminal_text import table_of
+from slicebeam.pipelines.show.terminal_text import WIDE, console_of_stdout, table_of
+from slicebeam.pipelines.show.worst_slices import change_cells
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,22 +38,22 @@ def show_shift(document: ShiftChangeList) -> None:
     console = console_of_stdout()
     shift = document.shift
     console.print()
-    console.print(document.summary, markup=False)
+    console.print(document.summary)
     console.print()
     heat_map = _fitting_heat_map(shift, console)
     if heat_map is not None:
-        console.print("New minus old share of all examples, in points (* changed):", markup=False)
+        console.print("New minus old share of all examples, in points (* changed):")
         console.print(heat_map)
     elif shift.changed:
         console.print(_cells(shift))
     if document.slices:
         console.print(_slices(document, wide=console.width >= WIDE))
         if len(document.slices) > _MOST_SLICES:
-            console.print(f"and {len(document.slices) - _MOST_SLICES:,} more", markup=False)
+            console.print(f"and {len(document.slices) - _MOST_SLICES:,} more")
     for line in shift.warnings:
-        console.print(f"warning: {line}", markup=False, style="yellow")
+        console.print(f"warning: {line}", style="yellow")
     for line in _notes(document):
-        console.print(line, markup=False, style="dim")
+        console.print(line, style="dim")
     console.print()
 
 
@@ -75,9 +74,7 @@ def _fitting_heat_map(shift: Shift, console: Console) -> Any:
 def _heat_map(shift: Shift) -> Any:
     from rich.text import Text
 
-    table = table_of("label")
-    for prediction in shift.predictions:
-        table.add_column(Text(_name(prediction)), justify="right", no_wrap=True)
+    table = table_of("label", *map(_name, shift.predictions))
     changed = {(cell.label, cell.prediction) for cell in shift.changed}
     largest = max((abs(value) for row in shift.shift for value in row), default=0.0) or 1.0
     for label, row in zip(shift.labels, shift.shift, strict=True):
@@ -85,7 +82,7 @@ def _heat_map(shift: Shift) -> Any:
         for prediction, value in zip(shift.predictions, row, strict=True):
             star = "*" if (label, prediction) in changed else " "
             cells.append(Text(f"{100 * value:+.2f}{star}", style=_color(value / largest)))
-        table.add_row(Text(_name(label)), *cells)
+        table.add_row(_name(label), *cells)
     return table
 
 
@@ -99,14 +96,12 @@ def _color(strength: float) -> str:
 
 
 def _cells(shift: Shift) -> Any:
-    from rich.text import Text
-
     table = table_of("label", "prediction", "shift (points)", "interval", "q")
     for cell in shift.changed[:_MOST_CELLS]:
         value = cell.shift
         table.add_row(
-            Text(_name(cell.label)),
-            Text(_name(cell.prediction)),
+            _name(cell.label),
+            _name(cell.prediction),
             f"{100 * (value.value or 0):+.2f}",
             f"{100 * (value.lo or 0):+.2f} … {100 * (value.hi or 0):+.2f}",
             f"{cell.p_adjusted:.1e}",
@@ -115,25 +110,16 @@ def _cells(shift: Shift) -> Any:
 
 
 def _slices(document: ShiftChangeList, *, wide: bool) -> Any:
-    from rich.text import Text
-
     calls = {one.slice_id: one.calls for one in document.shift.slices}
     more = ["interval", "q"] if wide else []
     table = table_of("n", "calls", "accuracy", "was", "shift", *more, last="slice")
     for one in document.slices[:_MOST_SLICES]:
         change = one.changes[0]
-        before, delta = change.before, change.delta or Estimate()
-        cells = [
-            f"{one.size.n:,}",
-            f"{calls[one.slice_id]:,}",
-            f"{change.after.value or 0:.3f}",
-            "" if before is None else f"{before.value or 0:.3f}",
-            f"{delta.value or 0:+.3f}{'*' if change.significant else ' '}",
-        ]
-        if wide:
-            cells.append(f"{delta.lo or 0:+.3f} … {delta.hi or 0:+.3f}")
-            cells.append(f"{change.p_adjusted or 0:.1e}")
-        table.add_row(*cells, Text(one.name), style=None if change.significant else "dim")
+        value, before, delta, *interval = change_cells(change)
+        cells = [value, before, delta + ("*" if change.significant else " ")]
+        cells += interval if wide else []
+        style = None if change.significant else "dim"
+        table.add_row(f"{one.size.n:,}", f"{calls[one.slice_id]:,}", *cells, one.name, style=style)
     return table
 
 
@@ -144,50 +130,44 @@ def _notes(document: ShiftChangeList) -> list[str]:
         "target_error": "the target error was reached",
         "pool": "every item was queried",
     }[shift.stopped]
-    queried = f"{shift.cost.calls:,} of {document.dataset.n:,} items were queried"
-    bound = f"{shift.frobenius_bound:.4f} with {shift.confidence:.0%} confidence"
-    weighted = "" if shift.focus is None else f", weighted by --focus {shift.focus.of}"
+    calls, replayed = shift.cost.calls, shift.cost.replayed
+    queried = f"{calls:,} of {document.dataset.n:,} items were queried (--method {shift.method})"
     paid = ""
     if document.models[1].model_uri is not None:
-        new = shift.cost.calls - shift.cost.replayed
-        paid = f" {shift.cost.replayed:,} answers were in the ledger, {new:,} are new."
-    more = []
+        paid = f" {replayed:,} answers were in the ledger, {calls - replayed:,} are new."
+    bound = f"{shift.frobenius_bound:.4f} with {shift.confidence:.0%} confidence"
+    focus = "" if shift.focus is None else f"--focus {shift.focus.of}"
+    weighted = focus and f", weighted by {focus}"
+    lines = [
+        f"{queried}, until {why}.{paid}",
+        f"The error of the matrix (Frobenius{weighted}) is below {bound}.",
+    ]
     if shift.reliance is not None:
-        more.append(
+        lines.append(
             f"The old predictions count with a weight of {shift.reliance:.2f}: 1 where few "
             "changed, 0 where they say nothing about the new ones."
         )
-    if shift.focus is not None:
-        more.append(
-            f"Calls follow --focus {shift.focus.of}: cells without a weight are less certain."
-        )
-    return [
-        f"{queried} (--method {shift.method}), until {why}.{paid}",
-        f"The error of the matrix (Frobenius{weighted}) is below {bound}.",
-        *more,
-        shift.corrected_for,
-    ]
+    if focus:
+        lines.append(f"Calls follow {focus}: cells without a weight are less certain.")
+    return [*lines, shift.corrected_for]
 
 
 def show_measured(found: MethodQuality) -> None:
     """Print how good a method was."""
     console = console_of_stdout()
     console.print()
-    console.print(
-        f"--method {found.method}, {found.repeat:,} runs of {found.budget:,} calls", markup=False
-    )
-    target = "not within the budget"
-    if found.calls_for_target is not None:
-        target = f"{found.calls_for_target:,}"
+    console.print(f"--method {found.method}, {found.repeat:,} runs of {found.budget:,} calls")
+    target = found.calls_for_target
+    needed = "not within the budget" if target is None else f"{target:,}"
     for text, value in (
         ("Frobenius error, root of the mean square", f"{found.mse_frobenius**0.5:.5f}"),
         ("Frobenius error of 95 % of the runs, below", f"{found.q95_frobenius:.5f}"),
         ("bias of the accuracy", f"{found.accuracy_bias:+.5f}"),
         ("coverage of the accuracy's interval", f"{found.accuracy_coverage:.3f}"),
         ("mean coverage of the cells' intervals", f"{found.cell_coverage:.3f}"),
-        (f"calls for an error of {found.target_error:g} in 95 % of the runs", target),
+        (f"calls for an error of {found.target_error:g} in 95 % of the runs", needed),
     ):
-        console.print(f"  {text:<48}{value:>22}", markup=False)
+        console.print(f"  {text:<48}{value:>22}")
 
 
 def show_plan(
@@ -196,39 +176,25 @@ def show_plan(
     """Print what each budget would give, and where another method than ``plus`` gives more."""
     console = console_of_stdout()
     for churn in dict.fromkeys(one.churn for one in planned):
-        what = "a completely new API" if churn is None else f"{churn:.0%} of the predictions change"
+        change = "" if churn is None else f"If {churn:.0%} of the predictions change:"
         console.print()
-        console.print(f"If {what}:" if churn is not None else f"With {what}:", markup=False)
+        console.print(change or "With a completely new API:")
         of_money = [] if currency is None else [currency]
         table = table_of("method", "calls", *of_money, "error (95 %)", "accuracy ±", "cells ±")
         for one in planned:
-            if one.churn != churn:
-                continue
-            cells = [
-                one.method,
-                f"{one.budget:,}",
-                f"{one.q95_frobenius:.4f}",
-                f"{one.accuracy_width / 2:.4f}",
-                f"{one.cell_width / 2:.4f}",
-            ]
-            if currency is not None:
-                cells.insert(2, money(one.cost or 0))
-            table.add_row(*cells)
+            if one.churn == churn:
+                cost = [money(one.cost or 0) for _ in of_money]
+                errors = one.q95_frobenius, one.accuracy_width / 2, one.cell_width / 2
+                cells = [f"{error:.4f}" for error in errors]
+                table.add_row(one.method, f"{one.budget:,}", *cost, *cells)
         console.print(table)
     console.print(
         "error: Frobenius error of the new matrix that 95 % of the runs stay below; ±: half the mean "
         "width of the intervals.",
-        markup=False,
         style="dim",
     )
     for other in better:
-        where = (
-            "With a completely new API"
-            if other.churn is None
-            else f"At a churn of {other.churn:.0%}"
-        )
-        console.print(
-            f"{where}, --method {other.method} has an error {1 - other.ratio:.0%} smaller than plus for the same calls.",
-            markup=False,
-            style="yellow",
-        )
+        churn = other.churn
+        where = "With a completely new API" if churn is None else f"At a churn of {churn:.0%}"
+        smaller = f"{1 - other.ratio:.0%} smaller than plus for the same calls"
+        console.print(f"{where}, --method {other.method} has an error {smaller}.", style="yellow")

@@ -6,10 +6,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.search.gate import lead
 from slicebeam.pipelines.search.summary import counted, overall_sentences
-from slicebeam.pipelines.show.coverage import coverage_lines
+from slicebeam.pipelines.show.discovery import found_lines
 from slicebeam.pipelines.show.finding_tables import (
     LEAST_LINES,
     MOST_LINES,
@@ -25,23 +24,20 @@ from slicebeam.pipelines.show.finding_tables import (
 )
 from slicebeam.pipelines.show.result_notes import (
     chance_line,
+    coverage_lines,
     found_line,
     notes,
+    parity_lines,
+    sensitivity_lines,
     since_lines,
     tested_line,
+    tfma_lines,
 )
-from slicebeam.pipelines.show.sensitivity import sensitivity_lines
-from slicebeam.pipelines.show.terminal_text import FILES, guarded, table_of
-from slicebeam.pipelines.show.worst_slices import (
-    MetricRows,
-    number_text,
-    reference_of,
-    signed_text,
-    worst_slices,
-)
+from slicebeam.pipelines.show.terminal_text import FILES, WIDE, console_of_stdout, table_of
+from slicebeam.pipelines.show.worst_slices import MetricRows, change_cells, worst_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from rich.console import Console
 
@@ -51,20 +47,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.show.finding_tables import FindingTables
     from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
-# Intervals are shown from this width; what is not a terminal gets a width of its own.
-WIDE = 100
-_PIPED_WIDTH = 120
 _LONGEST_LINE = 10_000
-
-
-def console_of_stdout() -> Console:
-    """Return the console for a result, which is wide if stdout is not a terminal."""
-    from rich.console import Console
-
-    console = guarded(Console(highlight=False))
-    if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = _PIPED_WIDTH
-    return console
 
 
 def show(published: Published, report: Report = "findings") -> None:
@@ -83,10 +66,8 @@ def show_slices(
 ) -> None:
     """Print the findings, or the table of the worst slices, and what was left out.
 
-    Metrics that have no findings, slices that were given, and documents of earlier versions have the
-    table in any case.
-
-    ``places``: where the lines say that more is.
+    Metrics that have no findings, and slices that were given, have the table in any case. ``places``:
+    where the lines say that more is.
     """
     console = console_of_stdout()
     lists = all_findings(document) if report == "findings" else []
@@ -95,7 +76,7 @@ def show_slices(
     console.print()
     # What was found is said below the findings.
     short = f"{lead(document)}{' '.join(overall_sentences(document.global_))}"
-    console.print(short if told else document.summary, markup=False)
+    console.print(short if told else document.summary)
     _print_findings(console, document, shown, places)
     for rows in worst_slices(document):
         if rows.metric in told:
@@ -103,51 +84,37 @@ def show_slices(
         console.print()
         console.print(_table(rows, document, wide=console.width >= WIDE))
         if rows.rest > 0:
-            console.print(f"and {rows.rest:,} more", markup=False)
+            console.print(f"and {rows.rest:,} more")
         if rows.folded:
-            console.print(
-                f"Left out: {rows.folded:,} that {'share' if rows.folded > 1 else 'shares'} more than half "
-                f"of {'their' if rows.folded > 1 else 'its'} examples with a slice above.",
-                markup=False,
+            share = (
+                "share more than half of their"
+                if rows.folded > 1
+                else "shares more than half of its"
             )
+            console.print(f"Left out: {rows.folded:,} that {share} examples with a slice above.")
     reasons = (make(one) for one in lists for make in (reason_line, left_out_line))
     blocks = [
         list(dict.fromkeys(filter(None, [*coverage_lines(document, lists), *reasons]))),
         list(sensitivity_lines(document)),
-        *_blocks_of_options(document, places),
+        list(parity_lines(document)),
+        list(tfma_lines(document, places)),
+        found_lines(document),
         since_lines(document, places),
         notes(document, places, is_short=bool(told)),
     ]
     for lines in filter(None, blocks):
         console.print()
         for line in lines:
-            style = "dim" if lines is blocks[-1] else None
-            console.print(line, markup=False, style=style)
+            console.print(line, style="dim" if lines is blocks[-1] else None)
     if explanation:
         console.print()
     for line in explanation:
         console.out(line, highlight=False)
     console.print()
-    console.print(found_line(document) if told else tested_line(document), markup=False)
-    console.print(document.testing.corrected_for, markup=False)
+    console.print(found_line(document) if told else tested_line(document))
+    console.print(document.testing.corrected_for)
     if chance := chance_line(document):
-        console.print(chance, markup=False)
-
-
-def _blocks_of_options(document: SearchChangeList, places: ResultPlaces) -> Iterator[list[str]]:
-    """Yield the lines about what only some runs have."""
-    if document.parity:
-        from slicebeam.pipelines.show.parity import parity_lines
-
-        yield list(parity_lines(document))
-    if document.tfma_metrics or document.validation:
-        from slicebeam.pipelines.show.tfma import tfma_lines
-
-        yield list(tfma_lines(document, places))
-    if document.discovery:
-        from slicebeam.pipelines.show.discovery import found_lines
-
-        yield found_lines(document)
+        console.print(chance)
 
 
 def _print_findings(
@@ -159,17 +126,16 @@ def _print_findings(
     hidden = [] if width is None else hidden_columns(document, shown, width, most)
     for one in shown:
         console.print()
-        console.print(heading(document, one), markup=False)
+        console.print(heading(document, one))
         lines, held = lines_of(one.findings, most)
         _print_whole(console, table(document, one, width, lines, hidden))
         if rest := len(one.findings) - lines:
-            text = f"and {counted(rest, 'more finding')} with {1 - held:.0%} of the excess, n · |value - expected|"
-            console.print(text, markup=False)
-    if not shown:
-        return
-    console.print()
-    for line in filter(None, (legend(document, shown, hidden), hidden_line(hidden, places))):
-        console.print(line, markup=False, style="dim")
+            of = f"with {1 - held:.0%} of the excess, n · |value - expected|"
+            console.print(f"and {counted(rest, 'more finding')} {of}")
+    if shown:
+        console.print()
+        for line in filter(None, (legend(document, shown, hidden), hidden_line(hidden, places))):
+            console.print(line, style="dim")
 
 
 def _print_whole(console: Console, table: Any) -> None:
@@ -182,22 +148,12 @@ def _print_whole(console: Console, table: Any) -> None:
 
 
 def _table(shown: MetricRows, document: SearchChangeList, *, wide: bool) -> Any:
-    from rich.text import Text
-
-    baseline = document.comparison.kind == "baseline"
-    headers = ["n", shown.metric, *(["was"] if baseline else []), "delta"]
-    if wide:
-        headers += ["95% interval", "q"]
-    rows = table_of(*headers, last="slice")
+    was = ["was"] if document.comparison.kind == "baseline" else []
+    more = ["95% interval", "q"] if wide else []
+    rows = table_of("n", shown.metric, *was, "delta", *more, last="slice")
     for one, change in shown.rows:
-        cells = [f"{one.size.n:,}", number_text(change.after.value)]
-        cells += [number_text(reference_of(change))] if baseline else []
-        delta = change.delta or Estimate()
-        cells.append(signed_text(delta.value))
-        if wide:
-            has_interval = delta.lo is not None or delta.hi is not None
-            interval = f"{signed_text(delta.lo)} … {signed_text(delta.hi)}"
-            cells.append(interval if has_interval else "")
-            cells.append("" if change.p_adjusted is None else f"{change.p_adjusted:.1e}")
-        rows.add_row(*cells, Text(one.name), style=None if change.significant else "dim")
+        value, compared, *delta = change_cells(change)
+        cells = [value, *([compared] if was else []), *delta[: None if wide else 1]]
+        style = None if change.significant else "dim"
+        rows.add_row(f"{one.size.n:,}", *cells, one.name, style=style)
     return rows

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
-    from slicebeam.pipelines.changelist.gate import Gate
+    from slicebeam.pipelines.changelist.testing import Gate
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.config.run_options import Report
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
@@ -97,17 +97,16 @@ class Terminal:
         if self.events is not None:
             self.events.prepared(prepared)
             return
-        space = prepared.lattice.space()
-        if prepared.given is not None:
-            self._say(
-                f"{prepared.rows:,} examples, {space:,} slice{'' if space == 1 else 's'} to check"
+        from slicebeam.pipelines.search.summary import counted
+
+        lattice, space = prepared.lattice, prepared.lattice.space()
+        what = f"{counted(space, 'slice')} to check"
+        if prepared.given is None:
+            what = (
+                f"{counted(len(prepared.domains), 'feature')}, {lattice.singletons:,} singleton "
+                f"predicates, {space:,} conjunctions of up to {lattice.max_cross_size}"
             )
-            return
-        self._say(
-            f"{prepared.rows:,} examples, {len(prepared.domains)} feature{'' if len(prepared.domains) == 1 else 's'}, "
-            f"{prepared.lattice.singletons:,} singleton predicates, {space:,} conjunctions of up to "
-            f"{prepared.lattice.max_cross_size}"
-        )
+        self._say(f"{prepared.rows:,} examples, {what}")
 
     def progress(self, progress: Progress) -> None:
         """Show that an iteration begins, and how far it is until the next."""
@@ -129,7 +128,8 @@ class Terminal:
         """Print what was found."""
         self.stop()
         if self.as_json:
-            from slicebeam.pipelines.show.printed_json import print_json, printed_json
+            from slicebeam.pipelines.show.printed_json import printed_json
+            from slicebeam.pipelines.show.terminal_text import print_json
 
             print_json(printed_json(published))
         elif not self.quiet:

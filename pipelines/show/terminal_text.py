@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 # Control characters except for line ends, and what changes the direction of a text.
 _STEERING = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 _SHOWN = "\ufffd"
+# Intervals are shown from this width; what is not a terminal gets a width of its own.
+WIDE = 100
+_PIPED_WIDTH = 120
 
 
 class ResultPlaces(NamedTuple):
@@ -47,6 +52,21 @@ def json_line(content: Any) -> str:
     """
     text = json.dumps(content, ensure_ascii=False)
     return _STEERING.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
+
+
+def print_json(content: Any) -> None:
+    """Write a JSON line to stdout."""
+    sys.stdout.write(json_line(content) + "\n")
+
+
+def console_of_stdout() -> Console:
+    """Return the console for a result, which is wide if stdout is not a terminal."""
+    from rich.console import Console
+
+    console = guarded(Console(highlight=False, markup=False, emoji=False))
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = _PIPED_WIDTH
+    return console
 
 
 def guarded(console: Console) -> Console:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from slicebeam.pipelines.changelist.parts import Estimate
+
 if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
@@ -14,11 +16,6 @@ MOST_ROWS = 12
 MOST_ROWS_IN_ALL = 24
 LEAST_ROWS = 4
 _MOST_SHARED = 0.5
-
-
-def reference_of(change: Change) -> float | None:
-    """Return the reference of a value: the other model's, or that over all examples."""
-    return change.before.value if change.before is not None else change.reference
 
 
 class MetricRows(NamedTuple):
@@ -36,23 +33,11 @@ class MetricRows(NamedTuple):
 
 def worst_slices(document: SearchChangeList) -> list[MetricRows]:
     """Return the rows of each metric that has any, the worst slices first."""
-    if not document.slices:
-        return []
-    tests = document.testing.metrics
-    if len(tests) < 2:
-        # Also of documents of earlier versions, which report by the first metric.
-        rows = [(one, one.changes[0]) for one in document.slices]
-        # Findings may be slices that one above them explains: they have no place in the table.
-        in_table = [row for row in rows if row[1].place is not None or not document.finding_models]
-        rows, folded = _folded(in_table, MOST_ROWS)
-        if not rows:
-            return []
-        rest = document.search.reported - len(rows) - folded
-        return [MetricRows(rows[0][1].metric, rows, rest, folded)]
-    with_rows = [one for one in tests if one.reported]
+    with_rows = [one for one in document.testing.metrics if one.reported]
     most = min(MOST_ROWS, max(LEAST_ROWS, MOST_ROWS_IN_ALL // max(len(with_rows), 1)))
     tables = []
     for one in with_rows:
+        # Findings may be slices that one above them explains: they have no place in the table.
         placed = [
             (change.place, each, change)
             for each in document.slices
@@ -61,8 +46,9 @@ def worst_slices(document: SearchChangeList) -> list[MetricRows]:
         ]
         placed.sort(key=lambda row: row[0])
         shown, folded = _folded([(each, change) for _, each, change in placed], most)
-        rest = one.reported - len(shown) - folded
-        tables.append(MetricRows(one.metric, shown, rest, folded))
+        if shown:
+            rest = one.reported - len(shown) - folded
+            tables.append(MetricRows(one.metric, shown, rest, folded))
     return tables
 
 
@@ -104,3 +90,16 @@ def number_text(value: float | None) -> str:
 def signed_text(value: float | None) -> str:
     """Return a difference as the tables show it, with its sign."""
     return "" if value is None else f"{value:+.3f}"
+
+
+def change_cells(change: Change) -> list[str]:
+    """Return the cells of a change: value, what it is compared with, delta, its interval, and q-value."""
+    delta = change.delta or Estimate()
+    has_interval = delta.lo is not None or delta.hi is not None
+    return [
+        number_text(change.after.value),
+        number_text(change.compared_with),
+        signed_text(delta.value),
+        f"{signed_text(delta.lo)} … {signed_text(delta.hi)}" if has_interval else "",
+        "" if change.p_adjusted is None else f"{change.p_adjusted:.1e}",
+    ]

@@ -9,9 +9,13 @@ import numpy as np
 from scipy.special import stdtr
 
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
-from slicebeam.pipelines.changelist.gate import FailedThreshold, Validation
 from slicebeam.pipelines.changelist.parts import Estimate
-from slicebeam.pipelines.changelist.tfma import TfmaMetric, TfmaValue
+from slicebeam.pipelines.changelist.testing import (
+    FailedThreshold,
+    TfmaMetric,
+    TfmaValue,
+    Validation,
+)
 from slicebeam.pipelines.tfma.messages import TfmaMessage
 from slicebeam.pipelines.tfma.request import BASELINE, CANDIDATE, REPLICATES
 from slicebeam.transforms.encode.predicates import Singleton

@@ -15,6 +15,7 @@ import pytest
 from tests.discover_runs import Discovered, discover, embeddings, examples, written
 from tests.oracles import discover_oracle as oracle
 from tests.oracles.mixture_oracle import log_joint
+from tests.oracles.significance import benjamini_hochberg
 
 CLASSES = {"label": "label", "prediction": "new", "baseline_prediction": "old"}
 LOSSES = {"loss": "loss_new", "baseline_loss": "loss_old"}
@@ -246,7 +247,7 @@ def test_table_of_slices_is_counted_and_tested_right(world):
         own = table[table["cross_size"] == level]
         assert len(own) == testing["tested_per_level"][level - 1] >= 3
         tests = testing["family_per_level"][level - 1]
-        q = oracle.benjamini_hochberg(own["p_value"].to_numpy(), tests, levels)
+        q = benjamini_hochberg(own["p_value"], tests, levels)
         np.testing.assert_allclose(own["q_value"], q, rtol=1e-12)
     np.testing.assert_array_equal(table["significant"], table["q_value"] <= 0.05)
     assert testing["significant"] == table["significant"].sum()

@@ -42,19 +42,16 @@ from slicebeam.transforms.formats.csv_columns import read_csv_blocks
 from slicebeam.transforms.formats.json_lines import read_json_blocks
 from slicebeam.transforms.formats.tfrecord import read_tfrecord_blocks
 from slicebeam.transforms.storage.storage import storage_path
-from tests import tfrecord_files
 from tests.conftest import slow
 from tests.fuzzing import (
     changelist_cases,
     command_cases,
     csv_cases,
-    csv_reading,
     json_cases,
     json_reading,
     judging,
     parquet_cases,
     tfrecord_cases,
-    tfrecord_reading,
     yaml_cases,
 )
 from tests.fuzzing.case import Case, Reading, UnreadableError
@@ -214,33 +211,6 @@ def test_the_judge_sees_what_was_misread(tmp_path):
         types = {"age": "double" if name == "a type" else "int64"}
         reading = Reading(change(data), types)
         refuses(AssertionError, message, judging.misread, document, table, reading)
-
-
-FRAME = tfrecord_files.frame(b"\x0a\x00")
-READERS = {
-    "csv": (csv_reading.read, {
-        "no rows of one length": b"a,b\n1\n", "no end of a quote": b'a\n"x', "no name": b"a,\n1,2\n",
-        "a name twice": b"a,a\n1,2\n", "no UTF-8": b"a\n\xff\n", "nothing": b"",
-    }),
-    "json": (json_reading.read, {
-        "no JSON": b'{"a": 1}\n{"a": \n', "no object": b"null\n", "a key twice": b'{"a": 1, "a": 1}\n',
-        "two objects": b'{"a": 1}{"a": 2}\n', "two types": b'{"a": 1}\n{"a": "x"}\n',
-        "rounded": b'{"a": 9007199254740993}\n{"a": 0.5}\n', "half a character": b'{"a": "\\ud800"}\n',
-    }),
-    "tfrecord": (tfrecord_reading.read, {
-        "cut off": FRAME[:-1], "a length": b"\x05" + FRAME[1:], "data": FRAME[:12] + b"\x0b\x00" + b"\0" * 4,
-        "no example": tfrecord_files.frame(b"\x0a\xff"), "nothing": b"",
-    }),
-    "gzip": (lambda data: csv_reading.read(csv_reading.unpacked(data)), {"no gzip": b"a\n1\n", "no end": b"\x1f\x8b\x08"}),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("name", READERS)
-def test_the_independent_readers_refuse_damage(name):
-    read, damaged = READERS[name]
-    for what, content in damaged.items():
-        with pytest.raises(UnreadableError):
-            pytest.fail(f"{what}: {read(content)}")
 
 
 ROLES = {"label": "label", "prediction": "pred"}

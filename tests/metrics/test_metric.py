@@ -308,8 +308,9 @@ def test_values_are_those_of_scikit_learn(name, *, weighted):
             for old in sides[: space.sides]:
                 value = metric(name).value(Slices(sums, space, is_old=old))
                 np.testing.assert_allclose(value, expected[old], rtol=1e-12, atol=1e-12)
-                of_raw = metric(name).value_of_raw(Slices(raw[:, 0], space, is_old=old))
-                np.testing.assert_allclose(of_raw, value, rtol=1e-12, atol=1e-12)
+                if metric(name).resampled:
+                    of_raw = metric(name).value_of_raw(Slices(raw[:, 0], space, is_old=old))
+                    np.testing.assert_allclose(of_raw, value, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("comparison", COMPARISONS)

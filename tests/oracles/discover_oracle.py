@@ -76,12 +76,6 @@ def p_paired(D, held):
     return float(min(1.0, 2 * stats.norm.sf(side * student_root(D, 1.0 / D.size, theta, n))))
 
 
-def benjamini_hochberg(p, tests, factor=1.0):
-    """Return the adjusted p-values, times a factor, of so many tests of which the others have p = 1."""
-    padded = np.concatenate([p, np.ones(tests - p.size)])
-    return np.minimum(1.0, factor * stats.false_discovery_control(padded)[: p.size])
-
-
 def held_by(frame, predicate):
     told = json.loads(predicate) if isinstance(predicate, str) else predicate
     return predicates.mask(frame, told)

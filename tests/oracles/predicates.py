@@ -26,6 +26,9 @@ def mask(frame, predicate):
 
 def _condition(frame, condition):
     field, op, value = condition["field"], condition["op"], condition.get("value")
+    # What no document may contain.
+    assert set(condition) == {"field", "op"} | ({"value"} if op != "is_null" else set()), condition
+    assert isinstance(value, list) or op not in ("in", "not_in"), condition
     column = frame[field]
     elements = column.tolist()
     if op == "is_null":
@@ -103,6 +106,7 @@ class Constant:
     """A value of a predicate, read as the type of the element that it is compared with."""
 
     def __init__(self, value, float_type):
+        assert not is_missing(value), "only is_null matches missing values"
         self.value = value
         self.float_type = float_type
         self._read = {}

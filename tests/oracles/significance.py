@@ -75,10 +75,16 @@ def q_values(p, m, correction, levels):
     q = {}
     for level in {len(conjunction) for conjunction in p}:
         within = {key: value for key, value in p.items() if len(key) == level}
-        padded = [*within.values(), *[1.0] * (m[level] - len(within))]
+        values, tests = list(within.values()), m[level]
         adjusted = {
-            "fdr-level": stats.false_discovery_control(padded),
-            "fwer-level": np.multiply(padded, m[level]),
+            "fdr-level": benjamini_hochberg(values, tests, levels),
+            "fwer-level": np.minimum(1.0, np.multiply(values, levels * tests)),
         }[correction]
-        q |= dict(zip(within, np.minimum(1.0, levels * adjusted).tolist(), strict=False))
+        q |= dict(zip(within, adjusted.tolist(), strict=True))
     return q
+
+
+def benjamini_hochberg(p, tests, factor=1.0):
+    """Return the adjusted p-values, times a factor, of so many tests of which the others have p = 1."""
+    padded = [*p, *[1.0] * (tests - len(p))]
+    return np.minimum(1.0, factor * stats.false_discovery_control(padded)[: len(p)])

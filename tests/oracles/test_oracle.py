@@ -1,13 +1,9 @@
 """The oracle of lattice and significance, against cases worked by hand and exact fractions."""
 
 import itertools
-import math
 from fractions import Fraction
 
-import numpy as np
 import pandas as pd
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.oracles import lattice, predicates, significance
 
@@ -105,50 +101,6 @@ def test_algorithm_2_leaves_out_what_became_significant():
     assert result.generated[1] == cuts("a1b0 a1b1 a1c0 a1c1")
     assert result.generated[2] == cuts("a0b1 a0c0 a0c1 b1c0 b1c1")
     assert (result.estimates[2], result.significant) == (3.75, cuts("b0"))
-
-
-@st.composite
-def tables(draw):
-    """Draw masks of a small table whose features hold every example once, and some slices."""
-    N, masks = draw(st.integers(1, 40)), {}
-    for feature in "abcd"[: draw(st.integers(1, 4))]:
-        values = draw(st.lists(st.integers(0, 2), min_size=N, max_size=N))
-        masks |= {(feature, value): np.array(values) == value for value in range(3)}
-    everything = sorted(lattice.all_slices(masks, 3, 0), key=by_name)
-    return N, masks, set(draw(st.lists(st.sampled_from(everything), max_size=8)))
-
-
-@settings(deadline=None, max_examples=60)
-@given(tables(), st.integers(1, 5), st.integers(1, 3))
-def test_strategies_agree_with_enumeration(table, min_size, L):
-    N, masks, chosen = table
-    count, truth = lattice.counter(masks), lattice.all_slices(masks, L, min_size)
-    assert truth == {one: n for one, n in lattice.all_slices(masks, L, 0).items() if n >= min_size}
-    exhaustive = lattice.algorithm_1(list(masks), count, lambda _: set(), L, min_size)
-    assert {one: n for one, n in exhaustive.visited.items() if n >= min_size} == truth
-
-    def rule(visited):
-        return chosen & set(visited)
-
-    pruned = lattice.algorithm_1(list(masks), count, rule, L, min_size)
-    limits = (L, min_size, 9, math.inf, by_name)
-    unlimited = lattice.algorithm_2(list(masks), count, lambda *_: 0.5, rule, *limits)
-    assert unlimited.generated == pruned.generated
-    assert unlimited.significant == pruned.significant
-    # Of the significant slices of the whole lattice those with no other above them.
-    large = chosen & set(truth)
-    assert {one for one in large if not any(other < one for other in large)} <= pruned.significant
-    assert pruned.significant <= large
-    sizes = {name: count(frozenset([name])) for name in masks}
-    for level in range(1, L + 1):
-        large = sum(len(one) == level for one in truth)
-        for visited in (pruned.visited, exhaustive.visited):
-            bound = significance.level_bound(level, sizes, visited, N, min_size)
-            assert bound >= large
-        # The exhaustive search visited everything that can be large. At level 3 it left out the
-        # cells of small pairs, which the bound does not know to be small.
-        if level <= 2:
-            assert bound == large
 
 
 SIZES = {name: COUNT(frozenset([name])) for name in NAMED}

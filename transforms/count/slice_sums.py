@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from slicebeam.metrics.arrays import ratio
 from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, RowBlock
 from slicebeam.metrics.counting.membership import DistinctGroups, Membership, RowHashSums
-from slicebeam.metrics.metric import ratio
 from slicebeam.metrics.significance.auc import Areas, ScoredRows
 from slicebeam.transforms.count.tables import work_items
 from slicebeam.transforms.encode.shards import Shard, score_column
@@ -215,9 +215,13 @@ def exact_areas(plan: WinsPlan, keys: Keys, sizes: IntArray) -> CountedWins:
     space = plan.scaling.space
     ranking, replicates = [], []
     for side in range(space.sides):
-        areas = Areas(sizes, plan.of_all, plan.layers, is_weighted=space.weighted)
-        if space.average_precision:
-            areas.precisions = np.zeros(len(sizes))
+        areas = Areas(
+            sizes,
+            plan.of_all,
+            plan.layers,
+            is_weighted=space.weighted,
+            with_precisions=space.average_precision,
+        )
         for group in range(len(plan.groups[side])):
             for rows, block, drawn in _group(plan, features, side, group):
                 areas.begin(rows)

@@ -20,6 +20,7 @@ from slicebeam.metrics.counting.counting_plan import BLOCK_SECONDS
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
+from slicebeam.metrics.significance.outcome_codes import Reason, Tested
 from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.storage import storage_errors, storage_path
 from slicebeam.transforms.storage.work_files import open_arrow, part_path, write_arrow
@@ -172,7 +173,7 @@ def tested_block(units: Sequence[Unit], state: UnitSums, config: BlockTest) -> p
 
     Where the plan lists no candidates the rows are the slices of at least ``min_slice_size``. Columns:
     ``key``, ``c0`` … the sums as `StatisticSpace` lays them out, and for metric i ``p<i>`` (NaN where the
-    slice is too small to be tested), ``first<i>`` (the same, which stays where replicates decide),
+    slice is too small to be tested, 1 where replicates are to decide), ``first<i>`` (that of the quick test),
     ``best<i>`` (lower bound of p, given the error of an approximate metric), ``reason<i>``, ``method<i>``,
     ``se<i>``. Metadata: the plan's digest, how many slices were not empty, and how many were tested.
     """
@@ -200,16 +201,18 @@ def tested_block(units: Sequence[Unit], state: UnitSums, config: BlockTest) -> p
     own_sums = reduced[where]
     for number, test in enumerate(config.tests):
         tested, errors = test.run(sums[where], totals, own_sums, of_all)
-        found: dict[str, NDArray[Any]] = {"p": tested.p}
-        if config.is_first:
-            found["first"] = tested.p
+        found: dict[str, NDArray[Any]] = {}
         own = metric(test.metric)
         if own.needs.ranked:
             best = tested.p
             if len(totals) == 1 and test.test != "paper":
                 best = own.least_test_p(Slices(own_sums, space, of_all), test.alternative, tested)
             found["best"] = best
-        found |= {"reason": tested.reasons, "method": tested.methods, "se": errors}
+        if config.is_first:
+            found["first"] = tested.p
+            if test.needs_rows():
+                tested = _until_resampled(tested)
+        found |= {"p": tested.p, "reason": tested.reasons, "method": tested.methods, "se": errors}
         for name, values in found.items():
             is_number = values.dtype.kind == "f"
             spread = np.full(sizes.size, np.nan if is_number else 0, values.dtype)
@@ -221,22 +224,15 @@ def tested_block(units: Sequence[Unit], state: UnitSums, config: BlockTest) -> p
     return batch.replace_schema_metadata({"facts": json.dumps(facts)})
 
 
-def write_part(path: StoragePath, batch: pa.RecordBatch) -> None:
-    """Write the results of a block."""
-    write_arrow(path, batch.schema, [batch])
+def _until_resampled(tested: Tested) -> Tested:
+    """Return what holds of slices whose quick test only says whether replicates are to decide."""
+    reasons = np.where(tested.reasons == 0, Reason.NOT_RESAMPLED, tested.reasons)
+    return Tested(np.ones(tested.p.shape), reasons.astype(np.int8), np.zeros_like(tested.methods))
 
 
 def read_part(path: StoragePath) -> pa.RecordBatch:
     """Return the results of a block."""
     return open_arrow(path, is_unchanging=True).get_batch(0)
-
-
-def part_column(batch: pa.RecordBatch, name: str, number: int) -> NDArray[Any]:
-    """Return a part's results for a metric's slices, with the columns that it omits."""
-    if name == "first" and f"first{number}" not in batch.schema.names:
-        name = "p"
-    column: NDArray[Any] = batch.column(f"{name}{number}").to_numpy()
-    return column
 
 
 def read_facts(path: StoragePath, *, is_finished: bool = True) -> dict[str, Any]:
@@ -261,5 +257,5 @@ def write_p_values(element: tuple[int, UnitSums], config: BlockTest) -> int:
     """Write the p-values of a block, and return its number."""
     block, state = element
     batch = tested_block(read_block(config.plan, block), state, config)
-    write_part(part_path(config.folder, block), batch)
+    write_arrow(part_path(config.folder, block), batch.schema, [batch])
     return block

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import fnmatch
+import hashlib
 import io
 import os
 import re
@@ -30,6 +31,7 @@ from slicebeam.transforms.storage.object_stores import (
     ObjectFacts,
     ObjectStore,
     S3Store,
+    VersionConflictError,
     no_object,
     storage_timeout,
 )
@@ -403,6 +405,36 @@ def written_whole(path: StoragePath) -> Iterator[IO[bytes]]:
         yield stream
         settle(stream, temporary)
         temporary.replace(path)
+
+
+def written_new(path: StoragePath, content: bytes) -> bool:
+    """Write a file, whole or not at all, where there is none of this name; False where there is one."""
+    if isinstance(path, ObjectPath):
+        digest = {"sha256": hashlib.sha256(content).hexdigest()}
+        try:
+            path.store.write(path.bucket, path.key, io.BytesIO(content), digest, is_new=True)
+        except VersionConflictError:
+            # The answer to the write may have got lost, and the repeated request met its own object.
+            found = path.store.facts(path.bucket, path.key)
+            return found is not None and found.metadata.get("sha256") == digest["sha256"]
+        return True
+    remove_abandoned(path)
+    with temporary_beside(path) as (stream, temporary), storage_errors(path, "write"):
+        stream.write(content)
+        settle(stream, temporary)
+        try:
+            os.link(temporary, path)
+        except FileExistsError:
+            return False
+        except OSError:
+            # A file system without links: an empty file keeps the name until the whole one is there.
+            try:
+                os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL))
+            except FileExistsError:
+                return False
+            temporary.replace(path)
+        sync_folder(path.parent)
+    return True
 
 
 @contextmanager

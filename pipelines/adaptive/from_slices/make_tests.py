@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
-    from slicebeam.pipelines.config.adapt_from import AdaptFromConfig
+    from slicebeam.pipelines.config.adapt import AdaptFromConfig
     from slicebeam.pipelines.define.document_data import DocumentData
 
 _NAMED = "slicebeam adapt from"

@@ -43,7 +43,7 @@ from slicebeam.transforms.storage.storage import open_input, storage_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from slicebeam.pipelines.config.adapt_suggest import AdaptSuggestConfig
+    from slicebeam.pipelines.config.adapt import AdaptSuggestConfig
 
 # Tests of a topic that are shown, and scored for it: those that fail most.
 MOST_SHOWN, _MOST_SCORED = 200, 20_000

@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.adaptive.proposers.families import ORIGIN
 from slicebeam.pipelines.adaptive.topics import displayed
-from slicebeam.pipelines.show.slice_tables import console_of_stdout
-from slicebeam.pipelines.show.terminal_text import json_line
+from slicebeam.pipelines.show.terminal_text import console_of_stdout, json_line
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.adaptive.suggestions.rounds import Suggestion
     from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
-    from slicebeam.pipelines.config.adapt_suggest import AdaptSuggestConfig
+    from slicebeam.pipelines.config.adapt import AdaptSuggestConfig
 
 _MOST_SHOWN = 25
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.pipelines.config.adapt_suggest import AdaptSuggestConfig
+    from slicebeam.pipelines.config.adapt import AdaptSuggestConfig
 
 # Texts that show which outputs a model of sentiment has.
 PROBES = ("This is great.", "This is terrible.", "This is a chair.")

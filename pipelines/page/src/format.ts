@@ -63,6 +63,11 @@ export function difference(metric: Metric, number: number): string {
   return minus(number > 0 ? `+${text}` : text);
 }
 
+/** How large a difference is, with two significant digits however small it is. */
+export function size(metric: Metric, number: number): string {
+  return isShare(metric) ? `${Number((100 * number).toPrecision(2))} points` : `${Number(number.toPrecision(2))}`;
+}
+
 /** The text of a tick of an axis, as short as the step from one tick to the next allows. */
 export function tick(metric: Metric, at: number, step: number, isDifference: boolean): string {
   if (!isShare(metric)) return (isDifference ? difference : value)(metric, at);

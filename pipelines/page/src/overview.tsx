@@ -11,7 +11,7 @@ import { Term } from "./term";
 import { UpSet } from "./upset";
 import type { Change, Finding, FindingModel, Metric, Overview as Content, Slice } from "./model";
 import type { Sides, Store } from "./store";
-import { againstText, asText, counted, counts, findingText, firstFinding, gap, held, metricOf, missText, modelText, noticeable, overall, primary, referenceOf, sliceOf, valueInterval } from "./verdict";
+import { againstText, asText, counted, counts, findingText, firstFinding, gap, held, metricOf, missText, modelText, noticeable, overall, primary, referenceOf, sliceOf, testsOf, valueInterval } from "./verdict";
 
 const FIRST = 10;
 
@@ -60,7 +60,7 @@ export function Overview({ content, store }: { content: Content; store: Store | 
 /** A way to the slices of the direction that the run did not look for, with their number. */
 function OtherDirection({ content, metric, store }: { content: Content; metric: Metric; store: Store | null }) {
   const [asked, hold] = useState<Sides | null>(null);
-  const tests = content.tests.find((one) => one.metric === metric.key);
+  const tests = testsOf(content, metric);
   const isOneSided = content.alternative === "worse" || content.alternative === "better";
   const isOpen = isOneSided && content.views.includes("slices") && tests !== undefined && !tests.blind;
   useEffect(() => {
@@ -179,33 +179,41 @@ function Worst({ content, model }: { content: Content; model: FindingModel }) {
   );
 }
 
+/** An end of an interval of differences, as a value. */
+function endAt(expected: number, difference?: number | null): number | null {
+  return difference == null ? null : expected + difference;
+}
+
 /** A slice beside what it is compared with; nothing where either value is undefined. */
 function changeRow(rank: number, slice: Slice, change: Change, isWorse: boolean, text: string): Row | undefined {
   const expected = referenceOf(change);
   const { value } = change.after;
   if (value == null || expected == null) return undefined;
-  const [lo, hi] = [change.delta?.lo, change.delta?.hi].map((end) => (end == null ? null : expected + end));
-  return { rank, id: slice.slice_id, slice, value, expected, lo: lo ?? null, hi: hi ?? null, isWorse, text };
+  const lo = endAt(expected, change.delta?.lo);
+  const hi = endAt(expected, change.delta?.hi);
+  return { rank, id: slice.slice_id, slice, value, expected, lo, hi, isWorse, text };
 }
 
 /** What a run that finds nothing worse can say: the slices that came nearest, and what it would have noticed. */
 function Nearest({ content, metric }: { content: Content; metric: Metric }) {
-  const misses = content.tests.find((one) => one.metric === metric.key)?.nearest ?? [];
+  const misses = testsOf(content, metric)?.nearest ?? [];
   const rows = misses.flatMap(({ slice_id, name, change }, at) => {
     const slice = { slice_id, name, conditions: [], phrases: [], share: 0, n: change.n, changes: [change] };
     return changeRow(at + 1, slice, change, true, missText(metric, change)) ?? [];
   });
+  const falls = noticeable(content, metric);
+  if (!rows.length && !falls) return null;
   return (
     <div class="misses">
       {rows.length > 0 && (
         <>
           <p class="legend">
-            These came nearest to it, and none is significant. The upright line is what each is compared with.
+            These slices came nearest to significantly worse. The upright line is what each is compared with.
           </p>
           <Bars rows={rows} metric={metric} isChange={false} />
         </>
       )}
-      <p class="legend">{noticeable(content, metric)}</p>
+      {falls && <p class="legend">{falls}</p>}
     </div>
   );
 }
@@ -219,8 +227,8 @@ function findingRow(content: Content, one: Finding): Row {
     slice: sliceOf(content, one.slice_id),
     value: one.value,
     expected: one.expected,
-    lo: one.corrected.low == null ? null : one.expected + one.corrected.low,
-    hi: one.corrected.high == null ? null : one.expected + one.corrected.high,
+    lo: endAt(one.expected, one.corrected.low),
+    hi: endAt(one.expected, one.corrected.high),
     isWorse: one.direction === "worse",
     text: `${valueInterval(content, one)}, expected ${shown(metric, one.expected)}: ${gap(metric, one)}; ${counted(metric, one.n)}${held(content, metric, one)}`,
   };

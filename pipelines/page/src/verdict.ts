@@ -1,6 +1,6 @@
 // The result in sentences: what a reader has to know first, on the page and in a mail.
 import * as format from "./format";
-import type { Change, Finding, Metric, Moved, Overview, Since, Slice } from "./model";
+import type { Change, Finding, Metric, MetricTests, Moved, Overview, Since, Slice } from "./model";
 
 export function metricOf(overview: Overview, key: string): Metric {
   return (
@@ -12,6 +12,10 @@ export function metricOf(overview: Overview, key: string): Metric {
       primary: false,
     }
   );
+}
+
+export function testsOf(overview: Overview, metric: Metric): MetricTests | undefined {
+  return overview.tests.find((one) => one.metric === metric.key);
 }
 
 export function sliceOf(overview: Overview, id: string): Slice | undefined {
@@ -78,7 +82,7 @@ export function sinceSentence(overview: Overview, since: Since, one: Since["coun
 
 /** How many slices are significantly worse and better, of how many tested. */
 export function counts(overview: Overview, metric: Metric): string {
-  const tests = overview.tests.find((one) => one.metric === metric.key);
+  const tests = testsOf(overview, metric);
   if (!tests) return "";
   if (tests.blind) return `No slice could be tested: ${tests.blind}.`;
   const better = tests.significant - tests.degraded;
@@ -93,9 +97,9 @@ export function counts(overview: Overview, metric: Metric): string {
 
 /** The smallest falls that the run would have noticed; nothing where they are not known. */
 export function noticeable(overview: Overview, metric: Metric): string {
-  const falls = overview.tests.find((one) => one.metric === metric.key)?.noticeable ?? [];
+  const falls = testsOf(overview, metric)?.noticeable ?? [];
   if (!falls.length) return "";
-  const size = ({ fall }: (typeof falls)[number]) => format.difference(metric, fall).replace("+", "");
+  const size = ({ fall }: (typeof falls)[number]) => format.size(metric, fall);
   const parts = falls.map((one) =>
     one.n == null ? `by ${size(one)} over all examples` : `by ${size(one)} on slices of ${counted(metric, one.n)}`,
   );
@@ -205,8 +209,7 @@ export function asText(overview: Overview): string {
     lines.push(overall(overview, metric));
     const counted = counts(overview, metric);
     if (counted) lines.push(counted);
-    const tests = overview.tests.find((one) => one.metric === metric.key);
-    for (const { name, change } of tests?.nearest ?? []) {
+    for (const { name, change } of testsOf(overview, metric)?.nearest ?? []) {
       const value = change.after.value == null ? "undefined" : format.value(metric, change.after.value);
       lines.push(`Nearest to significantly worse: ${name}: ${value} ${missText(metric, change)}`);
     }

@@ -539,32 +539,6 @@ def test_intervals_cover_all_over(kind, size, share, missed, count):
     check_coverage(size, share, missed, kind, count, 300, 14)
 
 
-def test_the_largest_weight_that_was_hit_is_not_enough():
-    pool = population(400, 0.9, 0.02, "half hidden", seed=15)
-    found = simulate(pool, 50, 300, 15)
-    part = [1 / x.weight[x.label == YES] / 50 for x in found.draws]
-    bounds = [fay_feuer(x.sum(), np.square(x).sum(), x.max(initial=1e-9))[1] for x in part]
-    assert np.mean(np.array(bounds) >= pool.missed) < 0.9
-    assert found.covers("missed", pool.missed).mean() > 0.95
-
-
-def test_unsure_answers_do_not_cost_coverage():
-    rng, covered = np.random.default_rng(16), []
-    for run in range(150):
-        pool = population(400, 0.8, 0.05, "informative", seed=17, outside=4000)
-        chances = pool.rounds[0]
-        item = chances.draw(100, seed=run)
-        hidden = rng.random(4000) < np.where(pool.outside, 0.3, 0.02)
-        outside = np.where(hidden, UNSURE, pool.outside).astype(np.int8)
-        found = Draws(item, chances.weight(item), outside[item], chances.least_weight)
-        inside = np.where(rng.random(400) < 0.1, UNSURE, pool.inside).astype(np.int8)
-        asked = simple_random_sample(np.arange(400, dtype=np.uint64), 100, seed=run)
-        both = alignment(inside[asked], 400, found, 4000)
-        pairs = [(getattr(both, of), getattr(pool, of)) for of in ("precision", "missed", "recall")]
-        covered.append([each.low <= truth <= each.high for each, truth in pairs])
-    assert (np.mean(covered, axis=0) >= 0.95).all()
-
-
 def test_ten_million_examples_need_no_loop():
     # A tenth of them here; time is linear.
     similarity = np.random.default_rng(18).random((2, 1_000_000), dtype=np.float32)

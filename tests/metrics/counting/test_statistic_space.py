@@ -233,7 +233,8 @@ def test_both_models_have_one_shift():
 @pytest.mark.parametrize("comparison", COMPARISONS)
 def test_buckets_are_reduced_to_placements(comparison):
     rng = np.random.default_rng(5)
-    space = statistic_space(["auc", "brier"], comparison)
+    of_one = ["average_precision"] if comparison == "overall" else []
+    space = statistic_space(["auc", "brier", *of_one], comparison)
     space = space.scaled({("brier", old): Range(0.0, 1.0) for old in (False, True)}, 1.0, 1000)
     sums = rng.integers(0, 4, (30, space.raw_columns))
     begin = space.cell_columns + len(space.terms)
@@ -251,11 +252,12 @@ def test_buckets_are_reduced_to_placements(comparison):
             np.testing.assert_allclose(read, getattr(own, name), atol=1e-15)
     assert np.isnan(space.placements(reduced).auc).tolist() == [i in (3, 4) for i in range(30)]
     rest = placements(space.histogram(totals) - space.histogram(sums)).auc
-    np.testing.assert_allclose(space.complement_auc(reduced), rest, atol=1e-15)
+    np.testing.assert_allclose(space.area(reduced).complement, rest, atol=1e-15)
     # The same of one slice alone, and of the whole, whose total terms are kept.
     np.testing.assert_array_equal(space.reduce(sums[7:8], totals)[0], reduced[7])
+    assert space.reduce(sums[:0], totals).shape == (0, space.columns)
     whole = space.reduce(totals, totals)
-    assert np.isnan(space.complement_auc(whole)).all()
+    assert np.isnan(space.area(whole).complement).all()
     kept = len(space.total_terms)
     assert whole[0, whole.shape[1] - kept :].tolist() == totals[0, -kept:].tolist()
     assert space.term(whole[0], space.terms[0]) == space.term(totals[0], space.terms[0])

@@ -92,14 +92,6 @@ def test_a_phrase_to_which_all_are_equally_similar_describes_nothing():
     assert not scored(pca.PcaSums.zero(6), EmbeddingSums.zero(5, 6), same).correlation.any()
 
 
-def test_membership_that_is_the_similarity_has_correlation_one():
-    z = np.array([[1.0, 0.0]] * 3 + [[0.0, 1.0]] * 5)
-    found = scored(pca.sums(z), EmbeddingSums.of(z.T == 1, z), np.eye(2))
-    np.testing.assert_allclose(found.correlation, [[1, -1], [-1, 1]], atol=1e-12)
-    np.testing.assert_allclose(found.score, [[5 / 8, -5 / 8], [-3 / 8, 3 / 8]], atol=1e-12)
-    assert (np.abs(found.correlation) <= 1).all()
-
-
 def test_the_best_phrases_have_the_highest_correlation_above_zero_and_do_not_repeat():
     texts = ["movies", "the movie", "bad movie", "battery life", "plot", "price"]
     correlation = np.array([[0.5, 0.6, 0.4, 0.3, -0.2, 0.3], [0.0] * 6])

@@ -93,15 +93,6 @@ def test_points_in_other_directions_get_the_same_signs():
         np.testing.assert_allclose(axis, [np.sqrt(0.5), -np.sqrt(0.5)], atol=1e-12)
 
 
-def test_axes_are_orthonormal_and_coordinates_uncorrelated():
-    z = points(4, n=3000, D=20, dtype=np.float32)
-    found = components(sums(z), 8)
-    np.testing.assert_allclose(found.axes @ found.axes.T, np.eye(8), atol=1e-12)
-    covariance = np.cov(projected(z, found).T.astype(float))
-    np.testing.assert_allclose(covariance, np.diag(found.variances), atol=1e-6)
-    assert (np.diff(found.variances) < 0).all()
-
-
 def test_coordinates_are_the_same_to_the_byte_however_rows_are_cut():
     rng = np.random.default_rng(5)
     turn = np.linalg.qr(rng.normal(size=(37, 37)))[0]
@@ -187,16 +178,6 @@ def test_the_cheapest_pair_is_merged_each_time(seed, clusters):
     # Sizes decide: without them it is another clustering, but near the ends.
     if clusters == 5:
         assert groups(found) != by_definition(centres, np.ones(14), clusters)
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_of_equal_sizes_it_is_that_of_scipy(seed):
-    centres = np.random.default_rng(seed).normal(size=(120, 4)) * 100 + 1e4
-    tree = linkage(centres, "ward")
-    for clusters in (1, 2, 17, 60, 119, 120):
-        wanted = groups(fcluster(tree, clusters, "maxclust"))
-        assert groups(ward(centres, np.ones(120), clusters)) == wanted
-        assert groups(ward(centres, np.full(120, 7.5), clusters)) == wanted
 
 
 @pytest.mark.parametrize("seed", range(4))

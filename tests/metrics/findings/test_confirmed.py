@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 from slicebeam.metrics.randomness import hash64, uniform
-from slicebeam.pipelines.api import search as search_frame
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.show.finding_tables import all_findings, columns
@@ -86,39 +85,6 @@ def _check_p_value(rows, one, inside):
     law = stats.hypergeom(inside.size, int(rows.target.sum()), int(inside.sum()))
     beyond = law.sf(errors) if one["direction"] == "worse" else law.cdf(errors - 1)
     assert one["confirmed"]["p_value"] == pytest.approx(beyond + law.pmf(errors) / 2, rel=0.02)
-
-
-@pytest.mark.slow
-def test_confirmed_differences_of_pure_selection_are_unbiased():
-    """Of 100 columns of noise the worst and best values are found, and are nothing elsewhere."""
-    rng = np.random.default_rng(4)
-    n, names = 1_000, [f"noise{at}" for at in range(100)]
-    frame = pd.DataFrame({name: rng.exponential(size=n) for name in names})
-    features = {name: rng.integers(0, 6, n).astype(str) for name in ("first", "second")}
-    found = search_frame(
-        frame.assign(**features),
-        metric=[f"mean:{name}" for name in names],
-        alternative="both",
-        alpha=0.9,
-        correction="none",
-        max_cross_size=1,
-        confirm=0.5,
-    )
-    findings = found.changelist.findings
-    assert len(findings) >= 15
-    sign = np.sign([one.difference for one in findings])
-    again = [one.confirmed for one in findings]
-    numbers = [[one.difference for one in findings]]
-    numbers += [[getattr(one, name) for one in again] for name in ("difference", "low", "high")]
-    observed, confirmed, low, high = sign * np.array(numbers)
-    error = confirmed.std() / np.sqrt(len(findings))
-    assert observed.mean() > 5 * error
-    assert abs(confirmed.mean()) < 2.5 * error
-    assert (low * high < 0).mean() > 0.8
-    assert stats.kstest([one.p_value for one in again], "uniform").pvalue > 0.01
-    listed = found.findings.to_pydict()
-    assert listed["confirmed"] == [one.difference for one in again]
-    assert listed["confirmed_n"] == [one.examples for one in again]
 
 
 def test_the_rows_decide_and_not_how_they_are_read(table, tmp_path):  # noqa: F811

@@ -94,18 +94,6 @@ def test_the_law_is_that_of_random_subsets(law, n):
         check_rates(p, slack=3.0)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("n", [50, 200, 1000])
-@pytest.mark.parametrize("law", ["calibrated", "low"])
-def test_random_slices_are_called_at_the_nominal_rate(law, n):
-    (score, label), rng = examples(law), np.random.default_rng(2)
-    slices = slices_of(
-        score, label, [rng.choice(N, n, replace=False, shuffle=False) for _ in range(6000)]
-    )
-    for side in ("worse", "better"):
-        check_rates(ECE.test(slices, side).p)
-
-
 def test_random_parts_of_a_slice_are_not_worse_than_it():
     (score, label), rng = examples("calibrated"), np.random.default_rng(3)
     high = np.flatnonzero(score > 0.4)[:2000]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from slicebeam.metrics.counting.statistic_space import BUCKETS
 from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.registry import metric, statistic_space
 from slicebeam.metrics.significance.auc import discretisation_error
 from slicebeam.metrics.significance.outcome_codes import Reason
 from tests.metrics.test_metric import Examples, by_sklearn, random_members
@@ -89,3 +90,27 @@ def test_average_precision_is_not_tested_where_few_of_a_class_are_expected():
     slices = replace(examples, label=label).of([own.name], "overall", members)
     reasons = own.test(slices, "worse").reasons.tolist()
     assert reasons == [Reason.SMALL_DENOMINATOR, 0, Reason.WHOLE, Reason.UNDEFINED]
+
+
+@pytest.mark.parametrize("name", ["auc", "average_precision"])
+def test_ends_of_bounds_are_values_too(name):
+    own, counts = metric(name), np.zeros((3, 2, BUCKETS), np.int64)
+    # Of all positives, which tie with a few negatives, not all may be below these.
+    counts[:, 0, 0], counts[:, 0, -1], counts[:, 1, -1] = [300, 500, 900], [1, 2, 2], [90, 200, 300]
+    space = statistic_space(["auc", "average_precision"], "overall")
+    space = replace(space, by_score=tuple(map(tuple, counts[2].tolist())))
+    raw = np.concatenate([counts.sum(axis=2), counts.reshape(3, -1)], axis=1)
+    sums = space.reduce(raw, raw[2:])
+    slices = Slices(sums[:2], space, sums[2])
+    for side in (-1, 1):
+        moved = replace(slices, sums=slices.space.moved(slices.sums, side))
+        ends = np.clip(own.value(slices) + side * own.value_error(slices), 0, 1)
+        np.testing.assert_allclose(own.value(moved), ends, atol=1e-15)
+        p = own.p_refine(slices.rows([0]), moved.rows([1]), worse=True)
+        assert 0 < p[0] < 1
+        assert own.value_error(slices).min() > 0
+        for alternative in ("worse", "better"):
+            tested = own.test(slices, alternative)
+            least = own.least_test_p(slices, alternative, tested)
+            assert (own.test(moved, alternative).p >= least).all()
+            assert (least <= tested.p).all()

@@ -124,54 +124,6 @@ def test_a_shorter_batch_of_masa_is_the_beginning_of_a_longer_one_and_changes_no
     np.testing.assert_array_equal(sample.squares, before[1])
 
 
-def test_inside_a_batch_the_number_asked_is_counted_up():
-    # With one size and nothing known, counting up is what makes a batch go round the strata.
-    order = masa_order(strata_of_sizes([50, 50, 50]), Sample.empty(1, 3, 3), 30)[0]
-    np.testing.assert_array_equal(np.bincount(order), [10, 10, 10])
-    assert set(order[:6].tolist()) == {0, 1, 2}
-    np.testing.assert_array_equal(np.bincount(order[:6]), [2, 2, 2])
-
-
-def test_a_stratum_in_which_answers_vary_is_asked_more():
-    strata, sample = strata_of_sizes([1000, 1000]), Sample.empty(1, 2, 3)
-    same, varied = np.zeros(30, np.int64), np.arange(30) % 3
-    sample.add(np.repeat([[0, 1]], 30, axis=1), np.concatenate([same, varied])[None])
-    assert (masa_order(strata, sample, 20)[0] == 1).sum() > 15
-
-
-@pytest.mark.parametrize("calls", [3, 9, 40])
-def test_masa_without_replacement_goes_nowhere_beyond_what_there_is(calls):
-    strata = strata_of_sizes([1, 4, 2, 9])
-    for row in masa_order(strata, Sample.empty(3, 4, 3), calls):
-        made = row[row >= 0]
-        assert made.size == min(calls, 16)
-        assert (np.bincount(made, minlength=4) <= strata.sizes).all()
-        assert (row[made.size :] == -1).all()
-
-
-@pytest.mark.slow
-def test_masa_comes_near_to_the_best_allocation():
-    rng, p = np.random.default_rng(5), np.array([0.5, 0.3, 0.2])
-    shares = np.array([[0.98, 0.02, 0.0], [0.7, 0.2, 0.1], [0.34, 0.33, 0.33]])
-    strata = strata_of_sizes((1e6 * p).astype(int))
-    wanted = p * np.sqrt(1 - np.square(shares).sum(axis=1))
-    wanted /= wanted.sum()
-    sample = Sample.empty(1, 3, 3)
-    apart = {}
-    while sample.calls[0] < 40_000:
-        order = masa_order(strata, sample, max(6, int(sample.calls[0]) // 8))
-        sample.add(order, np.array([[rng.choice(3, p=shares[s]) for s in order[0]]]))
-        apart[int(sample.calls[0])] = np.abs(sample.asked[0] / sample.calls[0] - wanted).max()
-    early = apart[min(calls for calls in apart if calls >= 300)]
-    late = apart[max(apart)]
-    assert late < 0.5 * early
-    assert late < 0.05
-    # Where the rule itself is at rest: p/N·(σ + N^-¼) is the same everywhere.
-    N = sample.asked[0]
-    score = p / N * (np.sqrt(1 - np.square(shares).sum(axis=1)) + N**-0.25)
-    np.testing.assert_allclose(score, score.mean(), rtol=0.05)
-
-
 def test_batch_size_and_smallest_budget():
     assert [batch_size(n) for n in (0, 1, 255, 271, 272, 1600, 4095, 4096, 10**6)] == [
         *(16, 16, 16, 16, 17, 100, 255, 256, 256)
@@ -203,12 +155,6 @@ def test_static_order_is_greedy(seed):
     for calls in (0, 1, S, 2 * S + 1, int(sizes.sum()) // 2, int(sizes.sum()) - 1):
         if 0 <= calls <= sizes.sum():
             np.testing.assert_array_equal(static_order(weights, sizes, calls), order[:calls])
-
-
-def test_static_order_gives_each_stratum_its_weight():
-    weights, sizes = np.array([0.6, 0.3, 0.1]), np.array([10**6] * 3)
-    N = np.bincount(static_order(weights, sizes, 1000))
-    np.testing.assert_allclose(N, 1000 * weights, atol=2)
 
 
 def test_static_weights_are_the_formula():

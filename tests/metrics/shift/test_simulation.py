@@ -111,18 +111,6 @@ def test_only_items_of_the_stratum_are_asked_and_none_twice(method):
     assert new.sum() == 8 * 111
 
 
-@pytest.mark.slow
-def test_every_item_is_asked_as_often_as_others_of_its_stratum():
-    pool, items, starts = traced_pool()
-    for method in ("plus", "masa"):
-        (checked,) = simulate(pool.strata(), items, method, [40], 2000, 0)
-        asked = checked.sample.new.sum(axis=(0, 1))
-        for s in (2, 3, 5):
-            counts = asked[starts[s] : starts[s + 1]]
-            # Without replacement counts vary less than a multinomial's, so that this is cautious.
-            assert stats.chisquare(counts).pvalue > 1e-4, (method, s)
-
-
 @pytest.mark.parametrize("method", METHODS)
 def test_how_many_runs_go_together_changes_nothing(method, monkeypatch):
     pool = oracle.random_pool(np.random.default_rng(11), largest=60, strata=7)

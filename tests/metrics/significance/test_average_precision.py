@@ -7,7 +7,7 @@ from sklearn.metrics import average_precision_score
 from slicebeam.metrics.significance.auc import bucket_edges
 from slicebeam.metrics.significance.average_precision import (
     PrecisionLaw,
-    influence,
+    Ranks,
     log_odds,
     precisions,
 )
@@ -60,8 +60,8 @@ def test_influence_is_the_derivative_of_the_value():
         moved = histogram * (1 - step)
         moved[cell] += step * n
         slope = (precisions(*[moved[None]] * 2, coarse).value - plain.value) / step
-        assert influence(histogram[None])[0][cell] == pytest.approx(slope[0], abs=1e-4)
-    variance = (influence(histogram[None])[0] ** 2 * histogram).sum() / n
+        assert Ranks.of(histogram[None]).influence[0][cell] == pytest.approx(slope[0], abs=1e-4)
+    variance = (Ranks.of(histogram[None]).influence[0] ** 2 * histogram).sum() / n
     assert plain.variance[0] == pytest.approx(variance * histogram[1].sum() / n)
 
 

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 
 from benchmarks import calibration, calibration_auc
+from benchmarks import calibration_average_precision as of_average_precision
 from benchmarks import calibration_counts as counts
 from benchmarks import calibration_designs as designs
 from benchmarks import calibration_means as means
-from slicebeam.metrics.significance import auc, count_tests, random_subset
+from slicebeam.metrics.measures.ranking import AveragePrecision
+from slicebeam.metrics.significance import auc, average_precision, count_tests, random_subset
 from slicebeam.pipelines.search.strategies import Priority
 from tests.conftest import slow
 
@@ -65,6 +67,29 @@ def test_intervals_of_auc(monkeypatch):
     ):
         monkeypatch.setattr(auc, "_raised", wrong)
         assert not calibration_auc.intervals(slices=100, step=4, slack=0.06).passed
+
+
+def test_intervals_of_average_precision(monkeypatch):
+    assert of_average_precision.intervals(draws=500, step=5, slack=0.03).passed
+    variance = AveragePrecision._variance
+    monkeypatch.setattr(AveragePrecision, "_variance", lambda *of: variance(*of) / 2)
+    assert not of_average_precision.intervals(draws=500, step=4, slack=0.03).passed
+
+
+@pytest.mark.slow
+def test_average_precision_of_random_slices(monkeypatch):
+    # Of 4,000 draws a rate at .01 of one side has a standard error of .22.
+    assert of_average_precision.random_slices(draws=4000, step=4, slack=0.9).passed
+    moments = average_precision.moments_with_linear_part
+
+    def of_smaller_spread(*of):
+        drawn = moments(*of)
+        return drawn._replace(sd=0.85 * drawn.sd)
+
+    monkeypatch.setattr(average_precision, "moments_with_linear_part", of_smaller_spread)
+    average_precision._drawn.cache_clear()
+    assert not of_average_precision.random_slices(draws=4000, step=4, slack=0.9).passed
+    average_precision._drawn.cache_clear()
 
 
 @pytest.mark.slow

@@ -2,8 +2,9 @@
 
 import json
 import re
-import signal
+import shutil
 from collections import Counter
+from pathlib import Path
 
 import pandas as pd
 import pyarrow.parquet as pq
@@ -14,6 +15,7 @@ from tests import random_text_models as models
 from tests.oracles.adaptive_oracle import failed, topics_of
 from tests.paid_bench import NO_PLAN, PaidBench, bench_fixture, fail
 
+TREE = Path(__file__).parents[3] / "examples" / "adaptive" / "hotel_tree.csv"
 SAME, PRICE = "should have the same output as", 0.5
 
 
@@ -134,6 +136,17 @@ def test_each_input_is_paid_once_whatever_is_run(bench):
     (paid,) = changed["paid"]
     assert (paid["calls"], paid["replayed"]) == (len(texts) + 1, len(texts))
     assert "new.yaml: the endpoint's answer is no key of 'labels'" in str(changed["unscored"])
+
+
+def test_a_call_without_an_outcome_is_made_again_and_counted_beside(bench, capsys):
+    found = bench(frame_of(5), forced={"new text 0": ["drop-after"]})
+    found.file()
+    assert run(found.arguments()) == 0
+    (paid,) = found.document()["paid"]
+    answers = len(texts_of(found.frame))
+    assert (paid["unaccounted"], paid["spent"]) == (1, PRICE * answers)
+    assert len(found.api.charged) == answers + 1
+    assert "; 1 calls without an outcome" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_budget_that_does_not_suffice(bench, capsys):
@@ -361,6 +374,21 @@ def test_killed_runs_pay_each_input_once(bench, commands, lost, times):
 
 
 @pytest.mark.slow
+def test_suggestions_go_on_after_kills_with_the_answers_that_are_paid(bench, commands):
+    found = bench(latency=(0.02, 0.05), honours=True)
+    tree = str(shutil.copy(TREE, found.folder / "hotel.csv"))
+    model = found.file(json={"id": "{input}", "text": "{input}"}, concurrency=2)
+    options = ["--topic=/Rooms", "--proposer=mined", "--proposals=30", "--quiet"]
+    options += ["--classes=pos=POSITIVE,neg=NEGATIVE"]
+    found.killed(commands, ["adapt", "suggest", tree, f"--model={model}", *options], 2, seed=5)
+    found.paid_once()
+    assert sorted(found.answered()) == sorted(set(found.answered()))
+    assert len(found.answered()) == len(found.api.charged) > 30
+    # Each kill may lose what was in flight, and the API gives it again.
+    assert len(found.api.requests) <= len(found.api.charged) + 2 * 2
+
+
+@pytest.mark.slow
 def test_two_runs_at_once(bench, commands):
     found = bench(frame_of(30), latency=(0.1, 0.2))
     found.file(concurrency=1)
@@ -390,20 +418,3 @@ def test_output_and_ledger_in_object_storage(bench, bucket):
     document = json.loads(bucket.read("out/changelist.json"))["adaptive"]
     assert document["paid"][0]["replayed"] == len(found.api.charged)
     assert document["tests"] == 30
-
-
-@pytest.mark.slow
-def test_a_signal_loses_nothing(bench, commands):
-    found = bench(frame_of(60), latency=(0.1, 0.2))
-    found.file(concurrency=4)
-    command = found.start(commands, found.arguments("--quiet"))
-    found.wait_for(15, command)
-    command.send(signal.SIGINT)
-    ended = command.ended()
-    assert ended.code == 130
-    assert ended.said.startswith("slicebeam: interrupted")
-    assert "shift" not in ended.said
-    assert len(found.answered()) == len(found.api.charged) >= 15
-    assert found.names() == {"ledger"}
-    found.check(found.bought())
-    found.paid_once()

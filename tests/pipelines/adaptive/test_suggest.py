@@ -32,7 +32,7 @@ from slicebeam.pipelines.adaptive.suggestions.suggest import suggest
 from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
-from slicebeam.pipelines.config.adapt_suggest import PROPOSERS, AdaptSuggestConfig
+from slicebeam.pipelines.config.adapt import PROPOSERS, AdaptSuggestConfig
 from slicebeam.pipelines.paid_api.event_stream import whole_completion
 from slicebeam.transforms.http import calls
 from slicebeam.transforms.storage.storage import storage_path

@@ -55,56 +55,6 @@ def refused(error, match, folder, people, **plan):
         pass
 
 
-def covered(people, attribution):
-    truths = (people.precision, people.recall, people.missed)
-    found = (attribution.precision, attribution.recall, attribution.missed)
-    return np.array([one.lo <= true <= one.hi for one, true in zip(found, truths, strict=True)])
-
-
-def check_coverage(tmp_path, runs, first, how, **plan):
-    people, hits = population(**how), np.zeros((runs, 3), bool)
-    values = np.zeros(runs)
-    for run in range(runs):
-        with opened(tmp_path / str(run), people, seed=first + run, looks=1, **plan) as session:
-            fill(session.sample(160).sheet, truthful(people))
-            found = estimate(session).assessed.attribution
-        hits[run], values[run] = covered(people, found), found.precision.value
-    assert (hits.mean(axis=0) >= 0.92).all(), hits.mean(axis=0)
-    # Precision is that of a simple random sample: unbiased.
-    assert abs(values.mean() - people.precision) <= 4 * values.std() / runs**0.5
-
-
-POPULATIONS = [
-    {"precision": 0.8, "recall": 0.7},
-    {"precision": 0.95, "recall": 0.95},
-    {"precision": 0.5, "recall": 0.3},
-    # What is missed is not like the words at all.
-    {"precision": 0.8, "recall": 0.8, "strength": -1.0},
-    {"size": 60, "outside": 500, "precision": 0.7, "recall": 0.6},
-]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("how", POPULATIONS)
-def test_intervals_cover_all_over(how, tmp_path):
-    check_coverage(tmp_path, 250, 1000, how)
-
-
-@pytest.mark.slow
-def test_all_looks_hold_together(tmp_path):
-    people = population(recall=0.7)
-    runs, holds = 200, 0
-    for run in range(runs):
-        with opened(tmp_path / str(run), people, seed=run, looks=3) as session:
-            each = []
-            for _ in range(3):
-                session.draw(60)
-                TRUTH.label(session.open_items, people, session.store)
-                each.append(covered(people, session.look().attribution))
-        holds += np.array(each)[:, :2].all()
-    assert holds / runs >= 0.92
-
-
 def test_the_estimates_are_those_of_the_metrics_for_what_was_drawn(tmp_path):
     people = population()
     with opened(tmp_path, people) as session:

@@ -95,6 +95,7 @@ def test_numbers_against_pandas_and_scipy(slices, tmp_path, adult_path, adult):
     document = found.document
     jsonschema.validate(document, json_schema())
     testing = document["testing"]
+    assert document["search"]["strategy"] == "given"
     assert (testing["family_per_level"], testing["significant"]) == ([5], 2)
     assert document["summary"].endswith("2 of the 7 checked slices are significantly worse.")
     assert (document["check"]["empty"], document["check"]["too_small"]) == (1, 1)

@@ -256,7 +256,7 @@ def test_what_a_command_would_use_is_refused_and_the_rest_has_no_effect(
         value = traps.options[name]
         document, content = hostile(made, tmp_path / name, {name: value})
         assert run(arguments(command, document, made, content)) == 2
-        said = capfd.readouterr().err.splitlines()[-1]
+        (said,) = capfd.readouterr().err.splitlines()
         written = " ".join(value) if isinstance(value, list) else value
         flag = f"--{name.replace('_', '-')} {written}"
         assert f"{document} names {flag}, and" in said

@@ -81,7 +81,7 @@ def test_what_is_missing_is_said_at_once(names, options, message):
 
 @pytest.mark.parametrize(("flag", "message"), [
     ("--label=Y", "--label: unknown column 'Y'; did you mean 'y'? columns: "),
-    ("--metric=loss", "--metric loss needs a column of losses: give --loss"),
+    ("--metric=loss", "--metric loss needs --loss"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said_beside_guesses(flag, message, capsys, tmp_path):
     assert message in refused(["search", table("y", "pred"), flag], capsys, folder=tmp_path)

@@ -21,7 +21,7 @@ from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.commands.edit import annotate
 from slicebeam.pipelines.commands.flags import program
 from slicebeam.pipelines.commands.launch import Invocation
-from slicebeam.pipelines.config.edit import AnnotateConfig
+from slicebeam.pipelines.config.document import AnnotateConfig
 from slicebeam.pipelines.define.id_lists import id_list
 from slicebeam.pipelines.define.llm_filter import llm_filter
 from slicebeam.pipelines.define.predicates import column_types
@@ -264,8 +264,8 @@ def test_wrong_labels(out, content, reason):
 def test_one_way_to_define(out):
     refused("one of --text-filter, --where, --ids, .*; none of them is given", out)
     refused("not --where and --ids", out, "--where=age < 3", "--ids=x")
-    refused("--threshold goes with --text-filter, not", out, "--where=age < 3", "--threshold=0")
-    refused("--budget goes with --llm-filter", out, "--where=age < 3", "--budget=3")
+    refused("--threshold needs --text-filter", out, "--where=age < 3", "--threshold=0")
+    refused("--budget needs --llm-filter", out, "--where=age < 3", "--budget=3")
     refused("--llm-filter needs --llm", out, "--llm-filter={text}?", "--budget=3")
     refused("--llm-filter needs --budget", out, "--llm-filter={text}?", "--llm=llm.yaml")
 

@@ -204,7 +204,7 @@ def test_edits_and_definitions(found, fails):
     ({"componets": 3}, "unknown option 'componets'; did you mean 'components'?"),
     ({"components": True}, "components: True is not a whole number"),
     ({"components": 4.0}, "components: 4.0 is not a whole number"),
-    ({"since": "x"}, "since is for a search, not for discovery"),
+    ({"since": "x"}, "unknown option 'since'"),
     ({"resume": True}, "a run continues in the output where it began; give it as output="),
 ])  # fmt: skip
 def test_from_python(options, message):

@@ -88,7 +88,7 @@ def test_what_came_nearest_and_would_have_been_noticed(browser, results):
             assert f"{value:.1f}% against {reference:.1f}% overall" in text
             assert f"{change['n']} examples, q {change['p_adjusted']:.2}" in text
         (fall,) = tests["noticeable"]
-        said = f"Noticed with a probability of 80%: Accuracy lower by {100 * fall['fall']:.1f} points on slices of 100"
+        said = f"Noticed with a probability of 80%: Accuracy lower by {100 * fall['fall']:.2g} points on slices of 100"
         assert said in page.locator("main").inner_text()
         page.evaluate("navigator.clipboard.writeText = async text => { window.copied = text }")
         page.get_by_role("button", name="Copy as text").click()

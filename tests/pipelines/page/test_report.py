@@ -181,7 +181,7 @@ def test_other_data_is_refused(tmp_path, capsys):
     assert "name the data that the document is about with --data" in capsys.readouterr().err
     assert not (result / "report.html").exists()
     assert run(["report", str(result), "--data", str(other)]) == 2
-    assert "--data goes with --examples" in capsys.readouterr().err
+    assert "--data needs --examples" in capsys.readouterr().err
     assert run(["report", str(result), "--examples", "2", "--data", "gs://bucket/a.parquet"]) == 2
     assert "not on this machine" in capsys.readouterr().err
 

@@ -28,6 +28,7 @@ VIEWS = {
     "discovery": ["#clusters", "#slice/SLICE", "#slices"],
     "shift": ["#shift", "#overview"],
     "since": ["", "#slice/SLICE"],
+    "nothing": [""],
 }  # fmt: skip
 EVERY = [(name, view) for name, views in VIEWS.items() for view in views]
 

@@ -4,8 +4,6 @@ import asyncio
 import io
 import json
 import os
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -17,33 +15,11 @@ from slicebeam.pipelines.paid_api.ledger import Ledger
 from slicebeam.transforms.storage import storage
 from slicebeam.transforms.storage.storage import ObjectPath, storage_path
 from tests.conftest import google_first, own_stores, slow
-from tests.object_stores import ROOT, one_line
+from tests.object_stores import one_line
 from tests.refusals import refusal, refuses
 from tests.storage_faults import Fault
 
 IDENTITY = {"api": "a" * 64, "data": "d"}
-# Notes calls until it is killed, and tells on stdout what is durable by then.
-NOTES = """
-import asyncio, sys
-from pathlib import Path
-from slicebeam.pipelines.paid_api.calls import Answer
-from slicebeam.pipelines.paid_api.ledger import Ledger
-
-async def note(ledger, number):
-    for turn in range(100_000):
-        key = f"{number}-{turn}"
-        await ledger.sent(key)
-        print("sent", key, flush=True)
-        await ledger.answered(Answer(key, turn))
-        print("answered", key, flush=True)
-
-async def main(ledger):
-    await asyncio.gather(*(note(ledger, number) for number in range(8)))
-
-with Ledger.open(Path(sys.argv[1]), {"api": "a" * 64, "data": "d"}) as ledger:
-    print("open", len(ledger.answers), flush=True)
-    asyncio.run(main(ledger))
-"""
 # What storage matters for is known of one kind of object storage; the others take longer.
 STORAGES = ["local", "gcs_server", slow("moto")]
 each_storage = pytest.mark.parametrize("folder", STORAGES, indirect=True)
@@ -358,22 +334,3 @@ def test_the_idempotency_key_is_of_ledger_and_item(tmp_path):
         assert len(one.idempotency_key("a")) == 32
     with Ledger.open(tmp_path / "3", {**IDENTITY, "data": "e"}) as other:
         assert other.idempotency_key("a") != one.idempotency_key("a")
-
-
-@pytest.mark.parametrize("heard", [slow(1), 50, slow(123)])
-def test_what_was_told_to_be_durable_survives_a_kill(tmp_path, heard):
-    command = [sys.executable, "-c", NOTES, str(tmp_path)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    told = [process.stdout.readline() for _ in range(heard + 1)]
-    process.kill()
-    told += process.stdout.readlines()
-    process.wait()
-    process.stdout.close()
-    whole = [line.split() for line in told[1:] if line.endswith("\n")]
-    sent = {key for what, key in whole if what == "sent"}
-    answered = {key for what, key in whole if what == "answered"}
-    with opened(tmp_path) as ledger:
-        assert answered <= set(ledger.answers)
-        assert sent <= {*ledger.answers, *ledger.lost}
-        for key, answer in ledger.answers.items():
-            assert answer.value == int(key.partition("-")[2])

@@ -18,7 +18,7 @@ from scipy import stats
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.significance.count_tests import p_more_frequent
 from slicebeam.pipelines import api
-from slicebeam.pipelines.changelist.dataset import Domain
+from slicebeam.pipelines.changelist.document import Domain
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.plan import dry_run as dry_runs

@@ -12,7 +12,7 @@ import pytest
 from slicebeam.metrics.errors import EngineError, OptionError
 from slicebeam.pipelines.check.check import run_check
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.config import run_options
+from slicebeam.pipelines.commands.table import command_spec
 from slicebeam.pipelines.config.check import check_config
 from slicebeam.pipelines.config.discover import discover_config
 from slicebeam.pipelines.config.search import search_config
@@ -241,7 +241,7 @@ def other(value):
 def test_every_option_is_classified():
     known = {name for config in CONFIGS.values() for name in type(config).model_fields}
     assert known == DECIDE | MAY_DIFFER | RESOLVED
-    each = [getattr(run_options, f"{name.title()}RunOptions") for name in COMMANDS]
+    each = [command_spec(name).options[1] for name in COMMANDS]
     assert {name for options in each for name in options.model_fields} == SHOW
     assert len(known) == len(DECIDE) + len(MAY_DIFFER) + len(RESOLVED)
     assert not SHOW & known
@@ -253,7 +253,7 @@ def test_what_decides_the_result_may_not_differ(command, tmp_path):
     config, has_chunks = CONFIGS[command], command in ("discover", "check --changelist")
     may_differ = MAY_DIFFER - (DECIDE_BY_CHUNKS if has_chunks else frozenset())
     begun = described(config, [])
-    for name in {*type(config).model_fields} - RESOLVED:
+    for name in [one for one, field in type(config).model_fields.items() if not field.exclude]:
         resumed = described(config.model_copy(update={name: other(getattr(config, name))}), [])
         assert (resumed.config_hash == begun.config_hash) == (name in may_differ), name
         if name in may_differ:

@@ -375,12 +375,16 @@ def test_other_options_data_or_models_are_not_resumed(tmp_path, data, config):
     model.write_bytes(b"one")
     config = config.model_copy(update={"model": str(model)})
     other = config.model_copy(update={"bins": 5})
-    begun(folder, config).release()
+    with begun(folder, config) as work:
+        work.folder("domains")
+        work.finish("domains", {"learned": 1})
     begun(folder, config, resume=True).release()
     refuses(InputError, "--bins is 5 but was 10", begun, folder, other, resume=True)
     os.utime(data, (1, 1))
     changed = r"the data has changed .*eval\.parquet"
     refuses(InputError, changed, begun, folder, config, resume=True)
+    # What was finished is still there.
+    assert work.done("domains") == {"learned": 1}
     begun(folder, config).release()
     model.write_bytes(b"another")
     changed = r"changed since the run began .*m\.pkl"

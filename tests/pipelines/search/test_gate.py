@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 from slicebeam.pipelines.api import check as check_from_python
-from slicebeam.pipelines.changelist.gate import Validation
+from slicebeam.pipelines.changelist.testing import Validation
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.search.gate import gate_of, judged
 from tests.conftest import slow
@@ -293,7 +293,7 @@ def test_of_many_slices_each_metric_has_its_share():
 
     reported = joined([np.arange(0, 3000), np.arange(5000, 5800), np.arange(100, 200)])
     assert reported.positions.size == 3800
-    *others, last = reported.listed(1000, np.append(np.arange(2000, 2128), 7000)).tolist()
+    *others, last = reported.listed(np.append(np.arange(2000, 2128), 7000), 1000).tolist()
     assert last == 7000
     listed = np.array(others)
     assert listed.size == 999
@@ -301,7 +301,7 @@ def test_of_many_slices_each_metric_has_its_share():
     assert set(range(250)) | set(range(2000, 2128)) <= set(listed.tolist())
     assert np.isin(np.arange(5000, 5250), listed).all()
     assert np.isin(np.arange(100, 200), listed).all()
-    assert (reported.listed(4000, np.zeros(0, np.int64)) == reported.positions).all()
+    assert (reported.listed(np.zeros(0, np.int64), 4000) == reported.positions).all()
 
 
 # What is tolerated ------------------------------------------------------------------------------

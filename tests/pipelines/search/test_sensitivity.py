@@ -59,6 +59,23 @@ def test_the_same_examples_are_told_once(tmp_path):
     assert not rows.duplicated(["n", "value", "reference"]).any()
 
 
+def test_different_examples_are_told_though_their_sums_are_equal(tmp_path):
+    """Fourteen of a hundred are wrong on ``p``, and of a hundred others on ``q``; a tenth elsewhere."""
+    options = table(tmp_path / "d.parquet", 1)
+    frame = pd.read_parquet(options["data"])
+    at = np.arange(len(frame))
+    frame["kind"] = np.where((at >= 100) & (at < 200), "q", "x")
+    frame["group"] = np.where(at < 100, "p", "a")
+    wrong = np.where(at < 200, at % 100 < 14, at % 10 == 0)
+    frame["prediction"] = np.where(wrong, 1 - frame["label"], frame["label"])
+    frame.to_parquet(options["data"])
+    found = search(tmp_path / "out", **options)
+    names = [one["name"] for one in told(found)["nearest"]]
+    assert set(names[:2]) == {"group = p", "kind = q"}
+    rows = found.table.set_index("slice").loc[names[:2]]
+    assert rows.duplicated(["n", "value"]).sum() == 1
+
+
 def test_nothing_is_told_where_a_slice_is_worse(tmp_path):
     found = search(tmp_path / "out", **table(tmp_path / "d.parquet", 1, fall=0.6))
     assert told(found)["degraded"]

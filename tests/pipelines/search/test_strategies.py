@@ -403,11 +403,21 @@ def test_slices_without_a_delta_are_last_whatever_the_metric(metric):
     delta = np.array([np.nan, 0.1, -0.1, np.nan, 0.0])
     measured = MetricResult(**dict.fromkeys((one.name for one in fields(MetricResult)), delta))
     measured.name, measured.significant = metric, np.zeros(5, bool)
-    measured.low, measured.high = delta - 0.05, delta + 0.05
+    measured.ci_low, measured.ci_high = delta - 0.05, delta + 0.05
     order = given_order(SimpleNamespace(metrics=[measured], keys=np.arange(1, 6)))
     assert order.positions[0] == (2 if metric == "accuracy" else 1)
     assert order.positions[-2:].tolist() == [0, 3]
     assert order.by_metric[0].tolist() == order.positions.tolist()
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "error_rate"])
+def test_a_slice_without_a_delta_is_neither_worse_nor_better(metric):
+    delta = np.array([np.nan, 0.1, -0.1, 0.0])
+    measured = MetricResult(**dict.fromkeys((one.name for one in fields(MetricResult)), delta))
+    measured.name = metric
+    better, worse = [[1], [2]] if metric == "accuracy" else [[2], [1]]
+    assert np.flatnonzero(measured.worse).tolist() == worse
+    assert np.flatnonzero(measured.gain > 0).tolist() == better
 
 
 SIZES = {"student": 300, "retired": 400, "clerk": 1000, "rare": 25}

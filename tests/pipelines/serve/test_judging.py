@@ -18,7 +18,7 @@ from slicebeam.pipelines.adaptive.suggestions.desk import TestDesk
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.config.adapt_suggest import AdaptSuggestConfig
+from slicebeam.pipelines.config.adapt import AdaptSuggestConfig
 from slicebeam.pipelines.config.serve import ServeConfig
 from slicebeam.pipelines.serve import judging
 from slicebeam.pipelines.serve.answers import HANDLERS

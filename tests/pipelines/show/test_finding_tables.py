@@ -14,13 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slicebeam.pipelines.changelist.findings import Finding
 from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.changelist.slices import Finding
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.run.published import Published
 from slicebeam.pipelines.search.summary import counted
-from slicebeam.pipelines.show.finding_numbers import Numbers
-from slicebeam.pipelines.show.finding_tables import lines_of
+from slicebeam.pipelines.show.finding_tables import Numbers, lines_of
 from slicebeam.pipelines.show.result_notes import found_line
 from slicebeam.pipelines.show.slice_tables import show
 from tests.conftest import slow
@@ -363,7 +362,7 @@ def test_of_a_file(tmp_path, adult_path, capsys):
     )
     assert run(["run", str(file), "--output", str(tmp_path / "o")]) == 2
     (told,) = events(capsys)
-    assert told["message"].startswith("no predictions: give --prediction")
+    assert told["message"].startswith("--metric accuracy needs --prediction, --score or --model")
     # The flag also tells what is wrong with the file itself.
     assert run(["run", str(tmp_path / "none.yaml"), "--log-format=json"]) == 2
     (told,) = events(capsys)
@@ -465,7 +464,7 @@ def test_words_filter_names_and_phrases(defined, capsys):
 @pytest.mark.parametrize(("arguments", "message"), [
     (["--text", "xyzzy"], "--text 'xyzzy': the encoder knows none of its words; use other words"),
     (["--text", " "], "--text is empty; write a text like the examples that you look for"),
-    (["--words", "a", "--slice", "b"], "--words filters slices, and --slice shows the examples of one"),
+    (["--words", "a", "--slice", "b"], "--slice has no effect with --words; leave one out"),
     (["--slice", "nothing"], "--slice: unknown slice 'nothing'"),
 ])  # fmt: skip
 def test_wrong_options(defined, capsys, arguments, message):

@@ -1,6 +1,7 @@
 """AUC by the scores themselves: values against scikit-learn, bounds, verdicts, and equal bytes."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -20,7 +21,7 @@ from slicebeam.pipelines.api import check
 from slicebeam.transforms.count import slice_sums
 from tests.conftest import slow
 from tests.discover_runs import discover
-from tests.running import Found, rows_of, search
+from tests.running import Found, check_within_errors, rows_of, search
 
 pytestmark = pytest.mark.filterwarnings("error")
 AUC = {"label": "y", "score": "s", "metric": ("auc",), "alternative": "both"}
@@ -83,28 +84,6 @@ def area(some, score="s", weight=None):
     return float(roc_auc_score(some["y"], ranks, sample_weight=some[weight] if weight else None))
 
 
-def check_all(found, frame, *, least_exact, weight=None):
-    """What is significant is exact, whatever is not is within its own bound."""
-    exact = 0
-    for row, held in rows_of(found, frame):
-        for value, error, some in (
-            (row.value, row.value_error, frame[held]),
-            (row.complement, row.complement_error, frame[~held]),
-        ):
-            expected = area(some, weight=weight)
-            if np.isnan(expected):
-                assert np.isnan(value)
-                assert np.isnan(error)
-                continue
-            assert abs(value - expected) <= error + 1e-12
-            if row.significant:
-                assert error == 0
-        exact += row.value_error == 0
-    assert exact >= least_exact
-    whole = pytest.approx(area(frame, weight=weight), abs=1e-12)
-    assert found.table["reference"].to_numpy() == whole
-
-
 def of_segment(found, name="rare"):
     return found.table[found.table["slice"] == f"seg = {name}"].iloc[0]
 
@@ -125,7 +104,7 @@ def expected_p(frame, held, tail="both"):
 def test_what_is_significant_is_exact_and_the_rest_within_its_bound(tmp_path, kind):
     frame = tables()[kind]
     found = run(tmp_path, frame)
-    check_all(found, frame, least_exact=2)
+    assert check_within_errors(found, frame, {"auc": area}) >= 2
     assert found.table["significant"].sum() >= 1
     for row, held in rows_of(found, frame):
         if row.value_error == 0 and row.reason is None:
@@ -163,7 +142,7 @@ def test_every_strategy_decides_by_exact_auc(tmp_path, strategy):
     frame = examples()
     how = {"strategy": strategy, "max_cross_size": 3, "prune_significant": True}
     found = run(tmp_path, frame, **how)
-    check_all(found, frame, least_exact=2)
+    assert check_within_errors(found, frame, {"auc": area}) >= 2
     assert of_segment(found).significant
     # Nothing is visited below what is significant by its exact AUC alone.
     assert not found.table["slice"].str.contains("seg = rare & |& seg = rare").any()
@@ -172,7 +151,7 @@ def test_every_strategy_decides_by_exact_auc(tmp_path, strategy):
 def test_slices_above_are_exact_where_labels_are_given(tmp_path):
     frame = examples()
     found = run(tmp_path, frame, strategy="iterative")
-    check_all(found, frame, least_exact=2)
+    assert check_within_errors(found, frame, {"auc": area}) >= 2
     labels = found.table[found.table["significant"]].set_index("slice")["label"]
     assert (labels["seg = rare"], labels["a = u & b = 1"]) == ("new", "refines")
 
@@ -181,11 +160,9 @@ def test_a_check_has_exact_values_only(tmp_path):
     frame = examples()
     document = str(run(tmp_path, frame).folder / "changelist.json")
     table = check(frame, changelist=document, output=str(tmp_path / "c"), **AUC).slices.to_pandas()
-    assert (table["value_error"] == 0).all()
-    assert len(table) >= 2
-    for row, held in rows_of(Found({}, table, tmp_path), frame):
-        assert row.value == pytest.approx(area(frame[held]), abs=1e-12)
-        assert row.complement == pytest.approx(area(frame[~held]), abs=1e-12)
+    assert (table["complement_error"] == 0).all()
+    exact = check_within_errors(Found({}, table, tmp_path), frame, {"auc": area})
+    assert exact == len(table) >= 2
 
 
 def test_list_features(tmp_path):
@@ -209,7 +186,8 @@ def test_weights(tmp_path):
     frame = examples(rows=6000)
     frame["w"] = np.random.default_rng(4).lognormal(0.0, 0.5, len(frame))
     found = run(tmp_path, frame, weight="w", replicates=100)
-    check_all(found, frame, least_exact=2, weight="w")
+    weighted = {"auc": partial(area, weight="w")}
+    assert check_within_errors(found, frame, weighted) >= 2
     row = of_segment(found)
     assert row.value == pytest.approx(1.0, abs=1e-12)
     assert row.significant
@@ -361,10 +339,10 @@ def test_the_stated_error_is_that_of_the_pairs_in_a_bucket(seed, rows, different
         sums[row, : space.cells] = np.bincount(label[some], minlength=2)
         cells = label[some].astype(int), bucket[some]
         np.add.at(space.histogram(sums[row : row + 1])[0], cells, 1)
-    reduced = space.reduce(sums[:1], sums[1:])
+    area = space.area(space.reduce(sums[:1], sums[1:]))
     for some, value, error in (
-        (held, space.placements(reduced).auc, space.auc_error(reduced)),
-        (~held, space.complement_auc(reduced), space.complement_auc_error(reduced)),
+        (held, area.value, area.error),
+        (~held, area.complement, area.complement_error),
     ):
         s1, s0 = score[some & label], score[some & ~label]
         if not s1.size * s0.size:

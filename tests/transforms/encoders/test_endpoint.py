@@ -49,7 +49,6 @@ class Server:
     asked: Counter[str] = field(default_factory=Counter)
     answered: Counter[str] = field(default_factory=Counter)
     requests: list[tuple[str, dict[str, str], dict[str, Any]]] = field(default_factory=list)
-    times: list[float] = field(default_factory=list)
     in_flight: int = 0
     most: int = 0
     # Answers wait until so many requests were there at once.
@@ -77,7 +76,6 @@ def server(monkeypatch):
             texts = body["input"]
             with told.changing:
                 told.requests.append((self.path, dict(self.headers), body))
-                told.times.append(time.monotonic())
                 told.asked.update(texts)
                 told.in_flight += 1
                 told.most = max(told.most, told.in_flight)
@@ -191,33 +189,6 @@ def test_no_answer_in_time_is_asked_again(server, monkeypatch):
     assert len(server.requests) == 2
 
 
-@pytest.mark.slow
-def test_retry_after_holds_all_calls(server):
-    # The refusal comes long before the answers to the three others that are asked at once.
-    server.plan = [(429, {"Retry-After": "3"}, "")]
-    server.latency = 1.0
-    server.encode(TEXTS)
-    assert len(server.times) == 6
-    assert server.times[4] - server.times[0] > 3
-
-
-@pytest.mark.slow
-def test_busy_with_the_other_calls_is_no_failure(server, monkeypatch):
-    monkeypatch.setattr(endpoint, "_RETRIES", 1)
-    monkeypatch.setattr(endpoint, "_TEXTS_A_CALL", 4)
-    # Between two refusals others are answered.
-    monkeypatch.setattr(http_calls, "_FIRST_WAIT", 0.2)
-    server.latency = 0.02
-    # Each look takes one.
-    refusals = iter([True] * 3)
-
-    server.rule = lambda texts: (429, {}, "") if "word 0" in texts and any(refusals) else None
-    texts = [f"word {number}" for number in range(600)]
-    made = encoder(f"openai:{server.url}", cache=None)
-    np.testing.assert_array_equal(made.encode(texts), _expected(texts))
-    assert server.asked["word 0"] == 4
-
-
 def test_an_endpoint_that_asks_for_hours(server):
     server.plan = [(429, {"Retry-After": "7200"}, "")]
     with pytest.raises(EngineError, match=r"HTTP 429: the endpoint asks for a wait of 2\.0 hours"):
@@ -250,12 +221,6 @@ def test_the_first_failure_is_told(server):
     server.rule = lambda texts: (400, {}, "long") if "text 150" in texts else (503, {}, "busy")
     refuses(InputError, "HTTP 400: long", server.encode, TEXTS)
     assert len(server.requests) < 12
-
-
-def test_redirects_are_not_followed(server):
-    server.rule = lambda _: (307, {"Location": "http://elsewhere/v1"}, "")
-    said = "redirects to http://elsewhere/v1, to which no key is sent"
-    refuses(InputError, said, server.encode, ["a"])
 
 
 def _data(*vectors, index=None):

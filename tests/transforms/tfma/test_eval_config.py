@@ -195,7 +195,7 @@ WRONG = [
     ("slicing_specs { feature_keys: 'sexx' }", "unknown column 'sexx'; did you mean 'sex'?"),
     ("slicing_specs { feature_keys: 'sex' feature_values { key: 'sex' value: 'a' } }", "keep one"),
     ("metric_specs {}", "no field named"),
-    ("metrics_specs { metrics { class_name: 'AUC' } binarize { class_ids { values: 1 } } }", "no predictions: give --prediction"),
+    ("metrics_specs { metrics { class_name: 'AUC' } binarize { class_ids { values: 1 } } }", "needs --prediction, --score or --model"),
     ("metrics_specs { metrics { class_name: 'NDCG' config: '\"top_k_list\": [2], \"gain_key\": \"age\"' } query_key: 'q' }",
      "unknown column 'q'"),
     ("metrics_specs { output_weights { key: 'a' value: 1 } }", "output_weights cannot be used"),

@@ -14,7 +14,7 @@ import { hashOf } from "../route";
 import { Slices } from "../slices";
 import { Row, type Shown } from "../slice_table";
 import type { Density, NumberName, Sides, Store } from "../store";
-import { metricOf, primary } from "../verdict";
+import { metricOf, primary, testsOf } from "../verdict";
 import { get, post, postForText, Refusal } from "./api";
 import { type IndexStatus, useIndex, Waiting } from "./index_status";
 import { NewSlice } from "./new_slice";
@@ -139,7 +139,7 @@ function Chosen({ content, store, known, totals, metric, query }: ChosenGiven) {
   const { answer, beyond, rowAt, seen, failed, isLate } = useRows(wanted);
   const save = async () => download(await postForText("slices.csv", wanted));
   const found = answer && {
-    text: `${counted(answer, totals, content.tests.find((one) => one.metric === metric.key)?.tested)}${isLate ? " (being looked up)" : ""}`,
+    text: `${counted(answer, totals, testsOf(content, metric)?.tested)}${isLate ? " (being looked up)" : ""}`,
     count: answer.shown,
     folded: answer.found && beyond && !filter.inherited ? beyond.inherited - answer.found : 0,
     beyond: answer.found ? 0 : (beyond?.all ?? 0),
