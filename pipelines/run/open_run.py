@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Generic
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
+from slicebeam.pipelines.changelist.document import Run
 from slicebeam.pipelines.changelist.reading import CHANGELIST, TABLE, naming_files
 from slicebeam.pipelines.run.lock_files import LostLockError
-from slicebeam.pipelines.run.published import Document, published_before, remove_page, with_run
+from slicebeam.pipelines.run.published import Document, published_before, remove_page, sealed
 from slicebeam.pipelines.run.work_folder import WorkFolder, described
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.publication import files_to_publish, remove_abandoned_lock
@@ -67,7 +68,8 @@ class RunContext(Generic[Document]):
 
     def publish(self, document: Document, files: FileSet) -> Document:
         """Publish the document and its files, unless another run replaced it or took the lock."""
-        document = with_run(naming_files(document, files), self.work.run)
+        run = Run(config=self.work.run.config_hash, data=self.work.run.data_hash)
+        document = sealed(naming_files(document, files), run)
         self.work.check(at_once=True)
         for line in files.publish(document.to_json().encode("utf-8")):
             self.observer.note(line)

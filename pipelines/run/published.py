@@ -39,17 +39,10 @@ class Published:
     explanation: tuple[str, ...] = ()  # of the test of a slice, line by line
 
 
-def with_run(document: Document, run: RunMarker) -> Document:
-    """Return a document that says by which run it and the files that it names were published."""
-    return sealed(document, Run(config=run.config_hash, data=run.data_hash))
-
-
 def sealed(document: Document, run: Run) -> Document:
     """Return a document with the run that published it, and the hash of its own content."""
-    unsealed = run.model_copy(update={"content": None})
-    document = _with(document, unsealed)
-    content = content_hash(json.loads(document.to_json()))
-    return _with(document, unsealed.model_copy(update={"content": content}))
+    content = content_hash(json.loads(_with(document, run).to_json()))
+    return _with(document, run.model_copy(update={"content": content}))
 
 
 def _with(document: Document, run: Run) -> Document:
