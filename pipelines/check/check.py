@@ -18,7 +18,7 @@ from slicebeam.pipelines.prepare.encoded_dataset import encode, example_encoding
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given, value_slices
 from slicebeam.pipelines.prepare.source import chunk_rows, read_source, rows_of_document
-from slicebeam.pipelines.run.published import Published
+from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.earlier_run import earlier_run
 from slicebeam.pipelines.search.search import Steps, run_steps

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from slicebeam.pipelines.commands.launch import Invocation
-    from slicebeam.pipelines.run.published import Published
+    from slicebeam.pipelines.run.open_run import Published
 
 
 def run_command(name: str, given: Mapping[str, Any], _: Invocation) -> int:

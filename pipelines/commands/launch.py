@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.run_options import RunOptions
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.published import Published
+    from slicebeam.pipelines.run.open_run import Published
     from slicebeam.pipelines.show.event_log import EventLog
 
 

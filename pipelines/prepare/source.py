@@ -16,7 +16,7 @@ from slicebeam.pipelines.changelist.document import Within
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.config.option_fields import flag
 from slicebeam.pipelines.config.slices import RunConfig
-from slicebeam.pipelines.run.published import hash_of_document
+from slicebeam.pipelines.run.open_run import hash_of_document
 from slicebeam.pipelines.run.stage import run_parts, run_stage
 from slicebeam.transforms.encode.column import is_number
 from slicebeam.transforms.encode.conditions import SliceMembership, check_condition

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.published import Published
+    from slicebeam.pipelines.run.open_run import Published
     from slicebeam.pipelines.run.stage import Stage
     from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress
     from slicebeam.pipelines.shift.run import PublishedShift

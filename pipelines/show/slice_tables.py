@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.run_options import Report
-    from slicebeam.pipelines.run.published import Published
+    from slicebeam.pipelines.run.open_run import Published
     from slicebeam.pipelines.show.finding_tables import FindingTables
     from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
