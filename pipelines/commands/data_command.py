@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.option_fields import OptionField
     from slicebeam.pipelines.config.run_options import RunOptions
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.published import Published
+    from slicebeam.pipelines.run.open_run import Published
     from slicebeam.pipelines.shift.run import PublishedShift
     from slicebeam.pipelines.show.terminal import Terminal
 

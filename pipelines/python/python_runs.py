@@ -29,7 +29,7 @@ from slicebeam.pipelines.config.option_fields import (
 )
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.python.memory_tables import files_of
-from slicebeam.pipelines.run.published import Published
+from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.show.terminal import Terminal
 from slicebeam.transforms.secrets.plain_http import allow
 from slicebeam.transforms.secrets.variables import redacted

@@ -12,8 +12,7 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import TABLE, TFMA_TABLE
 from slicebeam.pipelines.config.slices import Config
 from slicebeam.pipelines.prepare.encoded_dataset import prepare
-from slicebeam.pipelines.run.open_run import RunContext, open_run
-from slicebeam.pipelines.run.published import Published
+from slicebeam.pipelines.run.open_run import Published, RunContext, open_run
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.building import build
 from slicebeam.pipelines.search.finding_terms import MOST_COVERING, list_coverage

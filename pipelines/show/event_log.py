@@ -9,7 +9,7 @@ import uuid
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.pipelines.run.published import Published
+from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.show.result_notes import hint_lines
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.secrets.variables import redacted

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.run_options import Report, RunOptions
-    from slicebeam.pipelines.run.published import Published
+    from slicebeam.pipelines.run.open_run import Published
     from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
 
