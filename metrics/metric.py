@@ -363,6 +363,10 @@ class Metric(ABC):
         """Test the new model against the old one on slices that are not `untestable`."""
         raise NotImplementedError
 
+    def margin_p(self, slices: Slices, margin: float, tail: Tail) -> FloatArray:
+        """Return the p-value [slices] of "the delta is this margin"."""
+        raise NotImplementedError
+
     @abstractmethod
     def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the confidence interval (low, high) [slices] of the delta."""

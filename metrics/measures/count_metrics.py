@@ -15,7 +15,7 @@ from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.cell_metric import CellMetric, needs_of
 from slicebeam.metrics.metric import Movement, Needs, Slices, Target
-from slicebeam.metrics.significance import count_tests, few_cells
+from slicebeam.metrics.significance import count_tests, few_cells, margins
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 # A literal is an indicator, or its opposite after "~".
@@ -121,6 +121,17 @@ class Share(CellMetric):
         only_new, only_old = self.discordant(slices)
         p = count_tests.mcnemar_mid_p(only_new, only_old, tail)
         return Tested.by(Method.MCNEMAR, p, np.where(only_new + only_old == 0, Reason.UNCHANGED, 0))
+
+    def margin_p(self, slices: Slices, margin: float, tail: Tail) -> FloatArray:
+        """Return p by the exact laws of `slicebeam.metrics.significance.margins`, where counts alone decide."""
+        if not self.has_exact_law(slices):
+            return super().margin_p(slices, margin, tail)
+        x, n = self.numbers(slices)
+        if slices.is_paired:
+            return margins.paired_p_value(*self.discordant(slices), n, margin, tail)
+        K, N = (int(number[0]) for number in self.numbers(slices.total))
+        apart = margin * N / np.maximum(N - n, 1)
+        return margins.unpaired_p_value(x, n, K - x, N - n, apart, tail)
 
     def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Score-based intervals of the difference, see `slicebeam.metrics.intervals.intervals`."""

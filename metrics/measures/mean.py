@@ -170,6 +170,15 @@ class Mean(Metric):
         refused = constant & too_skewed & ~one_way
         return Tested.by(method, p, np.where(refused, Reason.TOO_SKEWED, 0))
 
+    def margin_p(self, slices: Slices, margin: float, tail: Tail) -> FloatArray:
+        """Return p of Student's t of the change, or of Hall's t of the difference from the other examples."""
+        if slices.is_paired:
+            return self.change_p(slices, margin, tail)
+        inside, rest, share = self.against_rest(slices)
+        t, outside = hall.against_rest(inside, rest), 1.0 - share
+        apart = t.difference - ratio(np.array(margin), outside, otherwise=margin)
+        return t._replace(difference=apart).p_value(tail)[0]
+
     def change_p(self, slices: Slices, mean: float, tail: Tail) -> FloatArray:
         """Return the p-value [slices] of Student's t of "the mean change is this", by the law of all; 1 if none varies."""
         if not self.moments(slices.total, "change").variance[0] > 0:

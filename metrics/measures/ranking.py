@@ -83,13 +83,8 @@ class AreaUnderCurve(_OfRanks):
 
     @staticmethod
     def _classes(slices: Slices) -> Pair:
-        """Return positives and negatives [slices]; Kish's effective numbers with weights."""
-        if slices.space.weighted:
-            return slices.kish(slices.where("positive")), slices.kish(slices.where("~positive"))
-        return (
-            slices.count("positive").astype(np.float64),
-            slices.count("~positive").astype(np.float64),
-        )
+        """Return Kish's effective numbers of positives and negatives [slices]."""
+        return slices.kish(slices.where("positive")), slices.kish(slices.where("~positive"))
 
     @staticmethod
     def _placements(slices: Slices) -> Placements:
