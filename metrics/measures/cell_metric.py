@@ -112,9 +112,9 @@ class CellMetric(Metric):
             own = replace(own, weighted=False)
 
         def merged(some: IntArray) -> IntArray:
-            parts = some[..., : own.cell_columns // own.cells * space.cells]
-            by_cell = parts.reshape(*some.shape[:-1], -1, space.cells) @ merge
-            return np.asarray(by_cell.reshape(*some.shape[:-1], -1))
+            shape, powers = some.shape[:-1], own.cell_columns // own.cells
+            by_cell = some[..., : powers * space.cells].reshape(*shape, powers, space.cells)
+            return np.asarray((by_cell @ merge).reshape(*shape, own.cell_columns))
 
         return Slices(merged(slices.sums), own, merged(slices.totals))
 

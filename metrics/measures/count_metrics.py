@@ -165,11 +165,10 @@ class Share(CellMetric):
         low, high = intervals.agresti_coull(x, n, confidence)
         return self._of_share(low), self._of_share(high)
 
-    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+    def p_refine(self, slices: Slices, parents: Slices, tail: Tail) -> FloatArray:
         """Return how likely a random subset of the parent has so many marks, or a change so large."""
         if not self.has_exact_law(slices):
-            return super().p_refine(slices, parents, worse=worse)
-        tail = self.tail("worse" if worse else "better")
+            return super().p_refine(slices, parents, tail)
         if not slices.is_paired:
             (x, n), (x_parent, n_parent) = self.numbers(slices), self.numbers(parents)
             return count_tests.mid_p(n, x, n_parent, x_parent, tail)
@@ -337,11 +336,10 @@ class BinaryMetric(Aggregate):
         strata = self.strata(slices)
         return few_cells.p_value(value_and_gradient, slices.counts, population.counts, strata, tail)
 
-    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+    def p_refine(self, slices: Slices, parents: Slices, tail: Tail) -> FloatArray:
         """Return how likely a random subset of the parent is as extreme, by the same law as the test."""
         if slices.space.weighted or slices.is_paired:
-            return super().p_refine(slices, parents, worse=worse)
-        tail = self.tail("worse" if worse else "better")
+            return super().p_refine(slices, parents, tail)
         return np.nan_to_num(self._subset_p(slices, parents, tail), nan=1.0)
 
 

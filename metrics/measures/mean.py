@@ -237,9 +237,8 @@ class Mean(Metric):
         low, high = (end + self._shift(slices.space, source) for end in t.interval(confidence))
         return np.maximum(low, self.range[0]), np.minimum(high, self.range[1])
 
-    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+    def p_refine(self, slices: Slices, parents: Slices, tail: Tail) -> FloatArray:
         """Hall-corrected Welch test of child against the rest of its parent; of two constants 1/C(n + m, n)."""
-        tail = self.tail("worse" if worse else "better")
         source = self._source(slices.space)
         skewness = float(self.of_all(slices, source).skewness)
         own, rest = (self.moments(some, source, skewness) for some in (slices, parents - slices))

@@ -124,15 +124,12 @@ class SliceTest:
         width = layers * self.space.raw_columns if by_rows else 1
         step = max(1, min(_SLICES_AT_A_TIME, _NUMBERS_AT_A_TIME // width))
         parts = []
-        for begin in range(0, len(sums), step):
+        for begin in range(0, max(1, len(sums)), step):
             some = slice(begin, begin + step)
             if by_rows:
                 parts.append(self._run_rows(sums[some], totals, reduced[some], of_all))
             else:
                 parts.append(self._run_own(reduced[some], of_all))
-        if not parts:
-            codes = np.zeros(0, np.int8)
-            return Outcomes(Tested(np.zeros(0), codes, codes), np.zeros(0))
         columns = zip(*((*part.tested, part.errors) for part in parts), strict=True)
         *tested, errors = (np.concatenate(column) for column in columns)
         return self._finished(Outcomes(Tested(*tested), errors), reduced)

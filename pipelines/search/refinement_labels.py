@@ -9,6 +9,7 @@ import numpy as np
 
 from slicebeam.metrics.counting.counting_plan import plan_listed
 from slicebeam.metrics.counting.lattice import contains
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.prepare.exact_auc import has_error, put_ranking
 from slicebeam.pipelines.search.slice_counter import parts_of
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 NO_LABEL, NEW, REFINES, INHERITED = range(4)
 LABELS = (None, "new", "refines", "inherited")
+# By whether a child is above its parents.
+_TAILS: tuple[tuple[bool, Tail], ...] = ((True, "upper"), (False, "lower"))
 # A child refines its parents when it is worse than each of them by this much, at this p.
 REFINE_P = 0.01
 REFINE_MARGIN = 0.02
@@ -137,19 +140,16 @@ def labels(
         for parent in lattice.parents(children):
             above = parents.of(parent)
             # Whichever way the slice deviates, it must deviate further than its parent.
-            worse = harm_up != own.higher_is_better
             p = np.empty(mine.size)
-            for side in (True, False):
-                some = np.flatnonzero(worse == side)
+            for side, tail in _TAILS:
+                some = np.flatnonzero(harm_up == side)
                 if some.size == 0:
                     continue
                 # Many slices are the same examples, or at least the same counts, as others.
                 both = np.concatenate([counted[some], above[some]], axis=1)
                 distinct, position = np.unique(both, axis=0, return_inverse=True)
                 child, its_parent = np.split(distinct, 2, axis=1)
-                tested = own.p_refine(
-                    prepared.slices(child), prepared.slices(its_parent), worse=side
-                )
+                tested = own.p_refine(prepared.slices(child), prepared.slices(its_parent), tail)
                 p[some] = tested[position.reshape(-1)]
             parent_delta = own.delta(prepared.slices(above))
             ahead = np.where(harm_up, 1, -1) * (delta[mine] - parent_delta)
@@ -177,15 +177,14 @@ def label_is_open(own: Metric, slices: Slices, parents: Slices) -> NDArray[np.bo
     """
     delta = own.delta(slices)
     upward = delta > 0
-    worse = upward != own.higher_is_better
     refines = []
     for side in (-1, 1):
         moved = replace(parents, sums=parents.space.moved(parents.sums, side))
         p = np.empty(len(slices))
-        for harm in (True, False):
-            some = np.flatnonzero(worse == harm)
+        for side_up, tail in _TAILS:
+            some = np.flatnonzero(upward == side_up)
             if some.size:
-                p[some] = own.p_refine(slices.rows(some), moved.rows(some), worse=harm)
+                p[some] = own.p_refine(slices.rows(some), moved.rows(some), tail)
         ahead = np.where(upward, 1, -1) * (delta - own.delta(moved))
         refines.append((p < REFINE_P) & (ahead >= REFINE_MARGIN))
     error = own.value_error(parents)
