@@ -9,6 +9,7 @@ import numpy as np
 
 from slicebeam.metrics.counting.counting_plan import plan_listed
 from slicebeam.metrics.counting.lattice import contains
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.prepare.exact_auc import has_error, put_ranking
 from slicebeam.pipelines.search.slice_counter import SliceTable, tables_of
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 NO_LABEL, NEW, REFINES, INHERITED = range(4)
 LABELS = (None, "new", "refines", "inherited")
+# By whether a child is above its parents.
+_TAILS: tuple[tuple[bool, Tail], ...] = ((True, "upper"), (False, "lower"))
 # A child refines its parents when it is worse than each of them by this much, at this p.
 REFINE_P = 0.01
 REFINE_MARGIN = 0.02
@@ -158,11 +161,11 @@ def _refinement(
 
     Whichever way a slice deviates, it must deviate further.
     """
-    p, worse = np.empty(len(slices)), upward != own.higher_is_better
-    for side in (True, False):
-        some = np.flatnonzero(worse == side)
+    p = np.empty(len(slices))
+    for side, tail in _TAILS:
+        some = np.flatnonzero(upward == side)
         if some.size:
-            p[some] = own.p_refine(slices.rows(some), parents.rows(some), worse=side)
+            p[some] = own.p_refine(slices.rows(some), parents.rows(some), tail)
     return p, np.where(upward, 1, -1) * (own.delta(slices) - own.delta(parents))
 
 

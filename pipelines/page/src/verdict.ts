@@ -22,10 +22,6 @@ export function sliceOf(overview: Overview, id: string): Slice | undefined {
   return overview.slices.find((one) => one.slice_id === id);
 }
 
-export function testsOf(overview: Overview, metric: Metric): Overview["tests"][number] | undefined {
-  return overview.tests.find((one) => one.metric === metric.key);
-}
-
 export function primary(overview: Overview): Metric {
   return overview.metrics.find((one) => one.primary) ?? metricOf(overview, "");
 }
