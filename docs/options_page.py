@@ -71,8 +71,8 @@ def _value(field: OptionField) -> str:
 def _default(field: OptionField) -> str:
     if field.is_required:
         return "required"
-    if field.option.default:
-        return field.option.default
+    if field.default_words:
+        return field.default_words
     if field.default is None or field.default is False or field.default in ((), ""):
         return ""
     return f"`{field.default}`"

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.option_fields import StrPath
     from slicebeam.pipelines.define.new_slices import Revision
     from slicebeam.pipelines.python.find_slices import FindSlices
-    from slicebeam.pipelines.run.published import Published
+    from slicebeam.pipelines.run.open_run import Published
     from slicebeam.pipelines.tfma.export import Exported
 
 __all__ = [

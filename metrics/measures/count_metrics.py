@@ -15,7 +15,7 @@ from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.cell_metric import CellMetric, needs_of
 from slicebeam.metrics.metric import Movement, Needs, Slices, Target
-from slicebeam.metrics.significance import count_tests, few_cells
+from slicebeam.metrics.significance import count_tests, few_cells, margins
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 # A literal is an indicator, or its opposite after "~".
@@ -122,6 +122,17 @@ class Share(CellMetric):
         p = count_tests.mcnemar_mid_p(only_new, only_old, tail)
         return Tested.by(Method.MCNEMAR, p, np.where(only_new + only_old == 0, Reason.UNCHANGED, 0))
 
+    def margin_p(self, slices: Slices, margin: float, tail: Tail) -> FloatArray:
+        """Return p by the exact laws of `slicebeam.metrics.significance.margins`, where counts alone decide."""
+        if not self.has_exact_law(slices):
+            return super().margin_p(slices, margin, tail)
+        x, n = self.numbers(slices)
+        if slices.is_paired:
+            return margins.paired_p_value(*self.discordant(slices), n, margin, tail)
+        K, N = (int(number[0]) for number in self.numbers(slices.total))
+        apart = margin * N / np.maximum(N - n, 1)
+        return margins.unpaired_p_value(x, n, K - x, N - n, apart, tail)
+
     def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Score-based intervals of the difference, see `slicebeam.metrics.intervals.intervals`."""
         if not self.has_exact_law(slices):
@@ -154,11 +165,10 @@ class Share(CellMetric):
         low, high = intervals.agresti_coull(x, n, confidence)
         return self._of_share(low), self._of_share(high)
 
-    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+    def p_refine(self, slices: Slices, parents: Slices, tail: Tail) -> FloatArray:
         """Return how likely a random subset of the parent has so many marks, or a change so large."""
         if not self.has_exact_law(slices):
-            return super().p_refine(slices, parents, worse=worse)
-        tail = self.tail("worse" if worse else "better")
+            return super().p_refine(slices, parents, tail)
         if not slices.is_paired:
             (x, n), (x_parent, n_parent) = self.numbers(slices), self.numbers(parents)
             return count_tests.mid_p(n, x, n_parent, x_parent, tail)
@@ -326,11 +336,10 @@ class BinaryMetric(Aggregate):
         strata = self.strata(slices)
         return few_cells.p_value(value_and_gradient, slices.counts, population.counts, strata, tail)
 
-    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+    def p_refine(self, slices: Slices, parents: Slices, tail: Tail) -> FloatArray:
         """Return how likely a random subset of the parent is as extreme, by the same law as the test."""
         if slices.space.weighted or slices.is_paired:
-            return super().p_refine(slices, parents, worse=worse)
-        tail = self.tail("worse" if worse else "better")
+            return super().p_refine(slices, parents, tail)
         return np.nan_to_num(self._subset_p(slices, parents, tail), nan=1.0)
 
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.adapt import AdaptRunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.published import Published
+    from slicebeam.pipelines.run.open_run import Published
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.iteration_records import SearchObserver
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         ExportTrainingConfig,
         ImportChecklistConfig,
     )
-    from slicebeam.pipelines.run.published import Published
+    from slicebeam.pipelines.run.open_run import Published
 
 _MOST_TOPICS = 20
 _RANK = {"broken": 0, "fixed": 1, "failing": 2, "passing": 3}

@@ -17,8 +17,8 @@ from slicebeam.pipelines.discovery.known import (
 from slicebeam.pipelines.prepare.encoded_dataset import encode, example_encoding
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given, value_slices
-from slicebeam.pipelines.prepare.source import chunk_rows, read_source, read_within, searched_rows
-from slicebeam.pipelines.run.published import Published
+from slicebeam.pipelines.prepare.source import chunk_rows, read_source, rows_of_document
+from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.earlier_run import earlier_run
 from slicebeam.pipelines.search.search import Steps, run_steps
@@ -95,11 +95,10 @@ def prepare_given(
     """
     on_stage(Stage("reading the data"))
     source = read_source(config, files, work, engine)
-    within = None if known is None else known.document.dataset.within
-    if within is not None:
-        source, within = read_within(source, within, work, engine)
-    if known is not None and is_own_data:
-        source = searched_rows(source, known.document, work, engine)
+    within = None
+    if known is not None:
+        document = known.document
+        source, within = rows_of_document(source, document, work, engine, is_own_data=is_own_data)
     outcome = resolve_outcome(config, source)
     features = choose_features(config, source).features
     encoding = example_encoding(config, source, (), outcome, features, work)

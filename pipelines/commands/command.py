@@ -115,8 +115,8 @@ class CommandSpec:
 
     def execute(self, name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG002  (of others)
         """Run it with the flags that were given, print the result, and return the exit code."""
-        from slicebeam.pipelines.config.coercion import split_lists
         from slicebeam.pipelines.config.common import validated
+        from slicebeam.pipelines.config.option_fields import split_lists
 
         config: Any = validated(self.models[0], split_lists(self.models[0], given))
         result = self.run(config, quiet=getattr(config, "quiet", False))

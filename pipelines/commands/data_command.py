@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.option_fields import OptionField
     from slicebeam.pipelines.config.run_options import RunOptions
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.published import Published
+    from slicebeam.pipelines.run.open_run import Published
     from slicebeam.pipelines.shift.run import PublishedShift
     from slicebeam.pipelines.show.terminal import Terminal
 
@@ -49,7 +49,8 @@ class DataCommand(CommandSpec):
             help="Files or globs, as --data. Columns that no option names are guessed by their names.",
             is_argument=True,
         )
-        place = replace(output.option, default="slicebeam-out/, and the name of the data")
+        to = f"{output.help} [default: slicebeam-out/, and the name of the data]"
+        place = replace(output.option, help=to)
         fields |= {
             "data": replace(data, is_required=False, default=()),
             "output": replace(output, option=place, is_required=False, default=""),
@@ -59,9 +60,8 @@ class DataCommand(CommandSpec):
 
     def execute(self, name: str, given: Mapping[str, Any], invocation: Invocation) -> int:
         """Run it with the flags that were given, and what they leave open guessed."""
-        from slicebeam.pipelines.config.coercion import split_lists
         from slicebeam.pipelines.config.common import validated
-        from slicebeam.pipelines.config.option_fields import declared
+        from slicebeam.pipelines.config.option_fields import declared, split_lists
         from slicebeam.pipelines.config.own_data import default_output, with_guesses
 
         model, options_type = self.models

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.config.document import Document
-from slicebeam.pipelines.config.option_fields import Folder, Option
+from slicebeam.pipelines.config.option_fields import REQUIRED, Folder, Option
 from slicebeam.pipelines.config.run_options import Display
 from slicebeam.pipelines.search.gate import gate_of
 from slicebeam.pipelines.tfma.export import Exported, export_changelist
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 class ExportTfmaConfig(Display):
     """Options of ``slicebeam export tfma``."""
 
-    changelist: Annotated[Document, Option(is_argument=True)] = Field(init=False)
+    changelist: Annotated[Document, Option(is_argument=True)] = Field(REQUIRED, init=False)
     to: Annotated[Folder, Option("Output")]
     """Folder to write."""
 

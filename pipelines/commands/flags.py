@@ -185,7 +185,7 @@ def _parameter(field: OptionField) -> click.Parameter:
             metavar=f"{metavar}..." if field.is_list else metavar,
             shell_complete=_completions(field),
         )
-    words = f"  [default: {option.default}]" if option.default else ""
+    words = f"  [default: {field.default_words}]" if field.default_words else ""
     if field.is_required:
         words = "  [required]"
     default = None if field.is_list or field.default == "" else field.default

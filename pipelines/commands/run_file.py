@@ -13,10 +13,17 @@ from slicebeam.metrics.errors import FileError, InputError, OptionError, unknown
 from slicebeam.pipelines.changelist.reading import read_changelist
 from slicebeam.pipelines.commands.steps import RunSpec, run_steps
 from slicebeam.pipelines.commands.table import data_command
-from slicebeam.pipelines.config.coercion import as_flag, listed
 from slicebeam.pipelines.config.common import Command, DataConfig, validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
-from slicebeam.pipelines.config.option_fields import FILE, Option, OptionField, Options, declared
+from slicebeam.pipelines.config.option_fields import (
+    FILE,
+    Option,
+    OptionField,
+    Options,
+    as_flag,
+    declared,
+    listed,
+)
 from slicebeam.pipelines.config.placeholders import parts_of
 from slicebeam.pipelines.config.run_options import FileRunOptions, RunOptions
 from slicebeam.transforms.formats.strict_text import parse_json, parse_yaml
@@ -38,8 +45,8 @@ class FileConfig(Options):
 
     file: Annotated[str, Option("Data", metavar=FILE, is_argument=True)]
     """YAML or JSON file, or the changelist.json of a run."""
-    date: Annotated[str | None, Option("Data", metavar="<date>", default="today in UTC")] = None
-    """Date that {date} stands for, such as 2026-11-20."""
+    date: Annotated[str | None, Option("Data", metavar="<date>")] = None
+    """Date that {date} stands for, such as 2026-11-20. [default: today in UTC]"""
 
 
 def _config(command: Command) -> type[DataConfig]:
@@ -53,7 +60,7 @@ def replaceable() -> list[OptionField]:
     for config in map(_config, get_args(Command)):
         for name, field in declared(config).items():
             if field.option.stands_instead:
-                option = replace(field.option, help=f"Replace {name!r} of the file.", default=None)
+                option = replace(field.option, help=f"Replace {name!r} of the file.")
                 found.setdefault(
                     name, replace(field, option=option, is_required=False, default=None)
                 )

@@ -26,13 +26,7 @@ from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
 from slicebeam.pipelines.define.measuring import measured, split_of
 from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import DerivedColumnRequest, PublishedDiscovery
-from slicebeam.pipelines.prepare.source import (
-    AS_QUERIES,
-    read_rows,
-    read_source,
-    read_within,
-    searched_rows,
-)
+from slicebeam.pipelines.prepare.source import AS_QUERIES, read_rows, read_source, rows_of_document
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, chunk_name, write_embeddings
@@ -108,10 +102,7 @@ class DocumentData:
             work.begin(config, files, resume=False)
             with work:
                 source = read_source(config, files, work, engine)
-                within = self.known.document.dataset.within
-                if within is not None:
-                    source, _ = read_within(source, within, work, engine)
-                source = searched_rows(source, self.known.document, work, engine)
+                source, _ = rows_of_document(source, self.known.document, work, engine)
         if self.known.document.discovery is not None:
             self.known.fields.check(source)
             source = self.known.fields.chunked(config, source)

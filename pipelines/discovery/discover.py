@@ -14,7 +14,7 @@ from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
 from slicebeam.pipelines.discovery.membership import MEMBERSHIP_FILE, write_membership
 from slicebeam.pipelines.discovery.model import MODEL_FILE
 from slicebeam.pipelines.discovery.preparation import prepare_discovery
-from slicebeam.pipelines.run.published import Published
+from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.search.search import ExtraOutputs, Steps, run_steps
 from slicebeam.pipelines.search.slices_table import joined, said_by
 

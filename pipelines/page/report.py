@@ -10,7 +10,7 @@ from slicebeam.pipelines.changelist.reading import CHANGELIST, read_changelist
 from slicebeam.pipelines.changelist.revisions import later_revision
 from slicebeam.pipelines.page.content import page_of_file
 from slicebeam.pipelines.page.examples import examples_of
-from slicebeam.pipelines.run.published import PAGE
+from slicebeam.pipelines.run.open_run import PAGE
 from slicebeam.pipelines.show.terminal_text import harmless
 from slicebeam.transforms.storage.storage import storage_path, written_whole
 

@@ -9,7 +9,7 @@ import json
 from importlib.resources import files
 from typing import Any
 
-from slicebeam.pipelines.run.published import PAGE_MARK
+from slicebeam.pipelines.run.open_run import PAGE_MARK
 
 _FORBIDS = "default-src 'none'; base-uri 'none'; form-action 'none'"
 

@@ -129,26 +129,6 @@ LEAST_PASS_SECONDS = 1.0
 SECONDS_PER_NUMBER = 3e-7
 
 
-def numbered(
-    config: RunConfig,
-    shards: Sequence[StoragePath],
-    column: str,
-    rows: int,
-    work: WorkFolder,
-    engine: Engine,
-    heaviest: float = 0.0,
-) -> list[StoragePath]:
-    """Return the files with the numbers of examples that have the same hash in a column."""
-    seconds = rows * SECONDS_PER_NUMBER
-    folder = work.folder("ids")
-    parts = -(-rows * ROW_BYTES // config.memory)
-    if seconds >= LEAST_PASS_SECONDS:
-        parts = max(parts, engine.workers)
-    transform = number_equal_rows(shards, column, parts, folder, heaviest)
-    run_parts(work, engine, "ids", transform, seconds=seconds)
-    return matching(folder, "*.arrow")
-
-
 def pass_over(
     function: Callable[[Any], Found],
     groups: Sequence[Any],
@@ -209,10 +189,10 @@ def prepare(
 
         # What is wrong with it is said before anything takes long.
         read_domains_of(config.domains, config.domains_option)
+    stage = Stage("reading the data")
     if any(file_format(path, config.format) != "parquet" for path in files):
-        on_stage(Stage("reading the data", _files(work, "parquet", "*.parquet"), "blocks read"))
-    else:
-        on_stage(Stage("reading the data"))
+        stage = replace(stage, done=_files(work, "parquet", "*.parquet"), unit="blocks read")
+    on_stage(stage)
     examples = read_examples(config, files, work, engine)
     return prepare_source(config, examples, work, engine, on_stage)
 
@@ -407,14 +387,7 @@ def encode(
     shards = tuple(map(str, paths))
     repeated: RepeatedIds | None = None
     if config.numbers_rows and not prefix:
-        column = "id" if encoding.example_id else CONTENT
-        heaviest = scaling.heaviest if column == CONTENT else 0.0
-        files = numbered(config, paths, column, rows, work, engine, heaviest)
-        if column == CONTENT:
-            scaling = replace(scaling, numbered=tuple(map(str, files)))
-        elif repeats := read_repeats(files):
-            start = read_all_facts([paths[repeats.shard]])[0]["start_row"]
-            repeated = RepeatedIds(repeats.values, _id_at(encoding, start + repeats.row))
+        scaling, repeated = _with_numbers(config, encoding, scaling, paths, rows, work, engine)
     differs = [fact["differs"] for fact in facts if fact["rows"]]
     exact = ExactAuc(lattice, scaling, shards, of_all, config.memory, work, engine)
     return EncodedDataset(
@@ -438,8 +411,31 @@ def encode(
     )
 
 
-def _id_at(encoding: Encoding, position: int) -> Any:
-    """Return the id of an example."""
-    name = encoding.example_id or ""
-    (value,) = read_rows(encoding.source, np.array([position]), [name]).column(name).to_pylist()
-    return value
+def _with_numbers(
+    config: RunConfig,
+    encoding: Encoding,
+    scaling: Scaling,
+    shards: Sequence[StoragePath],
+    rows: int,
+    work: WorkFolder,
+    engine: Engine,
+) -> tuple[Scaling, RepeatedIds | None]:
+    """Return the scaling with the numbers of equal examples, or the ids that several examples have."""
+    name = encoding.example_id
+    column, heaviest = ("id", 0.0) if name else (CONTENT, scaling.heaviest)
+    seconds = rows * SECONDS_PER_NUMBER
+    folder = work.folder("ids")
+    parts = -(-rows * ROW_BYTES // config.memory)
+    if seconds >= LEAST_PASS_SECONDS:
+        parts = max(parts, engine.workers)
+    transform = number_equal_rows(shards, column, parts, folder, heaviest)
+    run_parts(work, engine, "ids", transform, seconds=seconds)
+    files = matching(folder, "*.arrow")
+    if not name:
+        return replace(scaling, numbered=tuple(map(str, files))), None
+    repeats = read_repeats(files)
+    if not repeats:
+        return scaling, None
+    position = read_all_facts([shards[repeats.shard]])[0]["start_row"] + repeats.row
+    (first,) = read_rows(encoding.source, np.array([position]), [name]).column(name).to_pylist()
+    return scaling, RepeatedIds(repeats.values, first)

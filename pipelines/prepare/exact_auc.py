@@ -1,7 +1,7 @@
-"""Exact AUC for all examples, slices that may be significant, and reported slices.
+"""Exact areas, AUC and average precision, for all examples, slices that may be significant, and reported slices.
 
-Buckets bound the AUC of every slice. The slices that could be significant within their bound are
-counted again, from the scores of their examples; the others can't be, whatever their exact AUC is.
+Buckets bound the areas of every slice. The slices that could be significant within their bound are
+counted again, from the scores of their examples; the others can't be, whatever their exact areas are.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MEMBER_SECONDS = 8e-8
 
 @dataclass(frozen=True)
 class ExactAuc:
-    """Counts AUCs from the scores."""
+    """Counts AUC and average precision from the scores."""
 
     lattice: Lattice
     scaling: Scaling
@@ -63,7 +63,7 @@ class ExactAuc:
         return self.scaling.space
 
     def of_all(self, stage: str) -> IntArray:
-        """Return the reduced sums of all examples [columns and total terms], with their exact AUC."""
+        """Return the reduced sums of all examples [columns and total terms], with their exact areas."""
         reduced = self.space.reduce(self.totals[None, :], self.totals[None, :])
         if self.space.ranked and has_error(reduced, self.space).any():
             counted, _ = self.count(stage, np.array([WHOLE]), reduced)
@@ -75,7 +75,7 @@ class ExactAuc:
     def count(
         self, stage: str, keys: Keys, sums: IntArray, resampling: Resampling | None = None
     ) -> tuple[Iterator[CountedWins], Cost]:
-        """Count the AUC of slices by their sums, perhaps with replicates; return some at a time, and the cost."""
+        """Count the areas of slices by their sums, perhaps with replicates; return some at a time, and the cost."""
         order = np.argsort(self.lattice.feature_sets(keys)[0], kind="stable")
         keys, sums = keys[order], sums[order]
         sizes = self.space.by_class(sums)
@@ -154,7 +154,7 @@ def has_error(sums: IntArray, space: StatisticSpace) -> BoolArray:
 
 
 def put_whole(sums: IntArray, of_all: IntArray, space: StatisticSpace) -> None:
-    """Put the exact AUC of all examples where a slice (sums [slices, columns]) holds them all."""
+    """Put the exact areas of all examples where a slice (sums [slices, columns]) holds them all."""
     if not space.ranked:
         return
     whole = np.flatnonzero(space.sizes(sums) == space.sizes(of_all[: space.columns]))
@@ -164,7 +164,7 @@ def put_whole(sums: IntArray, of_all: IntArray, space: StatisticSpace) -> None:
 
 
 def put_ranking(sums: IntArray, at: IntArray, counted: CountedWins, space: StatisticSpace) -> None:
-    """Put exact AUCs in the place of those of buckets."""
+    """Put exact areas in the place of those of buckets."""
     for side, ranking in enumerate(counted.ranking):
         begin = space.ranking_columns(old=side == 1).start
         # What follows is known by buckets only.

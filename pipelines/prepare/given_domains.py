@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.prepare.source import ROLES
 from slicebeam.transforms.discovery.derive_columns import is_cluster_field
 from slicebeam.transforms.encode.column import arrow_type, plain_type, sortable
+from slicebeam.transforms.encode.conditions import check_condition
 from slicebeam.transforms.encode.domains import (
     ColumnSummary,
     FeatureDomain,
@@ -22,7 +23,7 @@ from slicebeam.transforms.encode.domains import (
     LeftOutColumn,
 )
 from slicebeam.transforms.encode.learn_domains import is_categorical
-from slicebeam.transforms.encode.predicates import Singleton, arrow_values, shortened, shown
+from slicebeam.transforms.encode.predicates import Singleton, shortened, shown
 from slicebeam.transforms.encode.value_counts import unsupported
 from slicebeam.transforms.formats.schemas import unify_schemas
 
@@ -159,26 +160,32 @@ def checked_domain(shape: Domain) -> FeatureDomain:
     singletons = tuple(Singleton(one.field, one.op, one.value) for one in shape.singletons)
     if not singletons:
         raise InputError("it has no predicate")
-    for number, one in enumerate(singletons, start=1):
-        if problem := _problem(one, shape, kind):
-            raise InputError(f"predicate {number}: {problem}")
+    number = 0
+    try:
+        for number, one in enumerate(singletons, start=1):  # noqa: B007  (the error reports it)
+            _check_predicate(one, shape, kind)
+    except InputError as error:
+        raise InputError(f"predicate {number}: {error}") from error
     nulls = [at for at, one in enumerate(singletons) if one.op == "is_null"]
     # Values that a later run named come after it.
     if len(nulls) > 1 or (shape.kind == "numeric" and nulls not in ([], [len(singletons) - 1])):
         raise InputError("'is_null' is not the last predicate, or occurs twice")
-    if shape.kind == "numeric":
-        _check_bins([one for one in singletons if one.op != "is_null"], kind)
-    else:
-        _check_values(singletons, kind)
     seen = None
     if shape.seen is not None:
-        _check_ends(
-            [one for one in (shape.seen.low, shape.seen.high) if one is not None], shape, kind
-        )
+        ends = [one for one in (shape.seen.low, shape.seen.high) if one is not None]
+        if len(ends) == 1 or (ends and shape.kind != "numeric"):
+            raise InputError("its low and high do not fit a numeric column")
+        for end in ends:
+            check_condition(Singleton(shape.name, ">=", end), kind)
         seen = ColumnSummary(**shape.seen.model_dump())
-    return FeatureDomain(
+    domain = FeatureDomain(
         shape.name, shape.kind, shape.data_type, singletons, shape.error, shape.closed, seen
     )
+    if shape.kind == "numeric":
+        _check_bins(domain)
+    else:
+        _check_values(domain, kind)
+    return domain
 
 
 def _check_kind(shape: Domain, kind: pa.DataType) -> None:
@@ -195,78 +202,40 @@ def _check_kind(shape: Domain, kind: pa.DataType) -> None:
         raise InputError(f"a column of {column} has no {shape.kind} domain")
 
 
-def _check_ends(ends: list[Any], shape: Domain, kind: pa.DataType) -> None:
-    if len(ends) == 1 or (ends and shape.kind != "numeric"):
-        raise InputError("its low and high do not fit a numeric column")
-    for value in ends:
-        if not _is_value(value, kind):
-            raise InputError(f"{shortened(repr(value))} is not a value of a column of {kind}")
-    arrow_values(ends, kind)
-
-
-def _problem(one: Singleton, shape: Domain, kind: pa.DataType) -> str:
-    """Return what is wrong with a predicate; an empty text if nothing is."""
-    known, value = _OPS[shape.kind], shortened(repr(one.value))
+def _check_predicate(one: Singleton, shape: Domain, kind: pa.DataType) -> None:
+    known = _OPS[shape.kind]
     if one.field != shape.name:
-        return f"it is a predicate on {one.field!r}"
+        raise InputError(f"it is a predicate on {one.field!r}")
     if one.op not in known:
-        return f"op {one.op!r} is not one of a {shape.kind} domain: {', '.join(known)}"
-    if one.op == "is_null":
-        return "" if one.value is None else f"op 'is_null' takes no value, not {value}"
-    listed = [one.value]
-    if one.op in ("not_in", "between"):
-        pair = one.op == "between"
-        if not isinstance(one.value, list) or (pair and len(one.value) != 2):
-            wanted = "[low, high]" if pair else "a list of values"
-            return f"op {one.op!r} needs {wanted}, not {value}"
-        listed = one.value
-    for constant in listed:
-        if not _is_value(constant, kind):
-            return f"{shortened(repr(constant))} is not a value of a column of {kind}"
-    try:
-        _typed(listed, kind)
-    except InputError as error:
-        return str(error)
-    return ""
+        raise InputError(f"op {one.op!r} is not one of a {shape.kind} domain: {', '.join(known)}")
+    if one.op == "is_null" and one.value is not None:
+        raise InputError(f"op 'is_null' takes no value, not {shortened(repr(one.value))}")
+    if shape.kind == "numeric" or one.op == "not_in":
+        check_condition(one, kind)
 
 
-def _typed(listed: list[Any], kind: pa.DataType) -> pa.Array:
-    """Return values in the type of the column, which may be narrower than the double of a rounded edge."""
-    if pa.types.is_floating(kind):
-        return arrow_values(listed, pa.float64()).cast(kind)
-    return arrow_values(listed, kind)
-
-
-def _is_value(value: Any, kind: pa.DataType) -> bool:
-    """Whether a JSON value has the type in which a document writes the values of a column."""
-    if pa.types.is_boolean(kind) or isinstance(value, bool):
-        return pa.types.is_boolean(kind) and isinstance(value, bool)
-    if pa.types.is_integer(kind):
-        return isinstance(value, int)
-    if pa.types.is_floating(kind):
-        return isinstance(value, (int, float)) or value in ("Infinity", "-Infinity")
-    return isinstance(value, str)
-
-
-def _check_values(singletons: Sequence[Singleton], kind: pa.DataType) -> None:
+def _check_values(domain: FeatureDomain, kind: pa.DataType) -> None:
     """Refuse values that have two predicates, and an *other* of other values."""
-    values = [one.value for one in singletons if one.op in ("==", "contains")]
-    if len(arrow_values(values, kind).unique()) < len(values):
+    values = [one.value for one in domain.singletons if one.op in ("==", "contains")]
+    if values:
+        check_condition(Singleton(domain.name, "in", values), kind)
+    if len(domain.constants(values).unique()) < len(values):
         raise InputError("two of its predicates have the same value")
-    others = [one.value for one in singletons if one.op == "not_in"]
+    others = [one.value for one in domain.singletons if one.op == "not_in"]
     if others not in ([], [values]):
         raise InputError("'not_in' does not list the values that have predicates of their own")
 
 
-def _check_bins(bins: Sequence[Singleton], kind: pa.DataType) -> None:
+def _check_bins(domain: FeatureDomain) -> None:
     """Refuse bins that overlap or are not in the order of their values, or none."""
+    bins = [one for one in domain.singletons if one.op != "is_null"]
     if not bins:
         raise InputError("it has no bin")
     for at, one in enumerate(bins):
         if (one.op == "<" and at) or (one.op == ">=" and at != len(bins) - 1):
             raise InputError(f"op {one.op!r} is not at the right end of the bins")
     pairs = [one.value if one.op == "between" else [one.value, one.value] for one in bins]
-    low, high = (sortable(_typed([pair[i] for pair in pairs], kind)) for i in (0, 1))
+    low, high = (sortable(domain.constants([pair[i] for pair in pairs])) for i in (0, 1))
     empty = np.array([one.op == "between" for one in bins]) & (low >= high)
     point = np.array([one.op == "==" for one in bins])
     meets = np.where(point[:-1], high[:-1] >= low[1:], high[:-1] > low[1:])

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
-    from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.sources import Source
@@ -94,13 +93,6 @@ class GivenSlices:
         return tuple(one.name for one in self.wanted.slices)
 
 
-def slices_of_changelist(uri: str, document: SearchChangeList) -> WantedSlices:
-    """Return the slices that a document reports, of a clean run none."""
-    wanted = [wanted_slice(one.name, one.definition, one.slice_id) for one in document.slices]
-    found_in = document.dataset.uri if document.provenance.command != "check" else ()
-    return WantedSlices("changelist", uri, tuple(wanted), document.changelist_id, found_in)
-
-
 def wanted_slice(name: str, definition: AnyDefinition, slice_id: str) -> SliceRequest:
     """Return a slice of a document as a check looks for it."""
     place = f"slice {shortened(name)!r}"
@@ -117,7 +109,12 @@ def wanted_slice(name: str, definition: AnyDefinition, slice_id: str) -> SliceRe
 def read_given(changelist: str | None, slices: str | None) -> WantedSlices:
     """Return the slices of a ChangeList or of a YAML file, whichever is given."""
     if changelist is not None:
-        return slices_of_changelist(changelist, read_search(changelist, "--changelist"))
+        document = read_search(changelist, "--changelist")
+        wanted = [wanted_slice(one.name, one.definition, one.slice_id) for one in document.slices]
+        found_in = document.dataset.uri if document.provenance.command != "check" else ()
+        return WantedSlices(
+            "changelist", changelist, tuple(wanted), document.changelist_id, found_in
+        )
     if slices is None:
         raise TypeError("a check without slices")
     return read_slices(slices)

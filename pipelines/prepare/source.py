@@ -16,7 +16,7 @@ from slicebeam.pipelines.changelist.document import Within
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.config.option_fields import flag
 from slicebeam.pipelines.config.slices import RunConfig
-from slicebeam.pipelines.run.published import hash_of_document
+from slicebeam.pipelines.run.open_run import hash_of_document
 from slicebeam.pipelines.run.stage import run_parts, run_stage
 from slicebeam.transforms.encode.column import is_number
 from slicebeam.transforms.encode.convert import (
@@ -273,16 +273,26 @@ def reserved_rows(
     return searched, reserved
 
 
-def searched_rows(
-    source: Source, document: SearchChangeList, work: WorkFolder, engine: Engine
-) -> Source:
-    """Return the source of the examples that the search of a document did not reserve."""
-    known = document.confirmation
-    if known is None:
-        return source
-    seed = document.provenance.seed
-    rows = ReservedRows(known.share, seed, known.column, "--data", is_reserved=True)
-    return reserved_rows(source, rows, work, engine)[0]
+def rows_of_document(
+    source: Source,
+    document: SearchChangeList,
+    work: WorkFolder,
+    engine: Engine,
+    *,
+    is_own_data: bool = True,
+) -> tuple[Source, Within | None]:
+    """Return the source of the examples that a document is about, and the findings that they are within.
+
+    Of its ``is_own_data`` the examples that it reserved are left out.
+    """
+    within, known = document.dataset.within, document.confirmation
+    if within is not None:
+        source, within = read_within(source, within, work, engine)
+    if known is not None and is_own_data:
+        seed = document.provenance.seed
+        rows = ReservedRows(known.share, seed, known.column, "--data", is_reserved=True)
+        source, _ = reserved_rows(source, rows, work, engine)
+    return source, within
 
 
 def _rows_within(source: Source, stage: str, work: WorkFolder, engine: Engine) -> list[int]:

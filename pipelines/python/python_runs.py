@@ -20,12 +20,16 @@ from slicebeam.metrics.errors import EngineError, OptionError, SlicebeamError, u
 from slicebeam.pipelines.changelist.reading import opened_table
 from slicebeam.pipelines.commands.data_command import engine_of
 from slicebeam.pipelines.commands.table import COMMANDS, data_command
-from slicebeam.pipelines.config.coercion import as_flag
 from slicebeam.pipelines.config.common import validated
-from slicebeam.pipelines.config.option_fields import declared, first_argument, with_keywords
+from slicebeam.pipelines.config.option_fields import (
+    as_flag,
+    declared,
+    first_argument,
+    with_keywords,
+)
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.python.memory_tables import files_of
-from slicebeam.pipelines.run.published import Published
+from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.show.terminal import Terminal
 from slicebeam.transforms.secrets.plain_http import allow
 from slicebeam.transforms.secrets.variables import redacted

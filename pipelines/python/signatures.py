@@ -75,8 +75,8 @@ def docstring(name: str) -> str:
     lines = [_worded(spec.help), "", "Parameters", "----------", f"{first} : {about}"]
     for one in keywords(name):
         help_ = one.help
-        if one.option.default:
-            help_ += f" By default {one.option.default}."
+        if one.default_words:
+            help_ += f" By default {one.default_words}."
         lines.append(f"{one.name} : {_worded(help_)}")
     lines += [
         f"progress : {_PROGRESS}",

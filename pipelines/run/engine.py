@@ -144,22 +144,13 @@ class Engine:
             self._check()
             self._backend.end_earlier(self.job_name(stage), self.job_name(but) if but else "")
 
-    def run(
-        self,
-        build: Callable[[Any], Any],
-        stage: str,
-        seconds: float | None = None,
-        *,
-        before: Callable[[], object] | None = None,
-    ) -> Cost:
+    def run(self, build: Callable[[Any], Any], stage: str, seconds: float | None = None) -> Cost:
         """Run the pipeline that ``build`` puts together for a stage, such as ``iteration-2``.
 
         ``seconds``: estimated work, done in this process where it is less than what a job costs; None: on the engine.
         """
         self._check()
         backend = self._backend if self.sends(seconds) else self._driver
-        if before is not None:
-            before()
         cost = self._cost(lambda name: backend.run(build, name), stage, backend)
         if cost is None:
             raise TypeError("an engine without a result")

@@ -77,13 +77,10 @@ def run_stage(
     cost = engine.attach(own)
     if cost is None or not _is_complete(is_complete):
         engine.end_earlier(job, but=own)
-
-        def begin() -> None:
-            if not keeps_parts:
-                work.empty(stage)
-            before()
-
-        cost = engine.run(build, own, seconds, before=begin)
+        if not keeps_parts:
+            work.empty(stage)
+        before()
+        cost = engine.run(build, own, seconds)
     if reads_data:
         work.check_data()
     found = facts(cost)

@@ -53,7 +53,7 @@ _LOOKS, _BETWEEN_LOOKS = 3, 0.3
 _ASKED_TOGETHER = 16
 
 
-_LAYOUT = 7
+_LAYOUT = 8
 
 
 class OtherRunError(OptionError):
@@ -78,14 +78,17 @@ class RunMarker:
     def read(cls, path: StoragePath) -> RunMarker | None:
         """Return what `write` wrote; None if there is no such file."""
         try:
-            return cls(**read_facts(path))
+            facts = read_facts(path)
+            if facts["layout"] == _LAYOUT:
+                return cls(**facts)
         except FileNotFoundError:
             return None
-        except (DamagedFileError, TypeError) as error:
-            raise InputError(
-                f"{path} is damaged or from another version, so it is unknown which run is in "
-                f"{path.parent}; leave --resume out to start over"
-            ) from error
+        except (DamagedFileError, KeyError, TypeError):
+            pass
+        raise InputError(
+            f"{path} is damaged or from another version, so it is unknown which run is in "
+            f"{path.parent}; leave --resume out to start over"
+        )
 
     def write(self, path: StoragePath) -> None:
         """Write it, all of it or nothing."""
@@ -93,10 +96,6 @@ class RunMarker:
 
     def check_same(self, earlier: RunMarker, folder: StoragePath) -> None:
         """Raise an InputError where the run that was begun in a folder is another than this one."""
-        if earlier.layout != self.layout:
-            raise OptionError(
-                f"--resume: {folder} was written by another version; leave --resume out"
-            )
         for key in {**self.config, **earlier.config}:
             now, before = self.config.get(key), earlier.config.get(key)
             if now != before:

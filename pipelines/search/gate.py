@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from slicebeam.pipelines.changelist.document import ChangeList
 from slicebeam.pipelines.changelist.testing import Gate
-from slicebeam.pipelines.run.published import sealed
+from slicebeam.pipelines.run.open_run import sealed
 from slicebeam.pipelines.search.summary import change_text, counted, overall_text
 from slicebeam.transforms.storage.storage import written_whole
 

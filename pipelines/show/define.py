@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import printable
+from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.show.result_notes import list_coverage_lines
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def revision_json(revision: Revision) -> dict[str, Any]:
 def slice_summary(one: Slice) -> dict[str, Any]:
     """Return what ``--json`` prints of a slice, by the primary metric."""
     change = one.changes[0]
-    delta = change.delta
+    delta = change.delta or Estimate()
     return {
         "slice_id": one.slice_id,
         "slice": one.name,
@@ -55,9 +56,9 @@ def slice_summary(one: Slice) -> dict[str, Any]:
         "share": one.size.share,
         "metric": change.metric,
         "value": change.after.value,
-        "delta": None if delta is None else delta.value,
-        "lo": None if delta is None else delta.lo,
-        "hi": None if delta is None else delta.hi,
+        "delta": delta.value,
+        "lo": delta.lo,
+        "hi": delta.hi,
     }
 
 

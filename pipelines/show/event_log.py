@@ -9,7 +9,7 @@ import uuid
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.pipelines.run.published import Published
+from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.show.result_notes import hint_lines
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.secrets.variables import redacted
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.config.common import DataConfig
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.stage import Stage
-    from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress
     from slicebeam.pipelines.shift.run import PublishedShift
 
 _MOST_FILES = 100
 _OF_METRIC = {"tested", "significant", "degraded", "reported"}
+_OF_SINCE = {"changelist_id", "compared", "new", "gone", "worse", "better"}
+_OF_COST = {"calls", "replayed", "unaccounted", "spent"}
 # What may repeat the words of an engine or an endpoint.
 _TEXTS = frozenset({"text", "message", "runner"})
 
@@ -40,7 +39,8 @@ class EventLog:
         self.quiet = quiet
         self.run = uuid.uuid4().hex[:12]
 
-    def _write(self, event: str, **facts: Any) -> None:
+    def write(self, event: str, **facts: Any) -> None:
+        """Write an event."""
         # A failure is no less one because the log is quiet.
         if self.quiet and not facts.get("exit_code"):
             return
@@ -56,7 +56,7 @@ class EventLog:
     def begin(self, config: DataConfig, files: Sequence[str], engine: str) -> None:
         """Tell what runs: the command, a hash of its configuration, and the data."""
         options = json.dumps(config.model_dump(mode="json"), sort_keys=True)
-        self._write(
+        self.write(
             "begin",
             command=config.command,
             config_hash=f"sha256:{hashlib.sha256(options.encode()).hexdigest()}",
@@ -66,42 +66,6 @@ class EventLog:
             runner=engine,
         )
 
-    def stage(self, text: str) -> None:
-        """Tell what begins."""
-        self._write("stage", text=text)
-
-    def counted(self, stage: Stage, done: int) -> None:
-        """Tell how far a stage is."""
-        self._write("progress", text=stage.text, done=done, total=stage.total, unit=stage.unit)
-
-    def prepared(self, prepared: EncodedDataset) -> None:
-        """Log the prepared data, and the columns that are not features."""
-        self._write(
-            "domains",
-            examples=prepared.rows,
-            features=len(prepared.domains),
-            predicates=prepared.lattice.singletons,
-            conjunctions=prepared.lattice.space(),
-            left_out={column.name: column.reason for column in prepared.left_out},
-        )
-
-    def progress(self, progress: Progress) -> None:
-        """Tell that an iteration begins."""
-        self._write(
-            "iteration_begin",
-            iteration=progress.iteration,
-            candidates=progress.candidates,
-            significant=progress.significant,
-        )
-
-    def recorded(self, record: IterationRecord) -> None:
-        """Log the work and cost of an iteration, as in the ChangeList."""
-        self._write("iteration", **vars(record))
-
-    def note(self, text: str) -> None:
-        """Tell something that the user should know."""
-        self._write("note", text=text)
-
     def published(self, published: Published | PublishedShift) -> None:
         """Log the warnings, and the publication."""
         document, gate = published.changelist, published.changelist.gate
@@ -110,15 +74,12 @@ class EventLog:
         else:
             warnings, facts = _of_shift(published)
         for warning in warnings:
-            self._write("warning", text=warning)
+            self.write("warning", text=warning)
         judged: dict[str, Any] = {"gate": None, "reasons": [], "exit_code": 0}
         if gate is not None:
-            judged = {
-                "gate": "PASS" if gate.passed else "FAIL",
-                "reasons": list(gate.reasons),
-                "exit_code": gate.exit_code,
-            }
-        self._write(
+            word = "PASS" if gate.passed else "FAIL"
+            judged = {"gate": word, "reasons": list(gate.reasons), "exit_code": gate.exit_code}
+        self.write(
             "published",
             changelist=str(published.changelist_path),
             changelist_id=document.changelist_id,
@@ -130,7 +91,7 @@ class EventLog:
 
     def error(self, message: str, code: int) -> None:
         """Tell why the run ended without a result."""
-        self._write("error", message=message, exit_code=code)
+        self.write("error", message=message, exit_code=code)
 
 
 def _of_slices(published: Published) -> tuple[Sequence[str], dict[str, Any]]:
@@ -143,13 +104,12 @@ def _of_slices(published: Published) -> tuple[Sequence[str], dict[str, Any]]:
     facts: dict[str, Any] = {}
     if since is not None:
         warnings = (*warnings, *since.warnings)
-        names = ("changelist_id", "compared", "new", "gone", "worse", "better")
-        facts["since"] = {name: getattr(since, name) for name in names}
-        facts["since"]["overall"] = [overall_json(one) for one in since.overall]
+        overall = [overall_json(one) for one in since.overall]
+        facts["since"] = {**since.model_dump(include=_OF_SINCE), "overall": overall}
     return warnings, {
         "slices": str(published.slices_path),
         "slices_hash": document.search.slices_fingerprint,
-        "tested": sum(testing.tested_per_level),
+        "tested": testing.tested,
         "significant": testing.significant,
         "degraded": testing.degraded,
         "reported": document.search.reported,
@@ -162,10 +122,7 @@ def _of_shift(published: PublishedShift) -> tuple[Sequence[str], dict[str, Any]]
     """Return the warnings and the facts of a shift."""
     shift, change = published.changelist.shift, published.changelist.global_[0]
     return shift.warnings, {
-        "calls": shift.cost.calls,
-        "replayed": shift.cost.replayed,
-        "unaccounted": shift.cost.unaccounted,
-        "spent": shift.cost.spent,
+        **shift.cost.model_dump(include=_OF_COST),
         "stopped": shift.stopped,
         "accuracy_shift": None if change.delta is None else change.delta.value,
         "significant": change.significant,

@@ -71,6 +71,19 @@ def test_every_field_says_what_it_is():
         assert text[0].isupper() or re.match(r"[\w-]+: |scikit-learn ", text), (where, text)
 
 
+def test_rules_are_about_options():
+    rules = {
+        (model, rule)
+        for model in MODELS
+        for kind in model.__mro__
+        for rule in vars(kind).get("rules", ())
+    }
+    assert rules
+    for model, rule in rules:
+        words = f"{rule.names} {rule.others}".split()
+        assert {one.partition("=")[0] for one in words} <= set(model.model_fields), rule
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_help_names_only_flags_of_its_command(name):
     spec = COMMANDS[name]
