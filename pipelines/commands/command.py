@@ -81,7 +81,7 @@ class CommandSpec:
     ----------
     group : heading under which the list of commands has it
     help : a sentence, and further paragraphs
-    options : model of its configuration; empty for none
+    options : model of its configuration
     run_options : model of further options, which do not change the result; empty for none
     runs : function of the configuration, and of a function that prints a note; returns the result
     shows : prints a result, of the result and of what `Display` says; empty for what prints itself
