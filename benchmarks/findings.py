@@ -82,8 +82,8 @@ class Held(HeldExamples):
 
     def __init__(self, codes: np.ndarray, wrong: np.ndarray, keys: np.ndarray, lattice: Lattice):
         ids, none = np.arange(ROWS, dtype=np.uint64), np.zeros((0, ROWS), np.int64)
-        cells = wrong.astype(np.int64)
-        block = RowBlock(ROWS, lambda f: codes[:, f], cells, ids, ids, none, none, none)
+        cells, columns = wrong.astype(np.int64), codes.T.astype(np.int8)
+        block = RowBlock(ROWS, columns.__getitem__, cells, ids, ids, none, none, none)
         begin = time.process_time()
         super().__init__([block], keys, lattice, SPACE, np.ones(SPACE.cells, bool))
         self.seconds = time.process_time() - begin

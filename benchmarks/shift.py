@@ -420,7 +420,8 @@ def _stopped(
 
 def pool(report: Report, _runs: int) -> None:
     """A million items: everything but the calls."""
-    from slicebeam.pipelines.config.shift import shift_config
+    from slicebeam.pipelines.config.common import validated
+    from slicebeam.pipelines.config.shift import ShiftConfig
     from slicebeam.pipelines.run.engine import Engine, runner_config
     from slicebeam.pipelines.shift.run import run_shift
     from slicebeam.pipelines.show.terminal import Terminal
@@ -438,7 +439,8 @@ def pool(report: Report, _runs: int) -> None:
         pq.write_table(pa.table(columns), Path(name) / "pool.parquet")
         # Numbers are read and libraries loaded once before the clock counts.
         for method in ("plus", "plus", "masa", "proportional"):
-            config = shift_config(
+            config = validated(
+                ShiftConfig,
                 {
                     "data": (str(Path(name) / "pool.parquet"),),
                     "label": "label",
@@ -448,7 +450,7 @@ def pool(report: Report, _runs: int) -> None:
                     "budget": "10000",
                     "method": method,
                     "output": str(Path(name) / "out"),
-                }
+                },
             )
             cpu = time.process_time()
             with Engine(runner_config("direct", ())) as engine:
@@ -459,7 +461,8 @@ def pool(report: Report, _runs: int) -> None:
 
 def calls(report: Report, _runs: int) -> None:
     """Ten thousand calls of a server that takes 20 ms for each, 64 at a time: the whole command."""
-    from slicebeam.pipelines.config.shift import shift_config
+    from slicebeam.pipelines.config.common import validated
+    from slicebeam.pipelines.config.shift import ShiftConfig
     from slicebeam.pipelines.run.engine import Engine, runner_config
     from slicebeam.pipelines.shift.run import run_shift
     from slicebeam.pipelines.show.terminal import Terminal
@@ -494,7 +497,8 @@ def calls(report: Report, _runs: int) -> None:
         }
         for method in ("plus", "masa"):
             with paid_api(folder / method, **plan) as server:
-                config = shift_config(
+                config = validated(
+                    ShiftConfig,
                     {
                         "data": (str(folder / "pool.parquet"),),
                         "label": "label",
@@ -505,7 +509,7 @@ def calls(report: Report, _runs: int) -> None:
                         "budget": f"{number}",
                         "method": method,
                         "output": str(folder / method / "out"),
-                    }
+                    },
                 )
                 begun = time.perf_counter()
                 with Engine(runner_config("direct", ())) as engine:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from slicebeam.pipelines.commands.table import COMMANDS, SUBCOMMANDS, command_spec
+from slicebeam.pipelines.commands.table import COMMANDS, GROUPS
 from slicebeam.pipelines.config.option_fields import by_panel
 
 if TYPE_CHECKING:
@@ -25,16 +25,15 @@ def page() -> str:
     """Return the page."""
     parts = [_INTRO]
     for name, spec in COMMANDS.items():
-        if name in SUBCOMMANDS:
+        if name in GROUPS:
             parts.append(f"## slicebeam {name}\n\n{spec.help}\n")
-            parts += [_command(f"{name} {one}", "###") for one in SUBCOMMANDS[name]]
         else:
-            parts.append(_command(name, "##"))
+            parts.append(_command(name, "###" if " " in name else "##"))
     return "\n".join(parts)
 
 
 def _command(name: str, heading: str) -> str:
-    spec = command_spec(name)
+    spec = COMMANDS[name]
     lines = [f"{heading} slicebeam {name}", "", spec.help, ""]
     for panel, fields in by_panel(spec.fields()).items():
         lines += [
@@ -72,8 +71,8 @@ def _value(field: OptionField) -> str:
 def _default(field: OptionField) -> str:
     if field.is_required:
         return "required"
-    if field.option.default:
-        return field.option.default
+    if field.default_words:
+        return field.default_words
     if field.default is None or field.default is False or field.default in ((), ""):
         return ""
     return f"`{field.default}`"

@@ -363,6 +363,10 @@ class Metric(ABC):
         """Test the new model against the old one on slices that are not `untestable`."""
         raise NotImplementedError
 
+    def margin_p(self, slices: Slices, margin: float, tail: Tail) -> FloatArray:
+        """Return the p-value [slices] of "the delta is this margin"."""
+        raise NotImplementedError
+
     @abstractmethod
     def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the confidence interval (low, high) [slices] of the delta."""
@@ -390,10 +394,9 @@ class Metric(ABC):
             tested.p[ready], tested.reasons[ready], tested.methods[ready] = parts
         return tested
 
-    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+    def p_refine(self, slices: Slices, parents: Slices, tail: Tail) -> FloatArray:
         """Return how likely a random subset of the parent is as extreme as the child [slices], by Wald's test."""
         ahead = self.delta(slices) - self.delta(parents)
-        tail = self.tail("worse" if worse else "better")
         return hall.wald_p_value(ahead, *self.ahead(slices, parents), tail)
 
     def undefined_reason(self, slices: Slices) -> str | None:

@@ -3,7 +3,7 @@
 from math import inf
 
 from slicebeam.metrics.measures import count_metrics
-from slicebeam.metrics.measures.count_metrics import ClassMetric, FOne, MacroAverage, Share
+from slicebeam.metrics.measures.count_metrics import ClassMetric, FOne, Share, macro_average
 from slicebeam.metrics.measures.mean import Mean, RootMean
 from slicebeam.metrics.measures.r_squared import RSquared
 from slicebeam.metrics.measures.ranking import AreaUnderCurve, AveragePrecision
@@ -36,9 +36,12 @@ METRICS: tuple[Metric, ...] = (
                 count_metrics.outside_largest_class, -1.0, count_metrics.MATTHEWS.undefined),
     ClassMetric("kappa", "Cohen's kappa", count_metrics.kappa, count_metrics.outside_common_class,
                 -1.0, "all labels and predictions are one class"),
-    MacroAverage("precision", "Precision"),
-    MacroAverage("recall", "Recall"),
-    MacroAverage("f1", "F1"),
+    ClassMetric("precision_macro", "Precision, macro average", macro_average(1.0, 0.0, 1.0),
+                count_metrics.examples, 0.0, Metric.undefined),
+    ClassMetric("recall_macro", "Recall, macro average", macro_average(1.0, 1.0, 0.0),
+                count_metrics.examples, 0.0, Metric.undefined),
+    ClassMetric("f1_macro", "F1, macro average", macro_average(2.0, 1.0, 1.0),
+                count_metrics.examples, 0.0, Metric.undefined),
     Mean("loss", "Loss", (-inf, inf)),
     Mean("log_loss", "Log loss", (0.0, inf)),
     Mean("brier", "Brier score", (0.0, 1.0)),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from slicebeam.pipelines.commands.export import ExportTfmaConfig
+from slicebeam.pipelines.config import document, run_options
 from slicebeam.pipelines.config.adapt import (
     AdaptFromConfig,
     AdaptRunConfig,
@@ -21,26 +22,12 @@ from slicebeam.pipelines.config.adapt import (
 from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.discover import DiscoverConfig
 from slicebeam.pipelines.config.document import (
-    AnnotateConfig,
     AttributionConfig,
     DefineConfig,
-    DescribeConfig,
-    DocumentConfig,
-    LogConfig,
-    MergeConfig,
-    RenameConfig,
     ReportConfig,
     RoundsConfig,
     SampleConfig,
     ShowConfig,
-    SliceConfig,
-    SplitConfig,
-)
-from slicebeam.pipelines.config.run_options import (
-    DiscoverRunOptions,
-    RunOptions,
-    SearchRunOptions,
-    ShiftRunOptions,
 )
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.config.shift import ShiftConfig
@@ -88,11 +75,12 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _function(name: str, run_it: Callable[[str, Any, dict[str, Any]], Any]) -> Any:
+def _function(name: str, run_it: Callable[..., Any]) -> Any:
     """Return the function of a command, with its signature for `help` and notebooks."""
 
-    def function(first: Any, /, **options: Any) -> Any:
-        return run_it(name, first, options)
+    def function(first: Any, /, *, progress: bool = False, **options: Any) -> Any:
+        given = {option: value for option, value in options.items() if value is not None}
+        return run_it(name, first, given, progress=progress)
 
     function.__name__ = function.__qualname__ = function_name(name)
     function.__doc__ = docstring(name)
@@ -116,16 +104,16 @@ class _Document(Generic[Result]):
         return _function(name, run_document)
 
 
-class _Search(SearchConfig, SearchRunOptions): ...
+class _Search(SearchConfig, run_options.SearchRunOptions): ...
 
 
-class _Check(CheckConfig, RunOptions): ...
+class _Check(CheckConfig, run_options.RunOptions): ...
 
 
-class _Discover(DiscoverConfig, DiscoverRunOptions): ...
+class _Discover(DiscoverConfig, run_options.DiscoverRunOptions): ...
 
 
-class _Shift(ShiftConfig, ShiftRunOptions): ...
+class _Shift(ShiftConfig, run_options.ShiftRunOptions): ...
 
 
 _revision: _Document[Revision] = _Document()
@@ -154,14 +142,14 @@ report = _path("report", ReportConfig)
 class edit:
     """Change the slices of a ChangeList. Every edit can be undone."""
 
-    rename = _revision("edit rename", RenameConfig)
-    describe = _revision("edit describe", DescribeConfig)
-    annotate = _revision("edit annotate", AnnotateConfig)
-    remove = _revision("edit remove", SliceConfig)
-    merge = _revision("edit merge", MergeConfig)
-    split = _revision("edit split", SplitConfig)
-    undo = _revision("edit undo", DocumentConfig)
-    log = _edits("edit log", LogConfig)
+    rename = _revision("edit rename", document.RenameConfig)
+    describe = _revision("edit describe", document.DescribeConfig)
+    annotate = _revision("edit annotate", document.AnnotateConfig)
+    remove = _revision("edit remove", document.SliceConfig)
+    merge = _revision("edit merge", document.MergeConfig)
+    split = _revision("edit split", document.SplitConfig)
+    undo = _revision("edit undo", document.DocumentConfig)
+    log = _edits("edit log", document.LogConfig)
 
 
 class export:

@@ -17,8 +17,8 @@ import click
 from click.shell_completion import shell_complete
 
 from slicebeam.metrics.errors import EngineError, SlicebeamError, nearest, printable
+from slicebeam.pipelines.commands.command import Invocation
 from slicebeam.pipelines.commands.flags import program
-from slicebeam.pipelines.commands.launch import Invocation
 from slicebeam.pipelines.commands.signals import ending, hold_streams, install_handlers, interrupted
 from slicebeam.runner_configs.job_log import ignore_warnings_of_clients
 from slicebeam.transforms.secrets.plain_http import allow

@@ -7,7 +7,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slicebeam.pipelines.config.discover import discover_config
+from slicebeam.pipelines.config.common import validated
+from slicebeam.pipelines.config.discover import DiscoverConfig
 from slicebeam.pipelines.discovery.discover import run_discovery
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.show.terminal import Terminal
@@ -33,7 +34,7 @@ class Discovered(Found):
 
 def discover(output, *, resume=False, engine_seen=None, **options):
     """Run a discovery in this process, after ``engine_seen`` was called with its engine."""
-    config = discover_config({"output": str(output), **options})
+    config = validated(DiscoverConfig, {"output": str(output), **options})
     with Engine(runner_config(config.runner_config, config.runner_option)) as engine:
         if engine_seen is not None:
             engine_seen(engine)

@@ -272,17 +272,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(refused.status, refused.body())
 
     def _body(self):
-        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
-            return self._exactly(int(self.headers.get("Content-Length") or 0))
-        blocks = []
-        while size := int(self.rfile.readline().split(b";")[0], 16):
-            blocks.append(self._exactly(size))
-            self._exactly(2)
-        while self.rfile.readline().strip():
-            """Trailers are nothing that a client needs here."""
-        return b"".join(blocks)
-
-    def _exactly(self, size):
+        size = int(self.headers.get("Content-Length") or 0)
         data = self.rfile.read(size)
         if len(data) != size:
             raise ConnectionError("the body is cut")
@@ -323,9 +313,7 @@ class Handler(BaseHTTPRequestHandler):
     def _insert(self, bucket, query, body):
         kind = query.get("uploadType", "")
         _known(query, {"uploadType", "name", "ifGenerationMatch"})
-        if kind == "media":
-            attributes, data = {}, body
-        elif kind == "multipart":
+        if kind == "multipart":
             attributes, data = _related(self.headers.get("Content-Type", ""), body)
         elif kind == "resumable":
             attributes = json.loads(body) if body else {}

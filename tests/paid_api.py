@@ -26,9 +26,8 @@ from urllib.request import Request, urlopen
 
 import yaml
 
-# What may befall a request. Those of the second line are charged.
+# What may befall a request and is not charged.
 FREE = ("429", "429-at-once", "408", "500", "503", "401", "403", "404", "405", "redirect")
-PAID = ("garbage", "elsewhere", "null", "echo", "422", "400", "drop-after", "hang", "half")
 # Behind the name of a fault: what it says of the request's header it says of all the request.
 _MIRROR = "-mirror"
 

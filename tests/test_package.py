@@ -49,20 +49,6 @@ def test_the_package_alone_imports_nothing():
     assert done.stdout == "[]\n"
 
 
-def test_a_plain_search_loads_no_more_modules_than_it_needs(tmp_path):
-    """What only some runs use is imported by the branch that asks for it."""
-    data = ROOT / "pipelines" / "demo_data" / "adult_scored.parquet"
-    arguments = ["search", f"--data={data}", "--label=income", "--prediction=prediction"]
-    arguments += ["--features=sex,race", f"--output={tmp_path}"]
-    code = (
-        "import sys; from slicebeam.pipelines.cli import run;"
-        f"assert run({arguments}) == 0; print(*sys.modules)"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    names = done.stdout.splitlines()[-1].split()
-    assert sum(name.startswith("slicebeam.") for name in names) <= 174
-
-
 def test_beams_warning_of_missing_clients_is_dropped(caplog):
     root = logging.getLogger()
     before = root.handlers[:], root.filters[:]

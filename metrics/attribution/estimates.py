@@ -69,15 +69,7 @@ class Answers:
     @classmethod
     def of(cls, labels: LabelArray) -> Answers:
         """Count labels: int8, any shape, each `YES`, `NO` or `UNSURE`."""
-        counts = [int((labels == answer).sum()) for answer in (YES, NO, UNSURE)]
-        if sum(counts) != labels.size:
-            known = np.isin(labels, (YES, NO, UNSURE))
-            place = int(np.argmin(known.ravel()))
-            raise InputError(
-                f"label {place} is {labels.ravel()[place]}; "
-                f"give {YES} for yes, {NO} for no, {UNSURE} for unsure"
-            )
-        return cls(*counts)
+        return cls(*(int((labels == answer).sum()) for answer in (YES, NO, UNSURE)))
 
 
 @dataclass(frozen=True)
@@ -90,31 +82,9 @@ class Draws:
     label: LabelArray  # [m] `YES`, `NO` or `UNSURE`
     least_weight: float  # the smallest w of any example that could be drawn, in any round
 
-    def __post_init__(self) -> None:
-        if not self.least_weight > 0:
-            raise InputError(f"least weight {self.least_weight} of a draw; it must be above 0")
-        possible = np.isfinite(self.weight)
-        possible &= self.weight >= self.least_weight * (1 - _ROUNDING)
-        if not possible.all():
-            place = int(np.argmin(possible))
-            raise InputError(
-                f"draw {place} has the weight {self.weight[place]}, but no example weighs less than "
-                f"{self.least_weight}; leave the weights as they were drawn"
-            )
-        order = np.lexsort((self.label, self.item))
-        item, label = self.item[order], self.label[order]
-        twice = np.flatnonzero((item[1:] == item[:-1]) & (label[1:] != label[:-1]))
-        if twice.size:
-            raise InputError(
-                f"example {item[twice[0]]} outside the slice is labelled both {label[twice[0]]} and "
-                f"{label[twice[0] + 1]}; an example that was drawn twice has one label"
-            )
-
     @classmethod
     def merged(cls, rounds: Sequence[Draws]) -> Draws:
         """Return the draws of all rounds, each by its own proposal: Q̂ is Σ_t (m_t/m)·Q̂_t, unbiased for fixed m_t."""
-        if not rounds:
-            raise InputError("no round of draws to merge; draw at least one")
         item, weight, label = (
             np.concatenate([getattr(draws, name) for draws in rounds])
             for name in ("item", "weight", "label")
@@ -191,10 +161,6 @@ def fay_feuer(
 
 def precision(labels: LabelArray, size: int, confidence: float = 0.95) -> Interval:
     """Return P, the share of a slice that satisfies the words, of a simple random sample of it."""
-    if labels.size > size:
-        raise InputError(
-            f"{labels.size} labels of a slice of {size} examples; give each example one label"
-        )
     answers = Answers.of(labels)
     low, _ = jeffreys(answers.yes, answers.labelled, size, confidence)
     _, high = jeffreys(answers.yes + answers.unsure, answers.labelled, size, confidence)
@@ -215,12 +181,6 @@ def missed_share(draws: Draws, size: int, confidence: float = 0.95) -> Interval:
     if not answers.labelled:
         _tail(confidence)
         return Interval(math.nan, 0.0, 1.0)
-    outside = (draws.item >= 0) & (draws.item < size)
-    if not outside.all():
-        raise InputError(
-            f"draw of example {draws.item[np.argmin(outside)]}, but 0..{size - 1} are outside the "
-            "slice; estimate with the slice that the draws were made for"
-        )
     part = 1 / (draws.weight * answers.labelled)
     largest = 1 / (draws.least_weight * answers.labelled)
     sure, possible = part[draws.label == YES], part[draws.label != NO]
@@ -262,8 +222,6 @@ def alignment(
     as 1 where no example satisfies the words but the estimate is nan. Source: Eyuboglu et al. (2024),
     appendix B.2, whose printed R̂ weighs P̂ by n − n_S and Q̂ by n, which is another number.
     """
-    if looks < 1:
-        raise InputError(f"looks = {looks}; give a whole number that is at least 1")
     _tail(confidence)
     level = 1 - (1 - confidence) / looks
     inside = precision(labels, size, level)
@@ -366,9 +324,9 @@ class Proposal:
         """Return w = q(x)·N_C, 1 for an example that is drawn as a uniform choice would."""
         return np.asarray(self.probability[np.asarray(items, dtype=np.int64)] * self.size)
 
-    def draw(self, count: int, *, seed: int, round_number: int = 0, start: int = 0) -> IntArray:
-        """Return draws start..start + count − 1 of a round, functions of (seed, round, number) alone."""
-        numbers = np.arange(start, start + count, dtype=np.uint64)
+    def draw(self, count: int, *, seed: int, round_number: int = 0) -> IntArray:
+        """Return the first draws of a round, functions of (seed, round, number) alone."""
+        numbers = np.arange(count, dtype=np.uint64)
         levels = uniform(hash64(seed, round_number, numbers)) * self._cumulative[-1]
         drawn = np.searchsorted(self._cumulative, levels, side="right")
         # A level may be rounded up to the total.
@@ -379,24 +337,10 @@ def proposal(similarity: ArrayLike, *, exponent: float, uniform_share: float = 0
     """Return the mixture by which examples outside a slice are drawn.
 
     q(x) = u/N_C + (1 − u)·mean_i q_i(x), where q_i(x) ∝ s_i(x)^r with s_i the similarity to query i
-    scaled to 0..1 by its minimum and maximum; uniform where these are equal.
+    scaled to 0..1 by its minimum and maximum; uniform where these are equal. At least one query
+    [queries, N_C], an exponent of at least 0, and u above 0, so that every example can be drawn.
     """
-    if not (math.isfinite(exponent) and exponent >= 0):
-        raise InputError(f"exponent = {exponent} of the proposal; give a number that is at least 0")
-    if not 0 < uniform_share <= 1:
-        raise InputError(
-            f"uniform share = {uniform_share} of the proposal; give a number above 0, so that every "
-            "example can be drawn, and at most 1"
-        )
     queries = np.atleast_2d(np.asarray(similarity))
-    if queries.ndim != 2 or queries.shape[0] == 0:
-        raise InputError(
-            f"similarities of shape {queries.shape}; give one row for each query, at least one"
-        )
-    if queries.shape[1] == 0:
-        raise InputError(
-            "no example is outside the slice, so there is none to draw: its recall is 1"
-        )
     size = queries.shape[1]
     probability = np.full(size, uniform_share / size)
     for number, query in enumerate(queries):

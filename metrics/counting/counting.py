@@ -191,18 +191,21 @@ class Prefixes:
         return self.codes[-1]
 
 
-def positions(wanted: IntArray, cells: int) -> Callable[[IntArray], IntArray]:
-    """Return a function from codes to their positions among the wanted codes, -1 for others."""
+def positions(
+    wanted: IntArray, cells: int, values: IntArray | None = None
+) -> Callable[[IntArray], IntArray]:
+    """Return a function from codes to the values of wanted codes, or their positions; -1 for others."""
+    values = np.arange(wanted.size) if values is None else values
     if cells <= _LOOKUP_CELLS:
         lookup = np.full(cells, -1, np.int32)
-        lookup[wanted] = np.arange(wanted.size)
+        lookup[wanted] = values
         return lookup.__getitem__
     order = np.argsort(wanted)
-    ordered = wanted[order]
+    ordered, values = wanted[order], values[order]
 
     def search(codes: IntArray) -> IntArray:
         at = np.minimum(np.searchsorted(ordered, codes), ordered.size - 1)
-        return np.where(ordered[at] == codes, order[at], -1)
+        return np.where(ordered[at] == codes, values[at], -1)
 
     return search
 
@@ -375,7 +378,7 @@ class Tables:
         self._add_totals(block, sums)
         radices = self.lattice.radices
         plain = Prefixes(block, radices, np.zeros(block.rows, np.int64))
-        with_cell = Prefixes(block, radices, block.cells)
+        with_cell = Prefixes(block, radices, block.cells) if self.space.cells > 1 else plain
         with_bucket = [Prefixes(block, radices, bucket) for bucket in block.buckets]
         needs_plain = bool(self.space.terms)
         for unit, tables, select in zip(self.units, self.tables, self._selectors, strict=True):

@@ -123,13 +123,6 @@ class Lattice:
         """Return the keys of all slices of level 1."""
         return self.keys(np.arange(1, self.base, dtype=np.int64)[:, None])
 
-    def by_singleton(self, keys: Keys, sizes: IntArray) -> IntArray:
-        """Return the sizes of the singletons among some slices by digit [singletons + 1], else 0."""
-        by_digit = np.zeros(self.base, np.int64)
-        single = self.cross_sizes(keys) == 1
-        by_digit[self.digits(keys[single])[:, 0]] = sizes[single]
-        return by_digit
-
     def cross_sizes(self, keys: Keys) -> IntArray:
         """Return the number of predicates [slices] of each slice."""
         sizes: IntArray = (keys != 0).astype(np.int64)

@@ -23,7 +23,7 @@ from slicebeam.metrics.counting.counting import (
 )
 from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuples
 from slicebeam.metrics.counting.lattice import Keys, Lattice
-from slicebeam.metrics.counting.membership import CandidateLookup, rows_in
+from slicebeam.metrics.counting.membership import Membership, rows_in
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.target_sums import InsideSums, Patterns, PatternSplit, TargetSums
 
@@ -109,8 +109,8 @@ class InsideCounter:
         return {}
 
     @cached_property
-    def _lookup(self) -> CandidateLookup:
-        return CandidateLookup(self.keys, self.lattice)
+    def _membership(self) -> Membership:
+        return Membership(self.keys, self.lattice)
 
     @cached_property
     def _features(self) -> list[int]:
@@ -201,11 +201,9 @@ class InsideCounter:
 
     def _looked_up(self, block: RowBlock, pattern: IntArray) -> Pairs:
         """Return pattern, candidate and sizes of the candidates' parts, row by row."""
-        none = np.zeros(0, np.int32)
-        found = zip((none, none), *self._lookup.some_pairs(block), strict=True)
-        rows, candidate = map(np.concatenate, found)
+        candidate, rows = self._membership.pairs(block)
         weights = block.weights.T if self.space.weighted else np.ones((block.rows, 1), np.int64)
-        pairs = pattern[rows], candidate.astype(np.int64), weights[rows]
+        pairs = pattern[rows], candidate, weights[rows]
         return pairs if rows.size <= _MOST_PAIRS else _added(*pairs)
 
     def _in_planes(self, block: RowBlock, plane: IntArray, planes: int) -> Iterator[Pairs]:
@@ -333,17 +331,16 @@ class HeldExamples:
         space: StatisticSpace,
         counted: BoolArray,
     ) -> None:
-        lookup = CandidateLookup(keys, lattice)
+        membership = Membership(keys, lattice)
         none = np.zeros(0, np.int32)
         rows, slices = [none], [none]
         sums = [np.zeros((0, space.raw_columns), np.int64)]
         measured = [np.zeros(0, np.bool_)]
         number = 0
         for block in blocks:
-            for block_rows, candidates in lookup.some_pairs(block):
-                np.add(block_rows, np.int32(number), out=block_rows)
-                rows.append(block_rows)
-                slices.append(candidates)
+            for _, candidates, block_rows in membership.of(block):
+                rows.append((block_rows + number).astype(np.int32))
+                slices.append(candidates.astype(np.int32, copy=False))
             every = Coded(np.arange(block.rows), None)
             sums.append(SummedRows(block, space, []).by(every, block.rows))
             measured.append(counted[block.cells])

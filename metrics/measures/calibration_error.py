@@ -140,7 +140,7 @@ class CalibrationError(Metric):
 
     delta_interval = value_interval
 
-    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+    def p_refine(self, slices: Slices, parents: Slices, tail: Tail) -> FloatArray:
         """Return the normal tail of Σ|S_b|, S_b normal with the mean and variance of random parts of the parent."""
         N, share = parents.sizes[:, None], ratio(slices.sizes, parents.sizes)[:, None]
         total, squares = self._sums(parents), self._sums(parents, 2)
@@ -153,7 +153,7 @@ class CalibrationError(Metric):
         spread = np.sqrt((mean**2 + variance - folded**2).sum(axis=1))
         ahead = np.abs(self._sums(slices)).sum(axis=1) - folded.sum(axis=1)
         score = ratio(ahead, spread, otherwise=0.0)
-        p = select_tail(ndtr(-score), ndtr(score), self.tail("worse" if worse else "better"))
+        p = select_tail(ndtr(-score), ndtr(score), tail)
         return np.where(spread > 0, p, 1.0)
 
     def inputs(self, slices: Slices) -> dict[str, float]:

@@ -82,12 +82,9 @@ class CellMetric(Metric):
     def gradient(self, slices: Slices) -> FloatArray:
         """Return ∂metric/∂count [slices, cells], 0 where undefined."""
         counts = self.part_counts(slices.weights, slices)
-        defined, gradient = ~np.isnan(self.formula(*counts)), np.zeros(slices.weights.shape)
-        for part, slope in zip(
-            self.parts(slices), intervals.slopes(self.formula, counts), strict=True
-        ):
-            gradient[:, part] += np.where(defined, slope, 0.0)[:, None]
-        return gradient
+        slopes = intervals.slopes(self.formula, counts)
+        defined = ~np.isnan(self.formula(*counts))
+        return np.where(defined, slopes, 0.0).T @ np.array(self.parts(slices), np.float64)
 
     def denominator(self, slices: Slices) -> IntArray:
         """Return the examples [slices] in the smallest denominator, or margin."""
@@ -115,9 +112,9 @@ class CellMetric(Metric):
             own = replace(own, weighted=False)
 
         def merged(some: IntArray) -> IntArray:
-            parts = some[..., : own.cell_columns // own.cells * space.cells]
-            by_cell = parts.reshape(*some.shape[:-1], -1, space.cells) @ merge
-            return np.asarray(by_cell.reshape(*some.shape[:-1], -1))
+            shape, powers = some.shape[:-1], own.cell_columns // own.cells
+            by_cell = some[..., : powers * space.cells].reshape(*shape, powers, space.cells)
+            return np.asarray((by_cell @ merge).reshape(*shape, own.cell_columns))
 
         return Slices(merged(slices.sums), own, merged(slices.totals))
 
@@ -194,7 +191,7 @@ class CellMetric(Metric):
         kurtosis. Degrees of freedom are twice the smallest denominator, at most n, less 1; the skewness is that of all.
         """
         population = slices.total
-        own, of_all = self._contributions(slices), self._contributions(population)
+        own, of_all = self.contributions(slices), self.contributions(population)
         every = np.ones(slices.space.cells, bool)
         n, N = slices.kish(every), population.kish(every)
         variance = (slices.squares * own**2).sum(axis=1)
@@ -222,7 +219,7 @@ class CellMetric(Metric):
     def margin_p(self, slices: Slices, margin: float, tail: Tail) -> FloatArray:
         """Return p [slices] of a change by the margin: Student's t of contributions, 1 for fewer than ten (Kish)."""
         population, every = slices.total, np.ones(slices.space.cells, bool)
-        own, of_all = self._contributions(slices), self._contributions(population)[0]
+        own, of_all = self.contributions(slices), self.contributions(population)[0]
         second = (slices.squares * own**2).sum(axis=1)
         fourths = ratio(slices.cubes**2, slices.squares, otherwise=0.0) * own**4
         delta, before = (self.value(some) - self.value(some.old) for some in (slices, population))
@@ -246,7 +243,7 @@ class CellMetric(Metric):
         )
         return np.where(enough, p, 1.0)
 
-    def _contributions(self, slices: Slices) -> FloatArray:
+    def contributions(self, slices: Slices) -> FloatArray:
         """Return what an example of each cell adds to value or change, without what rounding leaves of none."""
         if not slices.is_paired:
             return self.gradient(slices)
@@ -338,7 +335,7 @@ class CellMetric(Metric):
 
     def _ahead_variance(self, slices: Slices, population: Slices) -> FloatArray:
         """Return the variance [slices] of a value, or change, less that of the population it is part of."""
-        own, above = self._contributions(slices), self._contributions(population)
+        own, above = self.contributions(slices), self.contributions(population)
         return hall.ahead_variance(own, above, slices.squares, population.squares)
 
     def ahead(self, slices: Slices, parents: Slices) -> Pair:

@@ -15,7 +15,7 @@ from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.cell_metric import CellMetric, needs_of
 from slicebeam.metrics.metric import Movement, Needs, Slices, Target
-from slicebeam.metrics.significance import count_tests, few_cells
+from slicebeam.metrics.significance import count_tests, few_cells, margins
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 # A literal is an indicator, or its opposite after "~".
@@ -122,6 +122,17 @@ class Share(CellMetric):
         p = count_tests.mcnemar_mid_p(only_new, only_old, tail)
         return Tested.by(Method.MCNEMAR, p, np.where(only_new + only_old == 0, Reason.UNCHANGED, 0))
 
+    def margin_p(self, slices: Slices, margin: float, tail: Tail) -> FloatArray:
+        """Return p by the exact laws of `slicebeam.metrics.significance.margins`, where counts alone decide."""
+        if not self.has_exact_law(slices):
+            return super().margin_p(slices, margin, tail)
+        x, n = self.numbers(slices)
+        if slices.is_paired:
+            return margins.paired_p_value(*self.discordant(slices), n, margin, tail)
+        K, N = (int(number[0]) for number in self.numbers(slices.total))
+        apart = margin * N / np.maximum(N - n, 1)
+        return margins.unpaired_p_value(x, n, K - x, N - n, apart, tail)
+
     def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Score-based intervals of the difference, see `slicebeam.metrics.intervals.intervals`."""
         if not self.has_exact_law(slices):
@@ -154,11 +165,10 @@ class Share(CellMetric):
         low, high = intervals.agresti_coull(x, n, confidence)
         return self._of_share(low), self._of_share(high)
 
-    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+    def p_refine(self, slices: Slices, parents: Slices, tail: Tail) -> FloatArray:
         """Return how likely a random subset of the parent has so many marks, or a change so large."""
         if not self.has_exact_law(slices):
-            return super().p_refine(slices, parents, worse=worse)
-        tail = self.tail("worse" if worse else "better")
+            return super().p_refine(slices, parents, tail)
         if not slices.is_paired:
             (x, n), (x_parent, n_parent) = self.numbers(slices), self.numbers(parents)
             return count_tests.mid_p(n, x, n_parent, x_parent, tail)
@@ -326,11 +336,10 @@ class BinaryMetric(Aggregate):
         strata = self.strata(slices)
         return few_cells.p_value(value_and_gradient, slices.counts, population.counts, strata, tail)
 
-    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+    def p_refine(self, slices: Slices, parents: Slices, tail: Tail) -> FloatArray:
         """Return how likely a random subset of the parent is as extreme, by the same law as the test."""
         if slices.space.weighted or slices.is_paired:
-            return super().p_refine(slices, parents, worse=worse)
-        tail = self.tail("worse" if worse else "better")
+            return super().p_refine(slices, parents, tail)
         return np.nan_to_num(self._subset_p(slices, parents, tail), nan=1.0)
 
 
@@ -373,46 +382,6 @@ MATTHEWS = Correlation(
 )
 
 
-class MacroAverage(Aggregate):
-    """The mean of precision, recall or F1 over classes that occur, 0 for those never predicted, as in scikit-learn."""
-
-    needs = Needs(classes=True)
-
-    def __init__(self, of: Literal["precision", "recall", "f1"], title: str) -> None:
-        self.name, self.title = f"{of}_macro", f"{title}, macro average"
-        # Each class' metric is share·TP/(labels·L + predictions·P).
-        self.share = 2.0 if of == "f1" else 1.0
-        self.labels = 0.0 if of == "precision" else 1.0
-        self.predictions = 0.0 if of == "recall" else 1.0
-
-    def _parts(self, slices: Slices) -> tuple[FloatArray, FloatArray, BoolArray]:
-        """Return metric and denominator of each class, and whether it occurs, [slices, classes]."""
-        cells, every = slices.weights, np.arange(slices.space.classes)
-        label = slices.code("label_class")[:, None] == every
-        predicted = slices.code("predicted_class")[:, None] == every
-        of_label, of_prediction = cells @ label, cells @ predicted
-        below = self.labels * of_label + self.predictions * of_prediction
-        hits = cells @ (label & predicted)
-        each = np.divide(self.share * hits, below, out=np.zeros(below.shape), where=below > 0)
-        return each, below, of_label + of_prediction > 0
-
-    def value(self, slices: Slices) -> FloatArray:
-        each, _, occurs = self._parts(slices)
-        return ratio(np.where(occurs, each, 0.0).sum(axis=1), occurs.sum(axis=1).astype(float))
-
-    def gradient(self, slices: Slices) -> FloatArray:
-        """See `CellMetric.gradient`; the set of classes that occur counts as fixed."""
-        each, below, occurs = self._parts(slices)
-        unit = np.divide(1.0, below, out=np.zeros(below.shape), where=below > 0)
-        unit /= np.maximum(occurs.sum(axis=1), 1)[:, None]
-        label, predicted = slices.code("label_class"), slices.code("predicted_class")
-        right = np.where(label == predicted, self.share, 0.0)
-        slopes: FloatArray = right * unit[:, label]
-        slopes -= self.labels * (each * unit)[:, label]
-        slopes -= self.predictions * (each * unit)[:, predicted]
-        return slopes
-
-
 class ClassMetric(Aggregate):
     """A formula of how many examples of each class [classes, slices] are right, labels, and predictions."""
 
@@ -436,6 +405,10 @@ class ClassMetric(Aggregate):
         predictions = slices.code("predicted_class") == classes
         return [*(labels & predictions), *labels, *predictions]
 
+    def part_counts(self, cells: NDArray[Any], slices: Slices) -> list[NDArray[Any]]:
+        """See `CellMetric.part_counts`; one product, for there may be many classes."""
+        return list((cells @ np.transpose(self.parts(slices))).T)
+
     def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
         return self._of_table(*_table(counts))
 
@@ -453,6 +426,23 @@ class ClassMetric(Aggregate):
 def _table(counts: Sequence[NDArray[Any]]) -> NDArray[Any]:
     """Return counts of `ClassMetric.parts` as [3, classes, slices]."""
     return np.array(counts).reshape(3, len(counts) // 3, *np.shape(counts[0]))
+
+
+def macro_average(
+    share: float, of_labels: float, of_predictions: float
+) -> Callable[..., NDArray[Any]]:
+    """Return the mean of share·right/(labels and predictions so weighted) over the classes that occur.
+
+    A class that is never predicted has 0, as in scikit-learn; the set of classes that occur counts as fixed.
+    """
+
+    def average(*table: NDArray[Any]) -> NDArray[Any]:
+        right, labels, predictions = table
+        below = of_labels * labels + of_predictions * predictions
+        occurring = (np.real(labels + predictions) > 0).sum(axis=0).astype(float)
+        return ratio(ratio(share * right, below, otherwise=0.0).sum(axis=0), occurring)
+
+    return average
 
 
 def mean_recall(*table: NDArray[Any]) -> NDArray[Any]:

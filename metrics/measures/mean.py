@@ -170,6 +170,15 @@ class Mean(Metric):
         refused = constant & too_skewed & ~one_way
         return Tested.by(method, p, np.where(refused, Reason.TOO_SKEWED, 0))
 
+    def margin_p(self, slices: Slices, margin: float, tail: Tail) -> FloatArray:
+        """Return p of Student's t of the change, or of Hall's t of the difference from the other examples."""
+        if slices.is_paired:
+            return self.change_p(slices, margin, tail)
+        inside, rest, share = self.against_rest(slices)
+        t, outside = hall.against_rest(inside, rest), 1.0 - share
+        apart = t.difference - ratio(np.array(margin), outside, otherwise=margin)
+        return t._replace(difference=apart).p_value(tail)[0]
+
     def change_p(self, slices: Slices, mean: float, tail: Tail) -> FloatArray:
         """Return the p-value [slices] of Student's t of "the mean change is this", by the law of all; 1 if none varies."""
         if not self.moments(slices.total, "change").variance[0] > 0:
@@ -228,9 +237,8 @@ class Mean(Metric):
         low, high = (end + self._shift(slices.space, source) for end in t.interval(confidence))
         return np.maximum(low, self.range[0]), np.minimum(high, self.range[1])
 
-    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+    def p_refine(self, slices: Slices, parents: Slices, tail: Tail) -> FloatArray:
         """Hall-corrected Welch test of child against the rest of its parent; of two constants 1/C(n + m, n)."""
-        tail = self.tail("worse" if worse else "better")
         source = self._source(slices.space)
         skewness = float(self.of_all(slices, source).skewness)
         own, rest = (self.moments(some, source, skewness) for some in (slices, parents - slices))

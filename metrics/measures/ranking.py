@@ -83,13 +83,8 @@ class AreaUnderCurve(_OfRanks):
 
     @staticmethod
     def _classes(slices: Slices) -> Pair:
-        """Return positives and negatives [slices]; Kish's effective numbers with weights."""
-        if slices.space.weighted:
-            return slices.kish(slices.where("positive")), slices.kish(slices.where("~positive"))
-        return (
-            slices.count("positive").astype(np.float64),
-            slices.count("~positive").astype(np.float64),
-        )
+        """Return Kish's effective numbers of positives and negatives [slices]."""
+        return slices.kish(slices.where("positive")), slices.kish(slices.where("~positive"))
 
     @staticmethod
     def _placements(slices: Slices) -> Placements:
@@ -166,11 +161,10 @@ class AreaUnderCurve(_OfRanks):
     def value_interval(self, slices: Slices, confidence: float) -> Pair:
         return auc.value_interval(self._placements(slices), *self._classes(slices), confidence)
 
-    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+    def p_refine(self, slices: Slices, parents: Slices, tail: Tail) -> FloatArray:
         """Z of the child's AUC as that of random positives and negatives of its parent."""
         if slices.is_paired:
-            return super().p_refine(slices, parents, worse=worse)
-        tail = self.tail("worse" if worse else "better")
+            return super().p_refine(slices, parents, tail)
         (n1, n0), (N1, N0) = self._classes(slices), self._classes(parents)
         return auc.z_p_value(self.value(slices), n1, n0, self._placements(parents), N1, N0, tail)
 
@@ -222,7 +216,8 @@ class AveragePrecision(_OfRanks):
     def test_subset(self, slices: Slices, tail: Tail) -> Tested:
         """Test by draws of as many of all examples."""
         space, sizes = slices.space, slices.sizes
-        law = PrecisionLaw(space.by_score, tuple(space.of_several_scores().tolist()))
+        coarse = tuple(space.of_several_scores().tolist())
+        law = PrecisionLaw(space.by_score, coarse, float(self.value(slices.total)[0]))
         observed = log_odds(self.value(slices), law.half(sizes))
         return permutation.p_of_draws(law, sizes, observed, tail, LARGEST_DRAWN)
 
@@ -271,11 +266,10 @@ class AveragePrecision(_OfRanks):
         none = np.isnan(low)
         return np.where(none, np.nan, ends[0]), np.where(none, np.nan, ends[1])
 
-    def p_refine(self, slices: Slices, parents: Slices, *, worse: bool) -> FloatArray:
+    def p_refine(self, slices: Slices, parents: Slices, tail: Tail) -> FloatArray:
         """Return the tail of t of the log-odds, as of a random part of the parent."""
         own, above, binomial = self._log_odds(slices)[0], *self._log_odds(parents)[:2]
         part = parents.sizes / np.maximum(slices.sizes, 1) - 1.0
         variance = self._variance(parents) * np.maximum(part, 0.0) / binomial**2
         freedom = np.maximum(slices.count("positive") - 1.0, 1.0)
-        tail = self.tail("worse" if worse else "better")
         return hall.wald_p_value(own - above, variance, freedom, tail)

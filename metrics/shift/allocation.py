@@ -18,7 +18,7 @@ from slicebeam.metrics.arrays import FloatArray, IntArray
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.kinds import Method
 from slicebeam.metrics.shift.estimates import reliance as reliance_of
-from slicebeam.metrics.shift.strata import Sample, Strata, differences, half_sizes
+from slicebeam.metrics.shift.strata import Sample, Strata, counts_of, differences, half_sizes
 
 # Items of each stratum that are asked before any rule counts: a variance needs two.
 _AT_FIRST = 2
@@ -317,7 +317,7 @@ class Allocator:
             self.check_answers()
             self.sample.halves = self._halves
             self._end = min(next_look(strata.count, begin), self.limit)
-            factor = reliance_of(strata, self.sample)
+            factor = reliance_of(strata, counts_of(strata, self.sample))
             weights = adapted_weights(strata, self._halves, factor)
             limits = half_limits(strata.sizes, self.limit)
             order = adapted_order(weights, self._halves, limits, self._end - begin)

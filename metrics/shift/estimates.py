@@ -50,11 +50,9 @@ class MatrixEstimate:
         """Return √(V_ij + 3c_i²), what half an interval is a multiple of: [R, L, P]."""
         return np.asarray(np.sqrt(self.variance + _UNSEEN * np.square(self.unseen)[:, :, None]))
 
-    def accuracies(
-        self, confidence: float = 0.95, *, widened: bool = False
-    ) -> tuple[FloatArray, FloatArray]:
+    def accuracies(self, confidence: float = 0.95) -> tuple[FloatArray, FloatArray]:
         """Return the lower and upper bounds of the accuracy, within 0..1: [R] each."""
-        half = stats.norm.isf((1 - confidence) / 2) * self.accuracy_errors(widened=widened)
+        half = stats.norm.isf((1 - confidence) / 2) * self.accuracy_errors()
         return np.clip(self.accuracy - half, 0, 1), np.clip(self.accuracy + half, 0, 1)
 
     def accuracy_errors(self, *, widened: bool = False) -> FloatArray:
@@ -78,16 +76,12 @@ def cell_p_values(shift: FloatArray, errors: FloatArray) -> FloatArray:
     return np.asarray(2 * stats.norm.sf(np.where(np.abs(shift) < _ROUNDING, 0.0, z)))
 
 
-def reliance(strata: Strata, sample: Sample) -> FloatArray:
+def reliance(strata: Strata, counts: Counts) -> FloatArray:
     """Return λ [R], the coefficient of the old predictions as a control variate.
 
     clip₀¹(Σ w κ̂ / Σ w τ̂²_old), w_s = p_s²/N_s, κ̂_s = (n_agree − H·O/N)/(N − 1), τ̂²_old,s = (N − ‖O‖²/N)/(N − 1), sums over
     classes weighted by W²: it minimises the estimated loss. 0 where no old predictions are known, or vary in a stratum.
     """
-    return _reliance(strata, counts_of(strata, sample))
-
-
-def _reliance(strata: Strata, counts: Counts) -> FloatArray:
     if strata.old is None:
         return np.zeros(len(counts.asked))
     asked, old = counts.asked, counts.old
@@ -133,7 +127,7 @@ def estimate(
     weights = np.square(strata.share) / asked
     # What is subtracted of old predictions is added again as the slices' own.
     control = control and strata.old is not None and (slices is None or slices.old is not None)
-    used = _reliance(strata, counts) if control else np.zeros(asked.shape[0])
+    used = reliance(strata, counts) if control else np.zeros(asked.shape[0])
     factor = used[:, None, None]
     counted, squares = differences(counts, factor)
     if slices is None:
@@ -244,7 +238,7 @@ def weighted_sum_errors(
     """
     counts = counts_of(strata, sample)
     asked = counts.asked
-    used = _reliance(strata, counts) if control else np.zeros(len(asked))
+    used = reliance(strata, counts) if control else np.zeros(len(asked))
     cells = weights[strata.row]
     factor = used[:, None]
     sums, squares = (

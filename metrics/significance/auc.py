@@ -133,8 +133,7 @@ def bucket_edges(scores: ArrayLike, buckets: int) -> FloatArray:
             fits, opens = middle, finer
         else:
             too_fine = middle
-    edges: FloatArray = values[1:][opens]
-    return edges
+    return np.asarray(values[1:][opens])
 
 
 def z_p_value(
@@ -215,8 +214,7 @@ def _placements(counts: IntArray) -> Placements:
 
 
 def _mean(share: FloatArray, value: FloatArray) -> FloatArray:
-    mean: FloatArray = np.einsum("sb,sb->s", share, value)
-    return mean
+    return np.asarray(np.einsum("sb,sb->s", share, value))
 
 
 def _finite(n: FloatArray, N: FloatArray) -> Pair:
@@ -348,8 +346,7 @@ def _quantile(
 def _model_spread(auc: FloatArray) -> FloatArray:
     """Return the larger of Q1 − θ² and Q2 − θ² of Hanley and McNeil."""
     larger = np.maximum(auc, 1.0 - auc)
-    spread: FloatArray = larger * larger * (1.0 - larger) / (1.0 + larger)
-    return spread
+    return np.asarray(larger * larger * (1.0 - larger) / (1.0 + larger))
 
 
 def _expected(auc: FloatArray, others: FloatArray) -> FloatArray:

@@ -72,6 +72,19 @@ class Ranks(NamedTuple):
         off = np.max([np.bincount(some[0], side, len(tied)) for side in sides], axis=0)
         return tied.sum(axis=1) / size, np.maximum(off, 0.0) / size
 
+    def mixed(self, coarse: BoolArray) -> FloatArray:
+        """Return the expected AP [slices] where the examples of a coarse bucket are in random order."""
+        positives, size = self.counts[:, 1], self.counts.sum(axis=1)
+        ahead, hits = self.above.sum(axis=1), self.above[:, 1]
+        # A positive at place i of its bucket has (i − 1)·share of the others before it:
+        # Σ (hits + 1 + (i − 1)·share)/(ahead + i) over i = 1..size.
+        share = (positives - 1.0) / np.maximum(size - 1.0, 1.0)
+        terms = psi(ahead + size + 1.0) - psi(ahead + 1.0)
+        sums = share * size + (hits + 1.0 - share * (ahead + 1.0)) * terms
+        ordered = sums / np.maximum(size, 1.0)
+        of_one = np.where(coarse & (positives > 0), ordered, self.precision)
+        return np.asarray((positives * of_one).sum(axis=1) / positives.sum(axis=1))
+
     @property
     def influence(self) -> FloatArray:
         """N times what an example of each class and bucket adds to AP [slices, 2, buckets], of mean 0.
@@ -119,6 +132,7 @@ class PrecisionLaw(NamedTuple):
 
     by_score: tuple[tuple[int, ...], ...]  # negatives and positives by bucket
     coarse: tuple[bool, ...]
+    value: float  # AP of all examples, as exactly as it is known
 
     @property
     def totals(self) -> IntArray:
@@ -131,8 +145,12 @@ class PrecisionLaw(NamedTuple):
 
     def limit(self) -> float:
         """Return the log-odds of all examples."""
-        value, _ = Ranks.of([self.by_score]).bounded(np.array(self.coarse))
-        return float(log_odds(value, self.half(self.totals.sum()))[0])
+        return float(log_odds(np.array([self.value]), self.half(self.totals.sum()))[0])
+
+    def shift(self) -> float:
+        """Return how much higher the log-odds of all examples are in their order than in random order by bucket."""
+        mixed = Ranks.of([self.by_score]).mixed(np.array(self.coarse))
+        return self.limit() - float(log_odds(mixed, self.half(self.totals.sum()))[0])
 
     def of_size(self, n: int) -> DrawnValues:
         """Return the sorted log-odds of drawn subsets of n examples, and their three moments."""
@@ -167,7 +185,7 @@ def _drawn(law: PrecisionLaw, n: int) -> DrawnValues:
     precision = np.take_along_axis(hits, last, axis=1) / (last + 1)
     known = hits[:, -1] > 0
     values = log_odds((positive * precision).sum(axis=1) / np.maximum(hits[:, -1], 1), law.half(n))
-    values = values[known]
+    values = values[known] + law.shift()
     influence = Ranks.of([law.by_score]).influence[0]
     linear = influence[:, ::-1][label, bucket][places].sum(axis=1)[known]
     # Of few positives, AP follows the sum of influences less than it does in the limit.

@@ -13,7 +13,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import betainc, ndtr
+from scipy.special import betainc, gammaln, ndtr
 
 from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
 from slicebeam.metrics.kinds import Tail
@@ -127,6 +127,12 @@ def _half_log_two_pi(n: ArrayLike) -> FloatArray:
     """Return ½·log(2πn), the root of Stirling's formula, and 0 at n = 0, where 0! = 1 needs none."""
     count = np.asarray(n, dtype=np.float64)
     return np.where(count > 0, _HALF_LOG_TWO_PI + 0.5 * np.log(np.maximum(count, 1.0)), 0.0)
+
+
+def log_choose(n: ArrayLike, k: ArrayLike) -> FloatArray:
+    """Return the log of the number of ways to choose k of n."""
+    total, chosen = np.asarray(n, np.float64), np.asarray(k, np.float64)
+    return np.asarray(gammaln(total + 1.0) - gammaln(chosen + 1.0) - gammaln(total - chosen + 1.0))
 
 
 def variance(n: ArrayLike, N: ArrayLike, K: ArrayLike) -> FloatArray:

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.special import gammaln, logit, ndtr
+from scipy.special import logit, ndtr
 
 from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, Pair
 from slicebeam.metrics.kinds import Tail
-from slicebeam.metrics.significance.count_tests import NEAR_MEAN, corrected_root
+from slicebeam.metrics.significance.count_tests import NEAR_MEAN, corrected_root, log_choose
 from slicebeam.metrics.significance.outcome_codes import select_tail
 
 # The value [slices] and the gradient [slices, cells] of a metric at counts [slices, cells].
@@ -154,11 +154,6 @@ def _largest(scores: FloatArray, draws: _Draws) -> Pair:
         at = [np.take_along_axis(column, last, axis=1)[:, 0] for column in (alike, taken)]
         log_chance += log_choose(*at) - log_choose(totals.sum(axis=1), drawn)
     return most, np.exp(np.minimum(log_chance, 0.0))
-
-
-def log_choose(n: FloatArray, k: FloatArray) -> FloatArray:
-    """Return the log of the number of ways to choose k of n."""
-    return np.asarray(gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0))
 
 
 def _deviate(scores: FloatArray, draws: _Draws, total: FloatArray, span: float) -> Pair:

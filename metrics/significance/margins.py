@@ -16,7 +16,7 @@ from scipy.special import betainc, betaincc, ndtr, xlog1py, xlogy
 
 from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, Pair, floats
 from slicebeam.metrics.kinds import Tail
-from slicebeam.metrics.significance.few_cells import log_choose
+from slicebeam.metrics.significance.count_tests import log_choose
 from slicebeam.metrics.significance.outcome_codes import select_tail
 
 Law = Callable[[IntArray, FloatArray], Pair]

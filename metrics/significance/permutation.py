@@ -14,10 +14,10 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 from scipy.special import gammainc, gammaincc, ndtr
 
-from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray, Pair, floats
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray, Pair, floats, ratio
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.randomness import hash64
-from slicebeam.metrics.significance.count_tests import deviance
+from slicebeam.metrics.significance.count_tests import corrected_root, deviance
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 
 ValueOf: TypeAlias = Callable[[IntArray], FloatArray]
@@ -277,16 +277,15 @@ def pearson_iii_p_value(
 ) -> FloatArray:
     """Return the tail of a shifted gamma law with three given moments; at least 1e-300, 1 where sd is 0.
 
-    With k = 4/skewness², k + √k·z is standard gamma. Below a skewness of 0.01 Temme's uniform expansion
-    (1979, SIAM J. Math. Anal. 10:757, first term) is used, of relative error 1/k.
+    With k = 4/skewness², k + √k·z is standard gamma. Below a skewness of 0.01 its tail is Φ(−r*), r* = r + log(z/r)/r,
+    r the signed root of twice the deviance (Barndorff-Nielsen 1986, Biometrika 73:307), of relative error 1/k.
     """
-    value, centre, spread, skew = floats(statistic, mean, sd, skewness)
-    usable = (spread > 0) & np.isfinite(value) & np.isfinite(centre)
-    usable &= np.isfinite(spread) & np.isfinite(skew)
-    scale = np.where(usable, spread, 1.0)
-    z = np.where(usable, (np.where(usable, value, 0.0) - np.where(usable, centre, 0.0)) / scale, 0)
-    skew = np.where(usable, skew, 0.0)
-    mirrored = skew < 0
+    columns = np.stack(floats(statistic, mean, sd, skewness))
+    usable = np.isfinite(columns).all(axis=0) & (columns[2] > 0)
+    value, centre, spread, skew = (
+        np.where(usable, column, plain) for column, plain in zip(columns, (0, 0, 1, 0), strict=True)
+    )
+    z, mirrored = (value - centre) / spread, skew < 0
     towards, away = _gamma_tails(np.where(mirrored, -z, z), np.abs(skew))
     upper = np.maximum(np.where(mirrored, away, towards), SMALLEST_P)
     lower = np.maximum(np.where(mirrored, towards, away), SMALLEST_P)
@@ -304,18 +303,9 @@ def _gamma_tails(z: FloatArray, skewness: FloatArray) -> Pair:
     exact = skewed & ~large
     upper[exact] = gammaincc(shape[exact], x[exact])
     lower[exact] = gammainc(shape[exact], x[exact])
-    upper[large], lower[large] = _temme(shape[large], x[large], z[large])
+    shape, x, z = shape[large], x[large], z[large]
+    root = np.copysign(np.sqrt(2.0 * deviance(shape, x, shape - x)), z)
+    log_ratio = np.log(ratio(np.abs(z), np.abs(root), otherwise=1.0))
+    w = corrected_root(root, log_ratio, z + skewness[large] / 6.0)
+    upper[large], lower[large] = ndtr(-w), ndtr(w)
     return upper, lower
-
-
-def _temme(shape: FloatArray, x: FloatArray, z: FloatArray) -> Pair:
-    # k·η²/2 = x − k − k·log(x/k), a deviance.
-    half_square = deviance(shape, x, shape - x)
-    root = np.copysign(np.sqrt(2.0 * half_square), z)
-    relative = z / np.sqrt(shape)
-    eta = root / np.sqrt(shape)
-    near = np.abs(relative) < 1e-3
-    exact = 1.0 / np.where(near, 1.0, relative) - 1.0 / np.where(near, 1.0, eta)
-    first = np.where(near, -1.0 / 3.0 + eta / 12.0 - 2.0 * eta * eta / 135.0, exact)
-    rest = np.exp(-half_square) / np.sqrt(2.0 * np.pi * shape) * first
-    return np.asarray(ndtr(-root) + rest), np.asarray(ndtr(root) - rest)

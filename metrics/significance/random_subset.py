@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import pairwise, product
-from math import lgamma, log, sqrt
+from math import log, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from scipy.special import ndtr, ndtri_exp
 from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, Pair
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance import count_tests
+from slicebeam.metrics.significance.count_tests import log_choose
 from slicebeam.metrics.significance.outcome_codes import select_tail
 
 # Bins are even in asinh(deviation / (this part of the standard deviation)): narrow next to the deviation
@@ -341,7 +342,7 @@ class SubsetLaw:
         last = min(int(np.searchsorted(before[1:], n)), counts.size - 1)
         rest = n - before[last]
         total = float((counts[:last] * points[:last]).sum() + rest * points[last])
-        chance = _log_choose(float(counts[last]), rest) - _log_choose(float(self.N), n)
+        chance = float(log_choose(counts[last], rest) - log_choose(self.N, n))
         return total, sign * -float(ndtri_exp(chance - log(2.0)))
 
     def _march(self, n: FloatArray, sign: float) -> list[FloatArray]:
@@ -437,10 +438,6 @@ def _logistic(g: FloatArray) -> Pair:
     return e, np.where(g >= 0, 1.0, e) / (1.0 + e)
 
 
-def _log_choose(n: float, k: float) -> float:
-    return lgamma(n + 1.0) - lgamma(k + 1.0) - lgamma(n - k + 1.0)
-
-
 class _Tilted:
     """The tilted law [rows]: its cumulant function and derivatives."""
 
@@ -468,11 +465,12 @@ class _Solved:
         self, path: FloatArray, lowest: tuple[float, float], highest: tuple[float, float]
     ) -> None:
         # Loading it takes longer than most commands need it for.
-        from scipy.interpolate import PchipInterpolator
+        from scipy.interpolate import CubicHermiteSpline, PchipInterpolator
 
         total, root, correction, slope = path
         known = ~np.isnan(correction)
-        self.total, self.root, self.slope = total, root, slope
+        self.total = total
+        self.root = CubicHermiteSpline(total, root, slope) if total.size > 1 else np.zeros_like
         self.correction = (
             PchipInterpolator(root[known], correction[known])
             if np.count_nonzero(known) > 1
@@ -484,21 +482,7 @@ class _Solved:
 
     def w(self, total: FloatArray) -> FloatArray:
         """Return w [slices]; straight from the last solved sums to the extreme ones."""
-        root = self._root(np.clip(total, self.total[0], self.total[-1]))
+        root = self.root(np.clip(total, self.total[0], self.total[-1]))
         w = root + self.correction(root)
         w = np.where(total < self.total[0], np.interp(total, *self.below), w)
         return np.where(total > self.total[-1], np.interp(total, *self.above), w)
-
-    def _root(self, x: FloatArray) -> FloatArray:
-        """Return Hermite's cubics between the steps."""
-        if self.total.size == 1:
-            return np.zeros_like(x)
-        at = np.clip(np.searchsorted(self.total, x) - 1, 0, self.total.size - 2)
-        width = self.total[at + 1] - self.total[at]
-        t = (x - self.total[at]) / width
-        rest = 1.0 - t
-        ends = self.root[at] * (1.0 + 2.0 * t) * rest**2 + self.root[at + 1] * t**2 * (
-            3.0 - 2.0 * t
-        )
-        slopes = self.slope[at] * t * rest**2 - self.slope[at + 1] * t**2 * rest
-        return np.asarray(ends + width * slopes)

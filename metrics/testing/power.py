@@ -86,7 +86,7 @@ class _CellPath:
         self.metric, self.population, self.examples = metric, population, examples
         self.shares = population.counts[0] / population.sizes[0]
         self.sign = -1.0 if metric.higher_is_better else 1.0
-        contributions = self._contributions(population)[0] * self.sign
+        contributions = self.metric.contributions(population)[0] * self.sign
         contributions[self.shares == 0] = 0.0
         width = np.ptp(contributions[self.shares > 0])
         self.slopes = contributions / width if width > 0 else contributions * 0.0
@@ -97,10 +97,6 @@ class _CellPath:
     def unchanged(self) -> float:
         """The strength at which the metric is not worse."""
         return float(np.interp(0.0, self.on_grid, self.grid))
-
-    def _contributions(self, slices: Slices) -> FloatArray:
-        gradient = self.metric.gradient(slices)
-        return gradient - self.metric.gradient(slices.old) if slices.is_paired else gradient
 
     def _tilted(self, strengths: FloatArray) -> FloatArray:
         """Return the shares of the cells [strengths, cells]."""
@@ -119,7 +115,7 @@ class _CellPath:
         """Return the p-values [strengths] of slices that `POWER` of the draws are worse than."""
         shares = self._tilted(strengths)
         slices = self._at(np.rint(shares * _MANY).astype(np.int64))
-        spread = (shares * (self._contributions(slices) * _MANY) ** 2).sum(axis=1)
+        spread = (shares * (self.metric.contributions(slices) * _MANY) ** 2).sum(axis=1)
         nearer = self.worse_by(strengths) - ndtri(POWER) * np.sqrt(spread / self.examples)
         counts = _whole(self._tilted(np.interp(nearer, self.on_grid, self.grid)) * self.examples)
         p = np.ones(strengths.shape)

@@ -20,9 +20,8 @@ from slicebeam.metrics.kinds import Alternative, Comparison, Tail, Test
 from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.mean import Mean, RootMean
-from slicebeam.metrics.metric import Metric, Slices
+from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
-from slicebeam.metrics.significance import hall, margins
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 
 # A p-value that no float64 holds is told as the smallest one: nothing has probability zero.
@@ -125,15 +124,12 @@ class SliceTest:
         width = layers * self.space.raw_columns if by_rows else 1
         step = max(1, min(_SLICES_AT_A_TIME, _NUMBERS_AT_A_TIME // width))
         parts = []
-        for begin in range(0, len(sums), step):
+        for begin in range(0, max(1, len(sums)), step):
             some = slice(begin, begin + step)
             if by_rows:
                 parts.append(self._run_rows(sums[some], totals, reduced[some], of_all))
             else:
                 parts.append(self._run_own(reduced[some], of_all))
-        if not parts:
-            codes = np.zeros(0, np.int8)
-            return Outcomes(Tested(np.zeros(0), codes, codes), np.zeros(0))
         columns = zip(*((*part.tested, part.errors) for part in parts), strict=True)
         *tested, errors = (np.concatenate(column) for column in columns)
         return self._finished(Outcomes(Tested(*tested), errors), reduced)
@@ -257,30 +253,5 @@ def worse_by_more_p(
     """
     own = metric(name)
     margin = -tolerance if own.higher_is_better else tolerance
-    p = (_paired_p if slices.is_paired else _unpaired_p)(own, slices, margin, own.tail("worse"))
+    p = own.margin_p(own.seen(slices), margin, own.tail("worse"))
     return np.minimum(2.0 * p, 1.0) if alternative == "both" else p
-
-
-def _paired_p(own: Metric, slices: Slices, margin: float, tail: Tail) -> FloatArray:
-    if isinstance(own, Share) and own.has_exact_law(slices):
-        _, n = own.numbers(slices)
-        return margins.paired_p_value(*own.discordant(slices), n, margin, tail)
-    if isinstance(own, CellMetric):
-        return own.margin_p(own.seen(slices), margin, tail)
-    if isinstance(own, Mean):
-        return own.change_p(slices, margin, tail)
-    raise TypeError(f"{own.name} has no test against a margin")
-
-
-def _unpaired_p(own: Metric, slices: Slices, margin: float, tail: Tail) -> FloatArray:
-    if isinstance(own, Mean):
-        inside, rest, share = own.against_rest(slices)
-        t, outside = hall.against_rest(inside, rest), 1.0 - share
-        apart = t.difference - margin / np.where(outside > 0, outside, 1.0)
-        return t._replace(difference=apart).p_value(tail)[0]
-    if not isinstance(own, Share):
-        raise TypeError(f"{own.name} has no test against a margin")
-    x, n = own.numbers(slices)
-    K, N = (int(number[0]) for number in own.numbers(slices.total))
-    apart = margin * N / np.maximum(N - n, 1)
-    return margins.unpaired_p_value(x, n, K - x, N - n, apart, tail)

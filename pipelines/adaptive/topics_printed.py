@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.adaptive.topics import displayed
 from slicebeam.pipelines.changelist.shifted import never_given_text
-from slicebeam.pipelines.show.terminal_text import (
-    WIDE,
-    console_of_stdout,
-    harmless,
-    json_line,
-    table_of,
-)
+from slicebeam.pipelines.show.terminal_text import WIDE, console_of_stdout, harmless, table_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +17,11 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.shifted import AdaptiveTests, TopicOutcome
-    from slicebeam.pipelines.config.adapt import ExportTrainingConfig, ImportChecklistConfig
+    from slicebeam.pipelines.config.adapt import (
+        AdaptRunConfig,
+        ExportTrainingConfig,
+        ImportChecklistConfig,
+    )
     from slicebeam.pipelines.run.open_run import Published
 
 _MOST_TOPICS = 20
@@ -44,7 +41,7 @@ def ordered(topics: Sequence[TopicOutcome]) -> list[TopicOutcome]:
     )
 
 
-def show(published: Published) -> None:
+def show(published: Published, _: AdaptRunConfig) -> None:
     """Print the topics, and where the document is."""
     show_topics(published.changelist)
     # Paths are printed raw, so that no terminal width breaks them.
@@ -146,22 +143,14 @@ def _notes(adaptive: AdaptiveTests, topics: Sequence[TopicOutcome]) -> list[str]
     return lines
 
 
-def show_imported(found: ImportedSuite, config: ImportChecklistConfig) -> None:
+def show_imported(found: ImportedSuite, _: ImportChecklistConfig) -> None:
     """Print what was imported."""
-    if config.as_json:
-        sys.stdout.write(json_line(asdict(found)) + "\n")
-    elif not config.quiet:
-        count = f"{found.tests:,} tests, {found.tests:,} topics: {found.cases:,} cases"
-        sys.stdout.write(f"{count}\n{harmless(found.tree)}\n")
+    count = f"{found.tests:,} tests, {found.tests:,} topics: {found.cases:,} cases"
+    sys.stdout.write(f"{count}\n{harmless(found.tree)}\n")
 
 
-def show_exported(found: TrainingExport, config: ExportTrainingConfig) -> None:
+def show_exported(found: TrainingExport, _: ExportTrainingConfig) -> None:
     """Print what was exported, and what was not."""
-    if config.as_json:
-        sys.stdout.write(json_line(asdict(found)) + "\n")
-        return
-    if config.quiet:
-        return
     topics = len(found.topics)
     lines = [
         f"{found.tests:,} failing tests of {topics:,} topics",

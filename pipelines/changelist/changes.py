@@ -38,14 +38,11 @@ class MetricEntry(Part):
     key: str
     name: str
     kind: Literal["pointwise", "aggregate"]
-    range: tuple[float | None, float | None] = Field(
-        description="smallest and largest value; null where there is no bound"
-    )
+    range: tuple[float | None, float | None] = Field(description="bounds; null where there is none")
     higher_is_better: bool
     primary: bool
     counted: str | None = optional(
-        "the examples in the denominator of the metric, which n of a finding counts, such as those predicted "
-        "positive; absent for all examples"
+        "examples in the metric's denominator, which n of a finding counts; absent for all examples"
     )
 
 
@@ -65,22 +62,12 @@ class Change(Part):
     before: Estimate | None = optional("baseline: the metric of the old model on the same examples")
     reference: float | None = optional("overall: the metric on all examples")
     complement: float | None = optional("overall: the metric on the other examples")
-    delta: Estimate | None = optional(
-        "after minus before, or after minus reference; absent for all examples and one model"
-    )
-    inconsistency: float | None = optional(
-        "baseline: standard deviation of the change of an example"
-    )
-    improved: Moved | None = optional(
-        "baseline: examples that only the old model gets wrong; absent for losses"
-    )
-    degraded: Moved | None = optional(
-        "baseline: examples that only the new model gets wrong; absent for losses"
-    )
+    delta: Estimate | None = optional("after minus before or reference; absent where neither is")
+    inconsistency: float | None = optional("baseline: standard deviation of an example's change")
+    improved: Moved | None = optional("baseline: wrong in the old model only; absent for losses")
+    degraded: Moved | None = optional("baseline: wrong in the new model only; absent for losses")
     p_value: float | None = None
-    p_adjusted: float | None = optional(
-        "the q-value of slices.parquet; over all examples corrected over the metrics"
-    )
+    p_adjusted: float | None = optional("the q-value; over all examples corrected over the metrics")
     test: str | None = optional("the test of the p-value")
     inputs: dict[str, float] | None = optional("the inputs of the test")
     reason: str | None = optional("why there is no test; the p-value is then 1")
@@ -90,8 +77,7 @@ class Change(Part):
         "whether the slice adds to those above it in this metric"
     )
     place: Annotated[int, Field(ge=1)] | None = optional(
-        "place among the slices reported for this metric, the worst first; absent if the slice is reported only "
-        "for another metric"
+        "place among the slices reported for this metric, the worst first; absent if reported for others only"
     )
 
     @property
@@ -104,9 +90,7 @@ class Confirmation(Part):
     """The examples that were reserved for measuring the findings, which the search left out."""
 
     share: float = Field(description="the option --confirm")
-    column: str | None = optional(
-        "its hash decides; absent where that of the position among all examples does"
-    )
+    column: str | None = optional("its hash decides; absent: that of an example's position")
     n: int
     overall: tuple[Change, ...] = Field(description="each metric over the reserved examples")
 
@@ -158,22 +142,17 @@ class SinceSlice(Part):
     metric: str | None = optional("absent in documents of earlier versions")
     predicate: Predicate | None = optional("absent for a slice that is defined in another way")
     status: Status = Field(
-        description="of its significance: new is significant now only, gone was significant then only, stays is "
-        "both"
+        description="of its significance: new is significant now only, gone then only, stays both"
     )
     now: Moment | None = None
     then: Moment | None = None
     missing: str | None = optional("why now or then is absent")
-    difference: Estimate | None = optional(
-        "delta now minus delta then, with an interval for independent examples"
-    )
+    difference: Estimate | None = optional("delta now minus delta then, as of independent examples")
     p_value: float | None = optional("two-sided, that the deltas are the same")
     p_adjusted: float | None = None
     significant: bool = optional("whether the delta changed", False)
     direction: Direction = optional("of the change in the metric's own direction", "none")
-    value_change: Difference | None = optional(
-        "of the metric's value itself; absent where it could not be tested"
-    )
+    value_change: Difference | None = optional("of the metric's value; absent if it was not tested")
 
 
 class MetricSince(Part):
@@ -183,14 +162,10 @@ class MetricSince(Part):
     compared: int = Field(description="slices in both runs whose deltas were compared")
     new: int
     gone: int
-    worse: int = Field(
-        description="compared slices whose delta is significantly worse than in the earlier run"
-    )
+    worse: int = Field(description="compared slices whose delta is significantly worse than then")
     better: int
     value_compared: int = Field(description="slices whose values were compared")
-    value_worse: int = Field(
-        description="those whose value is significantly worse than in the earlier run"
-    )
+    value_worse: int = Field(description="those whose value is significantly worse than then")
     value_better: int
 
 
@@ -206,25 +181,17 @@ class Since(Part):
     )
     metric: str = Field(description="the first metric that both runs measured")
     summary: str = Field(description="the changes in plain words")
-    overall: tuple[OverallSince, ...] = optional(
-        "each metric that both runs measured, over all examples", ()
-    )
-    metrics: tuple[MetricSince, ...] = optional(
-        "counts of slices by each metric that both runs measured", ()
-    )
+    overall: tuple[OverallSince, ...] = optional("each metric of both runs, over all examples", ())
+    metrics: tuple[MetricSince, ...] = optional("counts of slices by each metric of both runs", ())
     compared: int = Field(
-        description="slices in both runs whose deltas were compared, once for each metric; so are the following "
-        "counts"
+        description="slices in both runs whose deltas were compared, counted once for each metric, as below"
     )
     corrected_for: str
     new: int
     gone: int
-    worse: int = Field(
-        description="compared slices whose delta is significantly worse than in the earlier run"
-    )
+    worse: int = Field(description="compared slices whose delta is significantly worse than then")
     better: int
     warnings: tuple[str, ...] = ()
     slices: tuple[SinceSlice, ...] = Field(
-        description="those that are new, gone, worse or better, and those that both runs report or check, metric "
-        "by metric; at most a thousand"
+        description="those that are new, gone, worse or better, or reported or checked by both; at most a thousand"
     )

@@ -94,9 +94,7 @@ class Phrase(Part):
     """Words that may describe a slice."""
 
     text: str
-    score: float = Field(
-        description="inner product of its embedding with the slice's mean minus the overall mean"
-    )
+    score: float = Field(description="inner product with the slice's mean minus the overall mean")
     correlation: float | None = optional("of membership with the examples' similarity to it")
     source: Literal["corpus", "given", "llm"]
 
@@ -107,12 +105,8 @@ class ShownExample(Part):
     role: Literal["representative", "improved", "degraded", "boundary"]
     id: Id | None = optional("absent if no column identifies examples")
     row: int = Field(description="position among all examples, from 0")
-    membership: float = Field(
-        description="smallest responsibility of its components, from embeddings alone"
-    )
-    change: float | None = optional(
-        "loss before minus loss after; for one model, mean loss minus its loss"
-    )
+    membership: float = Field(description="least responsibility of its components, by embeddings")
+    change: float | None = optional("loss before minus after; for one model, mean loss minus its")
     display: dict[str, Any] = optional("fields that show it, such as the text", {})
 
 
@@ -130,14 +124,11 @@ class Found(Part):
     improved: int | None = optional("examples whose loss fell")
     degraded: int | None = optional("examples whose loss rose")
     tied: int | None = None
-    opposite_to_global: bool = optional(
-        "whether it changed in the other direction than all examples", False
-    )
+    opposite_to_global: bool = optional("whether all examples changed the other way", False)
     phrases: tuple[Phrase, ...] = ()
     examples: tuple[ShownExample, ...] = ()
     overlaps: tuple[Overlap, ...] = optional(
-        "with other slices; the comparison covers the findings and the first slices, 100 or --slices in all",
-        (),
+        "with other slices, of the findings and the first slices, 100 or --slices in all", ()
     )
 
 
@@ -165,9 +156,7 @@ class Discovery(Part):
     kept_dimensions: int = Field(description="principal components that the mixtures are fitted to")
     kept_variance: float = Field(description="share of the variance that they keep")
     loss_weight: float
-    discovery_share: float | None = optional(
-        "share of the examples that the mixtures are fitted to and that are not tested"
-    )
+    discovery_share: float | None = optional("share that shaped the mixtures and was not tested")
     discovery_examples: int = Field(description="examples that the mixtures are fitted to")
     evaluation_examples: int = Field(description="examples that were tested")
     mixture_fingerprint: str = Field(description="of the content of mixture.npz")
@@ -224,9 +213,7 @@ class Edit(Part):
     before: Any = None
     after: Any = None
     note: str | None = None
-    coverage: tuple[SliceCoverage, ...] | None = optional(
-        "of an edit that changed the slices: the document's before it"
-    )
+    coverage: tuple[SliceCoverage, ...] | None = optional("before it, if it changed the slices")
 
 
 class Parent(Part):

@@ -44,8 +44,7 @@ class Seen(Part):
 
     missing: Count = Field(description="examples without a value")
     other: Count = optional(
-        "examples whose value has no predicate of its own; for a list column, elements; for numbers, those outside "
-        "the earlier run's bins",
+        "examples or elements without a predicate, such as numbers outside the earlier run's bins",
         0,
     )
     largest_other: Count = optional("examples with the most frequent of these values", 0)
@@ -61,9 +60,7 @@ class NewValue(Part):
 
     value: Any
     n: int = Field(description="examples with it")
-    occurred: bool = Field(
-        description="whether it may have been among the other values in the earlier run"
-    )
+    occurred: bool = Field(description="whether the earlier run may have had it among the others")
 
 
 class Domain(Part):
@@ -76,9 +73,7 @@ class Domain(Part):
     error: float = Field(description="relative error of a sketch that counted it; 0 means exact")
     closed: bool = Field(description="whether every value of this data satisfies one of them")
     seen: Seen | None = optional("absent in documents of older versions")
-    new_values: tuple[NewValue, ...] = optional(
-        "values with a predicate now, but not in the run of config.domains", ()
-    )
+    new_values: tuple[NewValue, ...] = optional("values that have a predicate only now", ())
 
 
 class LeftOut(Part):
@@ -115,8 +110,7 @@ class Dataset(Part):
     name: str
     uri: tuple[str, ...]
     fingerprint: Sha256 = Field(
-        description="hash of all examples' values as far as slices distinguish them, labels and predictions, in "
-        "any order"
+        description="hash of all examples, labels and predictions, as far as slices distinguish them, in any order"
     )
     n: Count
     id_field: str | None = None
@@ -126,13 +120,10 @@ class Dataset(Part):
     classes: tuple[Any, ...]
     domains: tuple[Domain, ...]
     left_out: tuple[LeftOut, ...]
-    hints: tuple[FeatureHint, ...] = optional(
-        "features that --exclude-features should perhaps leave out", ()
-    )
+    hints: tuple[FeatureHint, ...] = optional("features that perhaps should be left out", ())
     within: Within | None = None
     drift: tuple[str, ...] = optional(
-        "values that this data has and that of config.domains did not, if material: one sentence per column",
-        (),
+        "material values that the data of config.domains did not have: one sentence per column", ()
     )
 
 
@@ -181,9 +172,7 @@ class ChangeList(Part):
     revision: Count = 0
     parent: Parent | None = optional("in a revision: the document that it was made from")
     title: str
-    summary: str = Field(
-        description="the result in plain words, which begin with PASS or FAIL where there is a gate"
-    )
+    summary: str = Field(description="the result in words, beginning with PASS or FAIL of a gate")
     gate: Gate | None = optional("present with --fail-on, and with the thresholds of an EvalConfig")
     created_at: datetime
     dataset: Dataset
@@ -194,20 +183,14 @@ class ChangeList(Part):
     testing: Testing | None = optional("present in a search or check")
     search: Search | None = optional("present in a search or check")
     check: Check | None = None
-    validation: Validation | None = optional(
-        "present in a check with the thresholds of an EvalConfig"
-    )
+    validation: Validation | None = optional("present in a check with an EvalConfig's thresholds")
     shift: Shift | None = optional("present after the command shift")
     since: Since | None = None
-    adaptive: AdaptiveTests | None = optional(
-        "of the command adapt run, whose slices are topics: present"
-    )
+    adaptive: AdaptiveTests | None = optional("present after adapt run, whose slices are topics")
     discovery: Discovery | None = optional("of the command discover: present")
     confirmation: Confirmation | None = optional("present with --confirm")
     findings: tuple[Finding, ...] = optional(
-        "in a search, discovery or check: the few slices that are worse than expected from those before them, by "
-        "metric and rank",
-        (),
+        "the few slices that are worse than expected from those before, by metric and rank", ()
     )
     finding_models: tuple[FindingModel, ...] = optional(
         "for each metric and direction: how its findings were chosen, or why there are none", ()
@@ -218,16 +201,13 @@ class ChangeList(Part):
         "after an edit that changed the slices without counting them",
         (),
     )
-    parity: tuple[ParityGap, ...] = optional(
-        "with --parity: for each column, measure and model the largest gap", ()
-    )
+    parity: tuple[ParityGap, ...] = optional("with --parity: the largest gap of each measure", ())
     tfma_metrics: tuple[TfmaMetric, ...] = optional(
         "metrics of TensorFlow Model Analysis over all examples and on the listed slices", ()
     )
     edits: tuple[Edit, ...] = optional("in a revision: the changes, in order", ())
     files: dict[str, PublishedFile] | None = optional(
-        "the files of this run, by content: slices, and after the command discover membership and mixture; absent "
-        "in documents of earlier versions, and if there are none"
+        "by content: slices, and after discover membership and mixture; absent if there are none"
     )
     replaced_files: tuple[PublishedFile, ...] | None = optional(
         "files of the document that this one replaced; they are removed after publication"

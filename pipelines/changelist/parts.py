@@ -69,8 +69,7 @@ class SliceCoverage(Part):
         "in all examples"
     )
     r2_expected: float = Field(
-        description="mean of r2 if membership of as many slices said nothing; slices that were chosen on the same "
-        "examples explain more than that"
+        description="mean of r2 if membership said nothing; slices chosen on the same examples explain more"
     )
 
 
@@ -78,9 +77,7 @@ class ParityGroup(Part):
     """A group, and its share in a measure."""
 
     name: str
-    n: int = Field(
-        description="the examples that the share is of, such as those with a positive label"
-    )
+    n: int = Field(description="examples that the share is of, such as those with a positive label")
     value: float
 
 
@@ -92,15 +89,11 @@ class ParityGap(Part):
     measure: Literal["prediction_rate", "true_positive_rate", "false_positive_rate", "accuracy"]
     model: Literal["before", "after"]
     groups: int = Field(description="number of groups that were compared")
-    left_out: tuple[str, ...] = optional(
-        "groups with fewer than that many examples that the share is of", ()
-    )
+    left_out: tuple[str, ...] = optional("groups with fewer than `least` of these examples", ())
     least: int = Field(description="fewest examples of a group that is compared")
     lowest: ParityGroup | None = optional("absent with fewer than two groups")
     highest: ParityGroup | None = None
-    gap: Estimate | None = optional(
-        "highest minus lowest; its interval allows for having chosen the pair"
-    )
+    gap: Estimate | None = optional("highest minus lowest; the interval allows for the choice")
     p_value: float | None = optional(
         "how often, if no group differed, some pair would be as far apart in standard errors as the farthest one is"
     )

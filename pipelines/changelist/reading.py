@@ -50,8 +50,8 @@ def _entry(file: DocumentFile) -> PublishedFile:
 def file_of(uri: str, document: ChangeList, well_known: str) -> StoragePath:
     """Return the path of a file that belongs to a document.
 
-    That is the one which the document names; where it is not there, as next to a copy of the document
-    or one of an earlier version, the one with the well-known name, which may be another run's.
+    That is the one which the document names; where it is not there, as next to a copy of the document,
+    the one with the well-known name, which may be another run's.
     """
     folder = storage_path(uri).parent
     named = (document.files or {}).get(well_known.partition(".")[0])
@@ -247,7 +247,7 @@ def opened_table(uri: str, document: SearchChangeList) -> Iterator[pa.NativeFile
 def read_table(
     uri: str, document: SearchChangeList, metrics: Sequence[str], columns: Sequence[str]
 ) -> dict[str, pa.Table] | None:
-    """Return the rows of each metric in the table that a document names; None if it is not next to it."""
+    """Return columns of each metric's rows in the table that a document names; None if it is not there."""
     with opened_table(uri, document) as stream:
         if stream is None:
             return None

@@ -36,8 +36,7 @@ class ShiftStratum(Part):
         "uncertainty score σ², after use of the old predictions; absent of fewer than two answers"
     )
     optimal_calls: float | None = optional(
-        "of all calls, by share times square root of the variance: the least error, if items could repeat; it may "
-        "exceed the size"
+        "by share times square root of the variance: the least error; it may exceed the size"
     )
 
 
@@ -51,9 +50,7 @@ class ShiftFocus(Part):
     shift: Estimate = Field(description="new minus old")
     p_value: float
     significant: bool
-    higher_is_better: bool | None = optional(
-        "absent if right predictions and wrong ones have weights"
-    )
+    higher_is_better: bool | None = optional("absent if right and wrong predictions have weights")
     direction: Direction
 
     def line(self) -> str:
@@ -96,14 +93,10 @@ class Shift(Part):
 
     method: Literal["plus", "masa", "proportional"]
     labels: tuple[Any, ...] = Field(description="of the rows of the matrices")
-    predictions: tuple[Any, ...] = Field(
-        description="of their columns; null is an answer that is not a class"
-    )
+    predictions: tuple[Any, ...] = Field(description="of the columns; null: answers of no class")
     old_matrix: Matrix
     new_matrix: Matrix
-    new_errors: Matrix = Field(
-        description="standard errors of the new matrix, widened for the unseen"
-    )
+    new_errors: Matrix = Field(description="its standard errors, widened for the unseen")
     shift: Matrix = Field(description="new minus old")
     shift_lo: Matrix
     shift_hi: Matrix
@@ -112,19 +105,16 @@ class Shift(Part):
     corrected_for: str = Field(description="how the significance of cells was corrected")
     changed: tuple[ChangedCell, ...] = Field(description="cells that changed, the largest first")
     frobenius_bound: float = Field(
-        description="upper bound of the Frobenius error of the new matrix, with that confidence; of its cells "
-        "times the weights of the focus, if there is one"
+        description="bound of the new matrix's Frobenius error, with that confidence, times the weights of a focus"
     )
     stopped: Literal["budget", "target_error", "pool"] = Field(
-        description="why no more items were queried: the budget was spent, the target error was reached, or every "
-        "item was queried"
+        description="why no more were queried: budget spent, target error reached, or every item queried"
     )
     budget: int | None = optional("calls")
     target_error: float | None = None
     reliance: float | None = optional("weight of the old predictions as a control variate, 0 to 1")
     old_from: Literal["predictions", "document"] = Field(
-        description="whether the old matrix comes from known predictions, or from an earlier document, whose "
-        "errors then widen the intervals"
+        description="known predictions, or an earlier document, whose errors then widen the intervals"
     )
     cost: ShiftCost
     strata: tuple[ShiftStratum, ...]
@@ -147,19 +137,13 @@ class TopicOutcome(Part):
     newly_failing: int | None = optional("tests that only the new model fails")
     newly_passing: int | None = optional("tests that only the old model fails")
     rule: Literal["passing", "failing", "fixed", "broken"] = Field(
-        description="by the rule of AdaTest: a topic fails from a fifth of failing tests on; it is fixed or broken "
-        "where this differs between the models"
+        description="AdaTest's: a topic fails from a fifth of failing tests on, fixed or broken where models differ"
     )
     significant: Literal["fixed", "broken"] | None = optional(
-        "whether significantly fewer, or more, of the same tests fail: McNemar's test, corrected over all topics; "
-        "p-values are those of the slice"
+        "whether significantly fewer or more of the same tests fail: McNemar's test, corrected over topics"
     )
-    trained: bool = optional(
-        "whether tests of it were exported as training data, so that it proves little", False
-    )
-    undecided: int = optional(
-        "further tests that could not be scored, though they expect something of the model", 0
-    )
+    trained: bool = optional("whether its tests were exported as training data", False)
+    undecided: int = optional("further tests with an expectation that could not be scored", 0)
 
 
 class PaidAnswers(Part):
@@ -167,9 +151,7 @@ class PaidAnswers(Part):
 
     model: str
     calls: int = Field(description="that count: answers, and where these count the lost calls")
-    replayed: int = Field(
-        description="those of the calls that earlier runs with the ledger had paid"
-    )
+    replayed: int = Field(description="those of the calls that earlier runs with the ledger paid")
     unaccounted: int = Field(description="calls without an outcome, which may have been charged")
     price: float | None = None
     currency: str | None = None
@@ -188,19 +170,11 @@ class AdaptiveTests(Part):
     unscored: dict[str, int] = optional("how many were not scored, by the reason", {})
     fails_from: float = Field(description="share of failing tests from which on a topic fails")
     topics_in_tree: int
-    topics: tuple[TopicOutcome, ...] = Field(
-        description="of the slices of the document, in their order"
-    )
-    untested: dict[str, int] = optional(
-        "topics of which no test could be scored, with the number of tests that were to be", {}
-    )
-    classes: dict[str, str] = optional(
-        "classes of the models, by the names in the tree that are others (--classes)", {}
-    )
+    topics: tuple[TopicOutcome, ...] = Field(description="of the document's slices, in their order")
+    untested: dict[str, int] = optional("number of tests by topic, where none could be scored", {})
+    classes: dict[str, str] = optional("models' classes by their names in the tree (--classes)", {})
     never_given: dict[str, int] = optional(
-        "number of tests by the class that they name, as the tree writes it, where a model never gave it and may "
-        "not have it: these tests say nothing",
-        {},
+        "number of tests by the class they name and no model gave or may have: they say nothing", {}
     )
     paid: tuple[PaidAnswers, ...] = ()
 

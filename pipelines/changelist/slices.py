@@ -59,8 +59,7 @@ class Slice(Part):
     size: Size
     impact: float | None = optional("n times delta of the primary metric; absent if undefined")
     refinement: Refinement | None = optional(
-        "after a search only: a check does not compare slices with those above them; for the first metric in which "
-        "it adds to them"
+        "after a search: for the first metric in which it adds to those above; a check does not compare them"
     )
     same_examples_as: tuple[str, ...] = optional("longer predicates with the same examples", ())
     found: Found | None = optional("description of a discovered slice")
@@ -96,17 +95,13 @@ class ConfirmedDifference(Part):
     """A finding on the reserved examples alone, which it was not selected on."""
 
     examples: int = Field(description="reserved ones of the slice in the metric's denominator")
-    value: float | None = optional(
-        "as that of the finding; absent where there are fewer than 10 examples"
-    )
+    value: float | None = optional("as that of the finding; absent with fewer than 10 examples")
     difference: float | None = optional(
         "value minus what the findings of lower rank let expect, by a model that is fitted to the reserved examples"
     )
     low: float | None = optional("end of the 95 % interval of the difference")
     high: float | None = None
-    p_value: float | None = optional(
-        "as that of the finding, of one test: not corrected for any others"
-    )
+    p_value: float | None = optional("as the finding's, of one test: not corrected for others")
 
 
 class Finding(Part):
@@ -114,9 +109,7 @@ class Finding(Part):
 
     metric: str
     direction: Literal["worse", "better"]
-    rank: Annotated[int, Field(ge=1)] = Field(
-        description="place among those of metric and direction"
-    )
+    rank: Annotated[int, Field(ge=1)] = Field(description="place within metric and direction")
     slice_id: str
     n: int = Field(
         description="examples of the slice that are in the metric's denominator: `counted` of the metric says which"
@@ -126,36 +119,27 @@ class Finding(Part):
         description="its expected value from the findings of lower rank; for rank 1 the metric over all examples"
     )
     corrected: CorrectedDifference = Field(
-        description="the difference, and its 95 % interval, corrected for the slice's having been selected: what "
-        "to expect on other examples"
+        description="the difference with its 95 % interval, corrected for the choice of the slice"
     )
     difference: float = Field(description="value minus expected, as observed")
     interval: tuple[float | None, float | None] = Field(
         description="of the observed difference; it does not allow for the choice among many slices"
     )
-    p_value: float = Field(
-        description="of a slice as extreme, if the findings of lower rank explained everything"
-    )
+    p_value: float = Field(description="of a slice as extreme, by the findings of lower rank alone")
     confirmed: ConfirmedDifference | None = optional("present with --confirm")
     held_share: float | None = optional(
         "share of all that counts against the metric, such as errors, or of the summed values of a loss or column, "
         "that is in the findings up to this rank; absent for changes between two models, and if a value is below "
         "0: parts of a sum with mixed signs are not shares"
     )
-    rate_outside: float | None = optional(
-        "the metric, or its change, over the examples outside the findings up to this rank"
-    )
+    rate_outside: float | None = optional("the metric, or its change, outside the findings so far")
 
 
 class Intersection(Part):
     """Examples that are in the same of the first ten findings, and in no other of these."""
 
-    findings: tuple[int, ...] = Field(
-        description="their ranks; empty of examples in none of the ten"
-    )
-    share: float = Field(
-        description="of all examples in the metric's denominator, by weight where there are weights"
-    )
+    findings: tuple[int, ...] = Field(description="their ranks; empty of examples in none of them")
+    share: float = Field(description="of the weight of all examples that the metric counts")
     value: float | None = Field(description="the metric, or its change, over these examples")
 
 
@@ -173,14 +157,10 @@ class FindingModel(Part):
         (),
     )
     unbounded: tuple[float, ...] = optional(
-        "where not empty, coefficients go to infinity along this direction: some patterns of findings contain no "
-        "errors, or only errors",
-        (),
+        "direction in which coefficients go to infinity, where findings hold no or only errors", ()
     )
     removed: tuple[int, ...] = optional(
-        "ranks of findings that an edit removed with their slice; the expected values of findings of higher rank "
-        "still include them",
-        (),
+        "ranks of findings removed by an edit; expected values of higher ranks include them", ()
     )
     intersections: tuple[Intersection, ...] = optional(
         "which findings hold the same examples: the largest sets of examples, the largest first", ()
@@ -191,13 +171,10 @@ class FindingModel(Part):
         "that an edit removed are counted"
     )
     r2_expected: float | None = optional(
-        "mean of r2 if membership of as many slices said nothing; slices that were chosen on the same examples, as "
-        "findings are, explain more than that"
+        "mean of r2 if membership said nothing; slices chosen on the same examples explain more"
     )
     candidates: int = optional("slices that findings were chosen from", 0)
-    left_out: int = optional(
-        "significant slices that were not considered, because there are too many", 0
-    )
+    left_out: int = optional("significant slices that were too many to be considered", 0)
     stop: Literal[
         "nothing left", "small differences", "no candidates", "most findings", "not possible"
     ] = Field(

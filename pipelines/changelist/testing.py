@@ -24,9 +24,7 @@ class Tolerated(Part):
 
     tolerance: float = Field(description="in the unit of the metric")
     degraded: int = Field(description="slices on which it is, corrected as all tests of slices are")
-    p_value: float | None = optional(
-        "of the change over all examples; absent where that is not tested"
-    )
+    p_value: float | None = optional("of the change over all examples; absent if not tested")
     p_adjusted: float | None = None
     significant: bool = Field(description="whether it is over all examples")
 
@@ -34,13 +32,9 @@ class Tolerated(Part):
 class Noticeable(Part):
     """The smallest fall of a metric that would have been noticed."""
 
-    n: int | None = optional(
-        "examples of the slice that the metric counts; absent for all examples"
-    )
+    n: int | None = optional("that the metric counts on the slice; absent for all examples")
     fall: float = Field(description="in its unit; with two models from the old to the new one")
-    power: float = Field(
-        description="probability with which its test finds such a fall significant"
-    )
+    power: float = Field(description="probability that the test finds such a fall significant")
 
 
 class NearMiss(Part):
@@ -57,18 +51,14 @@ class MetricTests(Part):
     metric: str
     test: str = Field(description="the tests that were used, the most frequent one first")
     tested: int = Field(description="slices that could be tested")
-    untested: dict[str, int] = optional(
-        "number of slices that are large enough but could not be tested, by reason", {}
-    )
+    untested: dict[str, int] = optional("slices that are large enough, by the reason", {})
     blind: str | None = optional("why no slice at all could be tested; absent where some could")
     significant: int
     degraded: int = Field(description="significant slices on which the metric is worse")
     reported: int = Field(description="slices that are reported for this metric")
     tolerated: Tolerated | None = optional("present with --tolerance")
     nearest: tuple[NearMiss, ...] = optional(
-        "after a search in which no slice is significantly worse: the worse slices with the smallest p-values, "
-        "none a part of another",
-        (),
+        "where no slice is significantly worse: those of the smallest p-values, none in another", ()
     )
     noticeable: tuple[Noticeable, ...] = optional(
         "where no slice is significantly worse: the smallest fall that would have been noticed, over all examples "
@@ -98,15 +88,18 @@ class Testing(Part):
     significant: int = Field(description="slices that are significant in any metric")
     degraded: int = Field(description="slices on which any metric is significantly worse")
     metrics: tuple[MetricTests, ...] = optional("of each metric, the primary one first", ())
-    expected_false: float | None = optional(
-        "expected number of false results, over all metrics; only without a correction"
-    )
+    expected_false: float | None = optional("expected false results of all metrics, if uncorrected")
     warnings: tuple[str, ...] = optional("warnings for the reader", ())
     unseen: tuple[str, ...] = optional(
         "where the model may be worse but no test could decide: with --fail-on worse the exit code is 2 unless it "
         "is 1",
         (),
     )
+
+    @property
+    def tested(self) -> int:
+        """Number of slices that were tested."""
+        return sum(self.tested_per_level)
 
 
 class Iteration(Part):
@@ -117,9 +110,7 @@ class Iteration(Part):
     nonempty: int = Field(description="candidates whose slice is not empty")
     nonempty_estimated: float | None = None
     tested: int
-    significant: int = Field(
-        description="slices significant in the primary metric after this iteration, of all visited"
-    )
+    significant: int = Field(description="slices significant so far, in the primary metric")
     cpu_seconds: float
     wall_seconds: float
     shuffled_bytes: int
@@ -137,9 +128,7 @@ class Search(Part):
         "all slices of a check; the document has at most a thousand, the worst of each metric"
     )
     inherited: int = Field(description="significant slices that a slice above them explains")
-    duplicates: int = Field(
-        description="slices that add to those above them, with the same examples as a shorter one"
-    )
+    duplicates: int = Field(description="that add too, but hold the examples of a shorter one")
     saved_slices: Literal["tested", "significant"] = Field(
         description="which slices are in slices.parquet; with significant also the singletons"
     )
@@ -149,9 +138,7 @@ class Search(Part):
 class Check(Part):
     """Which slices were checked again."""
 
-    source: Literal["changelist", "file", "eval_config"] = Field(
-        description="what the slices were read from"
-    )
+    source: Literal["changelist", "file", "eval_config"] = Field(description="where they came from")
     uri: str
     changelist_id: str | None = None
     slices: int = Field(description="given slices; each is in slices.parquet")
@@ -166,9 +153,7 @@ class FailedThreshold(Part):
     slice: str
     slice_id: str | None = optional("absent for all examples")
     compared_with: str | None = optional("for two slices: the one whose value is subtracted")
-    value: float | None = optional(
-        "of the model under test, or its change from the old model; absent for undefined"
-    )
+    value: float | None = optional("of the new model, or its change; absent for undefined")
     reason: str | None = optional("why there is no value")
     bounds: str = Field(description="the bounds in words")
 
@@ -187,9 +172,7 @@ class Validation(Part):
     passed: bool = Field(description="validation_ok of TFMA's ValidationResult")
     checked: int = Field(description="slices that TFMA compared with thresholds")
     failures: tuple[FailedThreshold, ...] = ()
-    missing_slices: tuple[str, ...] = optional(
-        "slices that have a threshold but do not occur, which is also a failure", ()
-    )
+    missing_slices: tuple[str, ...] = optional("with a threshold, but missing: also a failure", ())
 
     def reasons(self) -> tuple[str, ...]:
         """Return why it is not passed, a line each."""
@@ -209,13 +192,9 @@ _MOST_REASONS = 3
 class Gate(Part):
     """Whether a run passes: what the exit code and the first word of the summary say too."""
 
-    fail_on: Literal["worse", "failing"] | None = optional(
-        "the option --fail-on; absent where only thresholds are checked"
-    )
+    fail_on: Literal["worse", "failing"] | None = optional("absent with thresholds only")
     passed: bool
-    exit_code: Literal[0, 1, 2] = Field(
-        description="0 passed, 1 something is worse, 2 something could not be tested"
-    )
+    exit_code: Literal[0, 1, 2] = Field(description="0 passed, 1 worse, 2 not testable")
     reasons: tuple[str, ...] = optional("why it fails; none if it passes", ())
     tolerated: str | None = optional("the option --tolerance, by metric")
 
@@ -235,21 +214,16 @@ class TfmaValue(Part):
     slice_id: str
     after: Estimate = Field(description="the metric of the model under test")
     before: Estimate | None = optional("for two models, that of the baseline")
-    delta: Estimate = Field(
-        description="after minus before, or for one model minus the metric over all examples"
-    )
+    delta: Estimate = Field(description="after minus before, or minus the metric over all examples")
     p_value: float | None = optional(
-        "two-sided, of a delta of 0, by TFMA's t distribution of the delta; not corrected, because the slices were "
-        "chosen by other metrics"
+        "two-sided, by TFMA's t distribution of the delta; not corrected for the choice of the slices"
     )
 
 
 class TfmaMetric(Part):
     """A number of TFMA, over all examples and on the listed slices."""
 
-    name: str = Field(
-        description="TFMA's, with the class, rank or average that it is of, such as ndcg@topK:3"
-    )
+    name: str = Field(description="TFMA's, with class, rank or average, such as ndcg@topK:3")
     output: str | None = optional("of a model of several outputs, which one it is")
     replicates: int = Field(description="of TFMA's Poisson bootstrap; 0 where it has no intervals")
     overall: Estimate

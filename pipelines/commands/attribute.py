@@ -19,10 +19,9 @@ from slicebeam.pipelines.attribution.session import (
 from slicebeam.pipelines.attribution.session import estimate as estimated
 from slicebeam.pipelines.changelist.revisions import base_of
 from slicebeam.pipelines.config.document import DrawingConfig
-from slicebeam.pipelines.show.attribution import CommandHint, show_finished, show_sampled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from slicebeam.pipelines.attribution.labelers import Labeler
     from slicebeam.pipelines.attribution.session import Session
@@ -34,51 +33,36 @@ if TYPE_CHECKING:
 
 def sample(config: SampleConfig, note: Note) -> Sampled:
     """Draw a round, and write the items to label as CSV."""
-    with _opened(config, _plan(config), begins=True) as opened:
-        sampled = opened.sample(config.budget, is_train=config.train)
-        _note_all(opened, note)
-    return sampled
-
-
-def show_round(sampled: Sampled, config: SampleConfig) -> None:
-    """Print where the items to label are."""
-    if not config.quiet or config.as_json:
-        show_sampled(sampled, _command_hint(config), as_json=config.as_json)
+    with _opened(config, note, begins=True) as opened:
+        return opened.sample(config.budget, is_train=config.train)
 
 
 def estimate(config: AttributionConfig, note: Note) -> Finished:
     """Read the labels back, estimate precision and recall, and publish a revision with them."""
-    with _opened(config, _plan(config)) as opened:
-        finished = estimated(opened)
-        _note_all(opened, note)
-    return finished
+    with _opened(config, note) as opened:
+        return estimated(opened)
 
 
 def run(config: RoundsConfig, note: Note) -> Finished | Stopped:
     """Label in rounds until it is decided, or the budget is used up."""
-    plan = _plan(config)
     place = LabelPaths.of(base_of(config.changelist), config.labels_dir)
-    labeler = _labeler(
-        config.labels, config.positive, config.llm, config.ledger, place.labels_dir, note
-    )
-    with _opened(config, plan, begins=True, rounds=config.rounds) as opened:
+    labeler = _labeler(config, place.labels_dir, note)
+    with _opened(config, note, begins=True, rounds=config.rounds) as opened:
         came = run_rounds(
             opened, labeler, budget=config.budget, rounds=config.rounds, train=config.train
         )
-        _note_all(opened, note)
     if isinstance(came, Stopped):
         note(f"{came.left:,} items have no label yet; run the same command to continue")
     return came
 
 
-def show_estimate(came: Finished | Stopped, config: AttributionConfig) -> None:
-    """Print the estimates, the decision and what to do next."""
-    if isinstance(came, Finished) and (not config.quiet or config.as_json):
-        show_finished(came, _command_hint(config), as_json=config.as_json)
+@contextmanager
+def _opened(
+    config: AttributionConfig, note: Note, *, begins: bool = False, rounds: int | None = None
+) -> Iterator[Session]:
+    """Open the labels of the slice, and tell its notes in the end."""
+    from slicebeam.pipelines.define.document_data import open_population
 
-
-def _plan(config: AttributionConfig) -> Plan:
-    """Return the user's options for the slice."""
     plan = Plan(
         config.text,
         looks=config.looks,
@@ -87,18 +71,9 @@ def _plan(config: AttributionConfig) -> Plan:
         least_recall=config.least_recall,
     )
     if isinstance(config, DrawingConfig):
-        return replace(
+        plan = replace(
             plan, queries=config.query, exponent=config.exponent, uniform_share=config.uniform_share
         )
-    return plan
-
-
-@contextmanager
-def _opened(
-    config: AttributionConfig, plan: Plan, *, begins: bool = False, rounds: int | None = None
-) -> Iterator[Session]:
-    from slicebeam.pipelines.define.document_data import open_population
-
     uri = base_of(config.changelist)
     place = LabelPaths.of(uri, config.labels_dir)
     population, document, one = open_population(
@@ -108,20 +83,16 @@ def _opened(
         population, document, one, plan, place, begins=begins, default_looks=rounds or 1
     ) as opened:
         yield opened
+        for text in opened.notes:
+            note(text)
 
 
-def _labeler(
-    labels: str | None,
-    positive: Sequence[str],
-    llm: str | None,
-    ledger: str | None,
-    labels_dir: StoragePath,
-    note: Note,
-) -> Labeler:
+def _labeler(config: RoundsConfig, labels_dir: StoragePath, note: Note) -> Labeler:
     """Return the labeler."""
     from slicebeam.pipelines.attribution.asking import terminal_labeler
     from slicebeam.pipelines.attribution.labelers import LanguageModel, RecordedLabels
 
+    labels, positive, llm, ledger = config.labels, config.positive, config.llm, config.ledger
     if labels is not None and llm is not None:
         raise OptionError(f"--labels {labels} and --llm {llm} both give labels; choose one")
     if positive and labels is None:
@@ -137,15 +108,3 @@ def _labeler(
     if llm is not None:
         return LanguageModel(llm, ledger, labels_dir, note)
     return terminal_labeler()
-
-
-def _command_hint(config: AttributionConfig) -> CommandHint:
-    more = [] if config.labels_dir is None else ["--labels-dir", config.labels_dir]
-    for path in config.data:
-        more += ["--data", path]
-    return CommandHint(config.changelist, config.slice, config.text, tuple(more))
-
-
-def _note_all(opened: Session, note: Note) -> None:
-    for one in opened.notes:
-        note(one)

@@ -9,19 +9,14 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import click
 
-from slicebeam.pipelines.commands.launch import Invocation, run_config
-from slicebeam.pipelines.config.common import validated
+from slicebeam.pipelines.commands.command import Invocation
+from slicebeam.pipelines.commands.table import data_command
 from slicebeam.pipelines.config.option_fields import FOLDER, Option, Options
 from slicebeam.pipelines.config.run_options import RunOptions
-from slicebeam.pipelines.config.search import SearchConfig, search_config
-from slicebeam.pipelines.run.engine import start_engine
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 DATA = Path(__file__).parents[1] / "demo_data" / "adult_scored.parquet"
 
@@ -33,46 +28,36 @@ class DemoConfig(Options):
     """Folder for the two results."""
 
 
-def run_demo(name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG001
-    """Search the census data twice and show the results; return the exit code."""
-    from slicebeam.pipelines.show.terminal import Terminal
-
-    for title, config in demo_runs(Path(validated(DemoConfig, given).output)):
+def run_demo(config: DemoConfig, _: object) -> None:
+    """Search the census data twice and show the results."""
+    for title, options in demo_runs(Path(config.output)):
         click.secho(f"\n{title}", bold=True)
-        with start_engine(config.runner_config, config.runner_option) as engine:
-            run_config(config, engine, Terminal(), RunOptions())
-    return 0
+        data_command("search").launch(options, RunOptions(), Invocation())
 
 
-def print_schema(name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG001
-    """Print the JSON Schema of the ChangeList; return the exit code."""
+def print_schema(_: Options, __: object) -> None:
+    """Print the JSON Schema of the ChangeList."""
     from slicebeam.pipelines.changelist.document import json_schema
 
     sys.stdout.write(json.dumps(json_schema(), indent=1) + "\n")
-    return 0
 
 
-def demo_runs(output: Path) -> list[tuple[str, SearchConfig]]:
-    """Return a title and a configuration for each comparison."""
+def demo_runs(output: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Return a title and the options of each comparison."""
     common: dict[str, Any] = {"data": (str(DATA),), "label": "income", "prediction": "prediction"}
     # fnlwgt is the weight of the census, which says nothing about a person.
     no_features = ("row_id", "fnlwgt", "score", "score_old")
-    runs: list[tuple[str, dict[str, Any]]] = [
-        (
-            "1. Where is the model worse than over all examples?",
-            {
-                "exclude_features": (*no_features, "prediction_old"),
-                "output": str(output / "overall"),
-            },
-        ),
-        (
-            "2. Where did the update change the model, and how?",
-            {
-                "baseline_prediction": "prediction_old",
-                "alternative": "both",
-                "exclude_features": no_features,
-                "output": str(output / "baseline"),
-            },
-        ),
+    overall = {
+        "exclude_features": (*no_features, "prediction_old"),
+        "output": str(output / "overall"),
+    }
+    baseline = {
+        "baseline_prediction": "prediction_old",
+        "alternative": "both",
+        "exclude_features": no_features,
+        "output": str(output / "baseline"),
+    }
+    return [
+        ("1. Where is the model worse than over all examples?", common | overall),
+        ("2. Where did the update change the model, and how?", common | baseline),
     ]
-    return [(title, search_config({**common, **options})) for title, options in runs]

@@ -1,6 +1,6 @@
 """What the commands ``slicebeam edit …`` do, each with its validated options.
 
-Each returns the revision that it published, which `define.showing.show_revision` prints.
+Each returns the revision that it published, which `show.define.show_revision` prints.
 """
 
 # Every command gets what prints notes, whether it has any or not.
@@ -24,7 +24,6 @@ from slicebeam.pipelines.changelist.edits import (
 from slicebeam.pipelines.changelist.revisions import from_last
 from slicebeam.pipelines.define.joining import merged_slices, split_slice
 from slicebeam.pipelines.define.new_slices import Counting, EditSession, Revision
-from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
@@ -112,11 +111,9 @@ def log(config: LogConfig, note: Note) -> tuple[Edit, ...]:
     return tuple(EditSession.read(config.changelist).document.edits)
 
 
-def show_log(edits: tuple[Edit, ...], config: LogConfig) -> None:
+def show_log(edits: tuple[Edit, ...], _: LogConfig) -> None:
     """Print edits, in order."""
-    as_json = (json_line(one.model_dump(mode="json", exclude_none=True)) for one in edits)
-    for line in as_json if config.as_json else _lines(edits):
-        sys.stdout.write(f"{line}\n")
+    sys.stdout.writelines(f"{line}\n" for line in _lines(edits))
 
 
 def _lines(edits: tuple[Edit, ...]) -> list[str]:

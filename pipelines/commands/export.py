@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.config.document import Document
-from slicebeam.pipelines.config.option_fields import Folder, Option
+from slicebeam.pipelines.config.option_fields import REQUIRED, Folder, Option
 from slicebeam.pipelines.config.run_options import Display
 from slicebeam.pipelines.search.gate import gate_of
-from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.pipelines.tfma.export import Exported, export_changelist
 
 if TYPE_CHECKING:
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 class ExportTfmaConfig(Display):
     """Options of ``slicebeam export tfma``."""
 
-    changelist: Annotated[Document, Option(is_argument=True)] = Field(init=False)
+    changelist: Annotated[Document, Option(is_argument=True)] = Field(REQUIRED, init=False)
     to: Annotated[Folder, Option("Output")]
     """Folder to write."""
 
@@ -44,14 +42,11 @@ def _judged(document: SearchChangeList) -> tuple[bool, tuple[str, ...]]:
     return (True, ()) if gate is None else (gate.passed, gate.reasons)
 
 
-def show_exported(found: Exported, config: ExportTfmaConfig) -> None:
+def show_exported(found: Exported, _: ExportTfmaConfig) -> None:
     """Print the written folder."""
-    if config.as_json:
-        sys.stdout.write(json_line(asdict(found)) + "\n")
-    elif not config.quiet:
-        if found.derived:
-            sys.stdout.write(f"derived columns: {printable(', '.join(found.derived))}\n")
-        ok = "ok" if found.is_ok else "not ok"
-        sys.stdout.write(
-            f"{found.slices:,} slices and all examples; validation {ok}\n{printable(found.folder)}\n"
-        )
+    if found.derived:
+        sys.stdout.write(f"derived columns: {printable(', '.join(found.derived))}\n")
+    ok = "ok" if found.is_ok else "not ok"
+    sys.stdout.write(
+        f"{found.slices:,} slices and all examples; validation {ok}\n{printable(found.folder)}\n"
+    )

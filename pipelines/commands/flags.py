@@ -8,7 +8,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from slicebeam.metrics.errors import nearest
-from slicebeam.pipelines.commands.table import COMMANDS, SUBCOMMANDS, command_spec
+from slicebeam.pipelines.commands.data_command import DataCommand
+from slicebeam.pipelines.commands.table import COMMANDS, GROUPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -34,10 +35,11 @@ class PanelCommand(click.Command):
     def __init__(self, name: str) -> None:
         from slicebeam.pipelines.config.option_fields import by_panel
 
-        self.words, self.spec = name, command_spec(name)
+        self.words, self.spec = name, COMMANDS[name]
         fields = self.spec.fields()
         self.panels = by_panel(fields)
-        self.rare = {field.name for field in fields if self.spec.configure and _is_rare(field)}
+        is_long = isinstance(self.spec, DataCommand)
+        self.rare = {field.name for field in fields if is_long and _is_rare(field)}
         parameters = list(map(_parameter, fields))
         if self.rare:
             parameters.append(_help_all(len(fields)))
@@ -84,7 +86,11 @@ class CommandGroup(click.Group):
     """
 
     def __init__(self, within: str = "", **attributes: Any) -> None:
-        self.within, self.specs = within, SUBCOMMANDS[within] if within else COMMANDS
+        self.within = within
+        parts = [name.rpartition(" ") for name in COMMANDS]
+        self.specs = {
+            name: COMMANDS[f"{of} {name}".strip()] for of, _, name in parts if of == within
+        }
         super().__init__(within or "slicebeam", context_settings=SETTINGS, **attributes)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -99,9 +105,10 @@ class CommandGroup(click.Group):
         """Return a command; None if there is none."""
         if cmd_name not in self.specs:
             return None
-        if not self.within and cmd_name in SUBCOMMANDS:
-            return CommandGroup(cmd_name, help=COMMANDS[cmd_name].help)
-        return PanelCommand(f"{self.within} {cmd_name}".strip())
+        name = f"{self.within} {cmd_name}".strip()
+        return (
+            CommandGroup(name, help=COMMANDS[name].help) if name in GROUPS else PanelCommand(name)
+        )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -178,7 +185,7 @@ def _parameter(field: OptionField) -> click.Parameter:
             metavar=f"{metavar}..." if field.is_list else metavar,
             shell_complete=_completions(field),
         )
-    words = f"  [default: {option.default}]" if option.default else ""
+    words = f"  [default: {field.default_words}]" if field.default_words else ""
     if field.is_required:
         words = "  [required]"
     default = None if field.is_list or field.default == "" else field.default

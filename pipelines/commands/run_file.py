@@ -11,14 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from slicebeam.metrics.errors import FileError, InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist.reading import read_changelist
-from slicebeam.pipelines.commands.launch import Invocation, launch
-from slicebeam.pipelines.commands.run_spec import RunSpec
-from slicebeam.pipelines.commands.steps import run_steps
-from slicebeam.pipelines.commands.table import COMMANDS
-from slicebeam.pipelines.config.coercion import as_flag, listed
+from slicebeam.pipelines.commands.steps import RunSpec, run_steps
+from slicebeam.pipelines.commands.table import data_command
 from slicebeam.pipelines.config.common import Command, DataConfig, validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
-from slicebeam.pipelines.config.option_fields import FILE, Option, OptionField, Options, declared
+from slicebeam.pipelines.config.option_fields import (
+    FILE,
+    Option,
+    OptionField,
+    Options,
+    as_flag,
+    declared,
+    listed,
+)
 from slicebeam.pipelines.config.placeholders import parts_of
 from slicebeam.pipelines.config.run_options import FileRunOptions, RunOptions
 from slicebeam.transforms.formats.strict_text import parse_json, parse_yaml
@@ -28,8 +33,10 @@ from slicebeam.transforms.storage.storage import storage_path
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from slicebeam.pipelines.commands.command import Invocation
     from slicebeam.pipelines.config.placeholders import Placeholder
 
+_COMMANDS = "'command: search', 'check', 'shift' or 'discover'"
 _DATE = re.compile(r"date(?P<days>[+-]\d{1,5})?(?::(?P<format>.+))?")
 
 
@@ -38,12 +45,12 @@ class FileConfig(Options):
 
     file: Annotated[str, Option("Data", metavar=FILE, is_argument=True)]
     """YAML or JSON file, or the changelist.json of a run."""
-    date: Annotated[str | None, Option("Data", metavar="<date>", default="today in UTC")] = None
-    """Date that {date} stands for, such as 2026-11-20."""
+    date: Annotated[str | None, Option("Data", metavar="<date>")] = None
+    """Date that {date} stands for, such as 2026-11-20. [default: today in UTC]"""
 
 
 def _config(command: Command) -> type[DataConfig]:
-    model: type[DataConfig] = COMMANDS[command].options[0]
+    model: type[DataConfig] = data_command(command).models[0]
     return model
 
 
@@ -53,14 +60,14 @@ def replaceable() -> list[OptionField]:
     for config in map(_config, get_args(Command)):
         for name, field in declared(config).items():
             if field.option.stands_instead:
-                option = replace(field.option, help=f"Replace {name!r} of the file.", default=None)
+                option = replace(field.option, help=f"Replace {name!r} of the file.")
                 found.setdefault(
                     name, replace(field, option=option, is_required=False, default=None)
                 )
     return list(found.values())
 
 
-def run_file(name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG001
+def run_file(given: Mapping[str, Any], invocation: Invocation) -> int:
     """Run the command in a file, and return the exit code."""
     wanted = {one: given[one] for one in declared(FileRunOptions) if one in given}
     if "log_format" in wanted:
@@ -75,7 +82,7 @@ def run_file(name: str, given: Mapping[str, Any], invocation: Invocation) -> int
         common = validated(RunOptions, {**spec.run_options, **wanted})
         return run_steps(given["file"], spec.steps, common, wanted, invocation)
     run_options = validated(RunOptions, {**spec.run_options, **wanted})
-    return launch(spec.command, spec.options, run_options, invocation)
+    return data_command(spec.command).launch(spec.options, run_options, invocation)
 
 
 def read_run(
@@ -204,22 +211,18 @@ def _content(file: str) -> dict[Any, Any]:
     except ValueError as error:
         raise FileError(f"{file}: cannot be read ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):
-        raise InputError(
-            f"{file}: 'command: search', 'check', 'shift' or 'discover' is expected, and its options"
-        )
+        raise InputError(f"{file}: {_COMMANDS} is expected, and its options")
     return content
 
 
 def _command(file: str, content: Mapping[Any, Any]) -> Command:
-    name = content.get("command")
+    name: Any = content.get("command")
     if name is None:
-        raise InputError(
-            f"{file}: key 'command' is missing; add 'command: search', 'check', 'shift' or 'discover'"
-        )
-    for command in get_args(Command):
-        if name == command:
-            return command
-    raise InputError(f"{file}: {unknown_name('command', str(name), get_args(Command))}")
+        raise InputError(f"{file}: key 'command' is missing; add {_COMMANDS}")
+    if name not in get_args(Command):
+        raise InputError(f"{file}: {unknown_name('command', str(name), get_args(Command))}")
+    command: Command = name
+    return command
 
 
 def _day(date: str | None) -> dt.date:

@@ -15,7 +15,6 @@ from slicebeam.pipelines.changelist.slices import words_of
 from slicebeam.pipelines.define.document_data import FAILING, check_size, open_data
 from slicebeam.pipelines.page.examples import entries
 from slicebeam.pipelines.show.define import slice_line, slice_summary
-from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.encode.conditions import similarities
 from slicebeam.transforms.encode.predicates import shortened
 
@@ -111,11 +110,9 @@ def _with_similarity(rows: Rows, similarity: FloatArray | None) -> Rows:
     return [{"similarity": float(similarity[at]), **row} for at, row in enumerate(rows)]
 
 
-def show_rows(rows: Rows, config: ShowConfig) -> None:
+def show_rows(rows: Rows, _: ShowConfig) -> None:
     """Print slices or examples, a line each."""
-    if config.as_json or not config.quiet:
-        for row in rows:
-            sys.stdout.write(f"{json_line(row) if config.as_json else _line(row)}\n")
+    sys.stdout.writelines(f"{_line(row)}\n" for row in rows)
 
 
 def _line(row: dict[str, Any]) -> str:

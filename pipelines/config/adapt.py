@@ -11,6 +11,7 @@ from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.pipelines.config.document import Document, ExamplesConfig
 from slicebeam.pipelines.config.option_fields import (
     COLUMN,
+    REQUIRED,
     Column,
     Columns,
     File,
@@ -32,14 +33,6 @@ from slicebeam.pipelines.config.shift import Amount
 FAIL_ON = ("worse", "failing")
 # What proposes tests, by name.
 PROPOSERS = ("templates", "mined", "neighbours", "tree", "endpoint")
-# What --to of exported tests may end in, and its columns beside text and label.
-FORMATS = (".parquet", ".csv")
-FURTHER = ("topic", "weight")
-_MODEL = (
-    "module:function, which gets a list of texts or makes a model; a pipeline of scikit-learn (pickle, "
-    "joblib), whose code runs; or the .yaml file of an HTTP endpoint, as for slicebeam shift --api, with "
-    "{input} in it."
-)
 
 
 def class_pairs(classes: Sequence[str]) -> dict[str, str]:
@@ -80,8 +73,7 @@ Classes = Annotated[
     Option(
         "Models",
         "Class of the model that a name in the tree means, as in pos=positive; pos=pos says that the name is "
-        "right. Repeatable, or separated by commas.",
-        default="the names are the same",
+        "right. Repeatable, or separated by commas. [default: the names are the same]",
     ),
 ]
 
@@ -89,8 +81,11 @@ Classes = Annotated[
 class AdaptRunConfig(Display):
     """Options of ``slicebeam adapt run``."""
 
-    tree: Tree = Field(init=False)
-    model: Annotated[Model, Option("Models", f"Model to test: {_MODEL}")]
+    tree: Tree = Field(REQUIRED, init=False)
+    model: Annotated[Model, Option("Models")]
+    """Model to test: module:function, which gets a list of texts or makes a model; a pipeline of
+    scikit-learn (pickle, joblib), whose code runs; or the .yaml file of an HTTP endpoint, as for
+    slicebeam shift --api, with {input} in it."""
     output: Annotated[Folder, Option("Output")]
     """Folder for changelist.json, slices.parquet and tests.parquet, which has the score of each
     test."""
@@ -99,11 +94,12 @@ class AdaptRunConfig(Display):
     output_classifier: Annotated[Model | None, Option("Models")] = None
     """Classifier of outputs, for tests that should not be classified as something."""
     classes: Classes = default(())
-    budget: Annotated[Amount, Option("Budget", default="an answer for each input")] = None
+    budget: Annotated[Amount, Option("Budget")] = None
     """Budget of paid answers: calls, or money such as 5USD by the price in the .yaml files. Earlier
-    runs with the same ledger count. Tests that it does not buy are not scored."""
-    ledger: Annotated[OptionalFolder, Option("Budget", default="OUTPUT/ledger")] = default(None)
-    """Folder that keeps the answers that were paid for."""
+    runs with the same ledger count. Tests that it does not buy are not scored. [default: an answer
+    for each input]"""
+    ledger: Annotated[OptionalFolder, Option("Budget")] = default(None)
+    """Folder that keeps the answers that were paid for. [default: OUTPUT/ledger]"""
     alpha: Annotated[Share, Option("Statistics")] = 0.05
     """False discovery rate of topics that are fixed or broken."""
     since: Annotated[OptionalFile, Option("Output")] = default(None)
@@ -131,7 +127,7 @@ class AdaptRunConfig(Display):
 class ImportChecklistConfig(Display):
     """Options of ``slicebeam adapt import-checklist``."""
 
-    suite: Annotated[File, Option("Data", is_argument=True)] = Field(init=False)
+    suite: Annotated[File, Option("Data", is_argument=True)] = Field(REQUIRED, init=False)
     """Suite of CheckList: a table (.parquet, .csv) with test, capability, type, input, label."""
     to: Annotated[File, Option("Output")]
     """Test tree to write."""
@@ -144,31 +140,28 @@ class ProposalSources(Display):
 
     pool: Annotated[OptionalFile, Option("Data")] = default(None)
     """Texts without labels: a text a line, or CSV, JSON Lines or Parquet with --text."""
-    text: Annotated[Column | None, Option("Data", default="text")] = None
-    """Column of the texts in --pool."""
+    text: Annotated[Column | None, Option("Data")] = None
+    """Column of the texts in --pool. [default: text]"""
     other_tree: Annotated[OptionalFile, Option("Data")] = default(None)
     """Another test tree, whose tests are proposed."""
-    templates: Annotated[
-        OptionalFile, Option("Data", default="those of sentiment, where the model has such outputs")
-    ] = default(None)
-    """YAML file of templates, with what is expected of them."""
+    templates: Annotated[OptionalFile, Option("Data")] = default(None)
+    """YAML file of templates, with what is expected of them. [default: those of sentiment, where
+    the model has such outputs]"""
     classes: Classes = default(())
 
 
 class AdaptSuggestConfig(ProposalSources):
     """Options of ``slicebeam adapt suggest``."""
 
-    tree: Tree = Field(init=False)
+    tree: Tree = Field(REQUIRED, init=False)
     model: Annotated[Model, Option("Models")]
     """Model to find failing tests of: module:function, a pipeline of scikit-learn, or the .yaml
     file of an HTTP endpoint, as for slicebeam adapt run."""
-    topic: Annotated[str, Option("Data", default="the whole tree")] = ""
-    """Topic that gets the suggestions, such as /Negation."""
-    proposer: Annotated[
-        Names, Option("Search", metavar="<proposer>", default="all that have what they need")
-    ] = ()
+    topic: Annotated[str, Option("Data")] = ""
+    """Topic that gets the suggestions, such as /Negation. [default: the whole tree]"""
+    proposer: Annotated[Names, Option("Search", metavar="<proposer>")] = ()
     """What proposes: templates, mined, neighbours, tree, endpoint. Repeatable, or separated by
-    commas."""
+    commas. [default: all that have what they need]"""
     proposals: Annotated[
         int, Field(ge=1, le=10_000), Option("Search", flags=("--proposals", "-k"))
     ] = 25
@@ -178,17 +171,17 @@ class AdaptSuggestConfig(ProposalSources):
     endpoint: Annotated[str | None, Option("Models", metavar="<url>")] = None
     """Language model: the URL of an API like OpenAI's (https://host/v1?model=NAME), whose key is in
     OPENAI_API_KEY; or a .yaml file, as for slicebeam shift --api, with {prompt} in it."""
-    budget: Annotated[Amount, Option("Budget", default="what the proposals need")] = None
+    budget: Annotated[Amount, Option("Budget")] = None
     """Budget of paid calls, of --endpoint and of a paid --model together: calls, or money such as
-    5USD by the price in the .yaml files. Earlier runs with the same ledger count."""
-    ledger: Annotated[OptionalFolder, Option("Budget", default="beside --output")] = default(None)
-    """Folder that keeps the answers that were paid for."""
+    5USD by the price in the .yaml files. Earlier runs with the same ledger count. [default: what
+    the proposals need]"""
+    ledger: Annotated[OptionalFolder, Option("Budget")] = default(None)
+    """Folder that keeps the answers that were paid for. [default: beside --output]"""
     seed: Annotated[Seed, Option("Statistics")] = 0
     """Random seed."""
-    output: Annotated[OptionalFile, Option("Output", default="TREE.suggestions.csv")] = default(
-        None
-    )
-    """Test tree to write the suggestions to, those that fail first."""
+    output: Annotated[OptionalFile, Option("Output")] = default(None)
+    """Test tree to write the suggestions to, those that fail first. [default:
+    TREE.suggestions.csv]"""
     allow_http: AllowHttp = False
 
     @field_validator("proposer")
@@ -212,7 +205,7 @@ class AdaptSuggestConfig(ProposalSources):
 class ExportTrainingConfig(Display):
     """Options of ``slicebeam adapt export-training``."""
 
-    tree: Tree = Field(init=False)
+    tree: Tree = Field(REQUIRED, init=False)
     changelist: Document
     data: Annotated[File, Option("Data")]
     """Training data, whose labels the tests get: a file of Parquet or CSV (.gz)."""
@@ -220,15 +213,15 @@ class ExportTrainingConfig(Display):
     """Column of the labels in --data."""
     to: Annotated[File, Option("Output")]
     """File to write (.parquet, .csv), with text, label, topic and weight."""
-    text: Annotated[Columns, Option("Data", default="text")] = ("text",)
-    """Column of the texts in --data; of pairs both columns. Repeatable, or separated by commas."""
-    topic: Annotated[Texts, Option("Data", metavar="<topic>", default="the whole tree")] = ()
-    """Topic whose failing tests to export, such as /Negation. Repeatable."""
-    classes: Annotated[
-        ClassPairs, Option("Data", default="--classes of the run in --changelist")
-    ] = default(())
+    text: Annotated[Columns, Option("Data")] = ("text",)
+    """Column of the texts in --data; of pairs both columns. Repeatable, or separated by commas.
+    [default: text]"""
+    topic: Annotated[Texts, Option("Data", metavar="<topic>")] = ()
+    """Topic whose failing tests to export, such as /Negation. Repeatable. [default: the whole
+    tree]"""
+    classes: Annotated[ClassPairs, Option("Data")] = default(())
     """Label of --data that a name in the tree means, as in pos=positive. Repeatable, or separated
-    by commas."""
+    by commas. [default: --classes of the run in --changelist]"""
 
     @field_validator("text")
     @classmethod
@@ -243,8 +236,8 @@ class ExportTrainingConfig(Display):
     @field_validator("data", "to")
     @classmethod
     def _known_format(cls, value: str, info: ValidationInfo) -> str:
-        endings = (".parquet", ".csv", ".csv.gz") if info.field_name == "data" else FORMATS
-        if not value.endswith(endings):
+        is_read = info.field_name == "data"
+        if not value.endswith((".parquet", ".csv", *([".csv.gz"] if is_read else []))):
             raise OptionError(
                 f"--{info.field_name} {value}: name a file of Parquet or CSV, which ends in .parquet or .csv"
             )
@@ -252,7 +245,7 @@ class ExportTrainingConfig(Display):
 
     @model_validator(mode="after")
     def _different_columns(self) -> ExportTrainingConfig:
-        names = (*self.text, self.label, *FURTHER)
+        names = (*self.text, self.label, "topic", "weight")
         if twice := next((name for name in names if names.count(name) > 1), None):
             raise OptionError(
                 f"--text and --label: two columns of --to would be named {twice!r}; name other columns"
@@ -263,29 +256,24 @@ class ExportTrainingConfig(Display):
 class AdaptFromConfig(ExamplesConfig):
     """Options of ``slicebeam adapt from``."""
 
-    changelist: Annotated[Folder, Option("Data", is_argument=True)] = Field(init=False)
+    changelist: Annotated[Folder, Option("Data", is_argument=True)] = Field(REQUIRED, init=False)
     """Output folder of a search, discovery or check (for the last revision of its ChangeList), or a
     ChangeList."""
     to: Annotated[File, Option("Output")]
     """Test tree to write."""
     append: Annotated[bool, Option("Output")] = False
     """Add to the tree in --to, if there is one, the tests that it has not."""
-    text: Annotated[
-        Texts,
-        Option(
-            "Data", metavar=COLUMN, default="that of a discovery, or the only column of free text"
-        ),
-    ] = ()
-    """Column of the texts that are the inputs of the model; two for pairs. Repeatable."""
-    slice: Annotated[
-        Texts, Option("Data", metavar="<slice>", default="the findings; of a discovery all slices")
-    ] = ()
-    """Slice (id, the beginning of one, or name) to make a topic of. Repeatable."""
+    text: Annotated[Texts, Option("Data", metavar=COLUMN)] = ()
+    """Column of the texts that are the inputs of the model; two for pairs. Repeatable. [default:
+    that of a discovery, or the only column of free text]"""
+    slice: Annotated[Texts, Option("Data", metavar="<slice>")] = ()
+    """Slice (id, the beginning of one, or name) to make a topic of. Repeatable. [default: the
+    findings; of a discovery all slices]"""
     topic: Annotated[str, Option("Output", metavar="<topic>")] = "/found"
     """Topic below which those of the slices are."""
-    classes: Annotated[ClassPairs, Option("Output", default="the labels of the run")] = default(())
+    classes: Annotated[ClassPairs, Option("Output")] = default(())
     """Label of the run that a name in the tree means, as in pos=positive: tests expect pos.
-    Repeatable, or separated by commas."""
+    Repeatable, or separated by commas. [default: the labels of the run]"""
     examples: Annotated[int, Field(ge=1, le=10_000), Option("Output", metavar="<count>")] = 10
     """Maximum number of tests of each slice."""
     seed: Annotated[int, Field(ge=0, lt=2**32), Option("Statistics")] = 0

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
 
 from pydantic import model_validator
 
-from slicebeam.metrics.errors import InputError, OptionError, unknown_name
+from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command, validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.config.option_fields import (
@@ -19,10 +20,8 @@ from slicebeam.pipelines.config.option_fields import (
     Rule,
     default,
 )
+from slicebeam.pipelines.config.search import with_eval_config
 from slicebeam.pipelines.config.slices import RunConfig
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _PREDICTION = "prediction score model loss"
 _OLD_MODEL = "baseline_prediction baseline_score baseline_model baseline_loss"
@@ -64,11 +63,11 @@ class CheckConfig(RunConfig):
     ] = None
     """Encoder in --changelist, to confirm it. Needed if it is code (module:function) or an endpoint
     (openai:URL) that receives your texts."""
-    label: Annotated[Column, Option("Models", default="as in --changelist")] = ""
-    """Column of the true class or value."""
-    features: Annotated[Columns, Option("Models", default="all others")] = ()
+    label: Annotated[Column, Option("Models")] = ""
+    """Column of the true class or value. [default: as in --changelist]"""
+    features: Annotated[Columns, Option("Models")] = ()
     """Columns that --model reads, if the model does not know their names. Repeatable, or separated
-    by commas."""
+    by commas. [default: all others]"""
     exclude_features: Annotated[Columns, Option("Models")] = ()
     """Columns that --model does not read, if the model does not know the names of its columns.
     Repeatable, or separated by commas."""
@@ -104,9 +103,6 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
     With a ChangeList, missing options are those of the run that the document describes: its
     columns, metrics and tests. A model is code, which only the user may name.
     """
-    for name in options:
-        if name not in CheckConfig.model_fields:
-            raise unknown_name("option", name, CheckConfig.model_fields)
     changelist = options.get("changelist")
     others = options.get("slices") or options.get("eval_config")
     if isinstance(changelist, str) and changelist and not others:
@@ -119,8 +115,6 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
         taken = taken_over(document.provenance.config, options)
         refuse_unconfirmed(options["changelist"], taken, options)
         options = {**taken, **options}
-    from slicebeam.pipelines.config.eval_options import with_eval_config
-
     return validated(CheckConfig, with_eval_config(options))
 
 

@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
-from pydantic import (
-    AfterValidator,
-    ByteSize,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    ValidationInfo,
-    field_validator,
-)
+from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 
 from slicebeam.metrics.errors import InputError, OptionError, nearest_hint, unknown_name
 from slicebeam.pipelines.config.option_fields import (
@@ -42,6 +35,7 @@ if TYPE_CHECKING:
 
 Command = Literal["search", "check", "shift", "discover"]
 
+_UNITS = {"": 1, "B": 1, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 _SMALLEST_BUDGET = 16 * 10**6
 # Quotes and line ends have a meaning of their own in CSV.
 _NO_DELIMITERS = '"\r\n\0'
@@ -53,15 +47,12 @@ def memory_bytes(text: str) -> int:
     >>> memory_bytes("512MB")
     512000000
     """
-    try:
-        # No machine has more bytes than 64 bits count.
-        size = min(TypeAdapter(ByteSize).validate_python(text), 2**63)
-    except OverflowError:
-        return 2**63
-    except ValidationError as error:
-        raise InputError(
-            f"--memory-budget {text!r} is not a size; write it as 512MB or 2GB"
-        ) from error
+    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = _UNITS.get(found[2].upper()) if found else None
+    if found is None or unit is None:
+        raise InputError(f"--memory-budget {text!r} is not a size; write it as 512MB or 2GB")
+    # No machine has more bytes than 64 bits count.
+    size = int(min(float(found[1]) * unit, 2.0**63))
     if size < _SMALLEST_BUDGET:
         raise InputError(f"--memory-budget {text!r} is less than 16MB, the smallest that works")
     return size
@@ -107,25 +98,26 @@ class DataConfig(Options):
     command: ClassVar[Command]
 
     data: Annotated[tuple[str, ...], Option("Data", metavar=PATH, has_placeholders=True)] = Field(
-        init=False
+        REQUIRED, init=False
     )
     """Files or globs: Parquet, CSV (.gz), JSON Lines, TFRecord. Repeatable."""
     output: Annotated[Output, Option("Output")] = REQUIRED
     """Folder for changelist.json and slices.parquet."""
-    format: Annotated[Format | None, Option("Data", default="from the file's name")] = None
-    """Format: parquet, csv, jsonl or tfrecord."""
+    format: Annotated[Format | None, Option("Data")] = None
+    """Format: parquet, csv, jsonl or tfrecord. [default: from the file's name]"""
     column_names: Annotated[Columns, Option("Data")] = ()
     """Columns of a CSV file without a header, separated by commas."""
     skip_rows: Annotated[int, Field(ge=0), Option("Data")] = 0
     """Lines to skip before the header of a CSV file."""
     delimiter: Annotated[Delimiter, Option("Data")] = ","
     """Character between the values of a CSV file, such as ';' or tab."""
-    example_id: Annotated[Column | None, Option("Data", default="the columns that are read")] = None
-    """Column that identifies an example when examples are resampled."""
+    example_id: Annotated[Column | None, Option("Data")] = None
+    """Column that identifies an example when examples are resampled. [default: the columns that are
+    read]"""
     seed: Annotated[Seed, Option("Statistics")] = 0
     """Random seed."""
-    work_dir: Annotated[OptionalFolder, Option("Engine", default="OUTPUT/_work")] = default(None)
-    """Folder for unfinished work."""
+    work_dir: Annotated[OptionalFolder, Option("Engine")] = default(None)
+    """Folder for unfinished work. [default: OUTPUT/_work]"""
     memory_budget: Annotated[Size, Option("Engine")] = "512MB"
     """Memory that each worker may use for tables."""
     chunk_rows: Annotated[Count, Option("Engine")] = CHUNK_ROWS

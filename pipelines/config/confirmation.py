@@ -7,15 +7,13 @@ document are used only if the user names them again.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.config.option_fields import flag
 from slicebeam.transforms.tfma.metric_specs import is_tfma
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 _RUNS_CODE = "loading it runs the code in it"
 _IMPORTS = "importing it runs its code"

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.kinds import Alternative
-from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command, validated
+from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command
 from slicebeam.pipelines.config.option_fields import (
     Column,
     Columns,
@@ -54,14 +54,14 @@ class DiscoverConfig(SearchConfig):
     text: Annotated[Column | None, Option("Embeddings")] = None
     """Column of texts to embed. With --embedding, the texts are only displayed."""
     encoder: Annotated[
-        str | None,
-        Option("Embeddings", metavar="<encoder>", default="lsa with --text", stands_instead=True),
+        str | None, Option("Embeddings", metavar="<encoder>", stands_instead=True)
     ] = None
     """Encoder of texts: lsa (fitted to them), minilm, openai:URL (an endpoint), or module:function
-    (which returns a Beam model handler). With --embedding, the encoder that made the vectors."""
-    components: Annotated[Integers, Option("Embeddings", default="50")] = default((50,))
-    """Number of components of the mixture. Several numbers, such as 25,100, fit several
-    mixtures."""
+    (which returns a Beam model handler). With --embedding, the encoder that made the vectors.
+    [default: lsa with --text]"""
+    components: Annotated[Integers, Option("Embeddings")] = default((50,))
+    """Number of components of the mixture. Several numbers, such as 25,100, fit several mixtures.
+    [default: 50]"""
     dimensions: Annotated[int, Field(ge=1, le=4096), Option("Embeddings")] = 128
     """Maximum number of principal components to which mixtures are fitted."""
     loss_weight: Annotated[
@@ -73,15 +73,14 @@ class DiscoverConfig(SearchConfig):
     """Share of the examples that the mixture is fitted to, with --loss-weight."""
     slices: Annotated[int, Field(ge=0, le=1000), Option("Embeddings")] = 10
     """Number of slices to describe by phrases and examples."""
-    phrases: Annotated[
-        OptionalFile, Option("Embeddings", default="taken from the texts", stands_instead=True)
-    ] = default(None)
+    phrases: Annotated[OptionalFile, Option("Embeddings", stands_instead=True)] = default(None)
     """File of phrases that may describe slices, one per line; or YAML file of an API whose model
-    suggests phrases."""
+    suggests phrases. [default: taken from the texts]"""
     within_findings: Annotated[OptionalFile, Option("Data")] = default(None)
     """ChangeList of a search. Only the examples in at least one of its findings are read."""
-    features: Annotated[Columns, Option("Features", default="none")] = ()
-    """Columns to slice by, besides components. Repeatable, or separated by commas."""
+    features: Annotated[Columns, Option("Features")] = ()
+    """Columns to slice by, besides components. Repeatable, or separated by commas. [default:
+    none]"""
     example_id: Annotated[Column | None, Option("Data", flags=("--example-id", "--id"))] = None
     """Column that identifies an example in the result."""
     alternative: Annotated[Alternative, Option("Statistics", comes_first=True)] = "both"
@@ -111,7 +110,7 @@ class DiscoverConfig(SearchConfig):
                 "--encoder lsa is fitted to texts and did not make the embeddings; leave "
                 "--embedding out, or name the encoder that made them"
             )
-        if self.phrases and not self.describes:
+        if self.phrases and self.used_encoder is None:
             raise OptionError(
                 "--phrases must be embedded like the examples; name the --encoder that embedded them"
             )
@@ -125,11 +124,6 @@ class DiscoverConfig(SearchConfig):
     def used_encoder(self) -> str | None:
         """What embeds texts; None if embeddings are given and nobody says what made them."""
         return self.encoder or (None if self.embedding else LSA)
-
-    @property
-    def describes(self) -> bool:
-        """Whether words can be embedded as the examples are."""
-        return self.used_encoder is not None
 
     @property
     def leaves_outputs_out(self) -> bool:
@@ -149,8 +143,3 @@ class DiscoverConfig(SearchConfig):
         if self.loss_weight == 0:
             del options["discovery_share"]
         return options
-
-
-def discover_config(options: dict[str, Any]) -> DiscoverConfig:
-    """Return the validated configuration of a discovery."""
-    return validated(DiscoverConfig, options)

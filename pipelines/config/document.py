@@ -11,6 +11,7 @@ from slicebeam.pipelines.config.common import EngineName, EngineOptions
 from slicebeam.pipelines.config.confirmation import Confirmed
 from slicebeam.pipelines.config.option_fields import (
     PATH,
+    REQUIRED,
     Column,
     Count,
     Excludes,
@@ -51,14 +52,14 @@ METHODS = {
 class DocumentConfig(Display):
     """Options of every command that reads a ChangeList."""
 
-    changelist: Document = Field(init=False)
+    changelist: Document = Field(REQUIRED, init=False)
 
 
 class TextsConfig(DocumentConfig):
     """Options of every command that reads the examples of a ChangeList, and may embed texts."""
 
-    data: Annotated[Paths, Option("Data", default="as in the ChangeList")] = default(())
-    """Files or globs of the examples. Repeatable."""
+    data: Annotated[Paths, Option("Data")] = default(())
+    """Files or globs of the examples. Repeatable. [default: as in the ChangeList]"""
     encoder: Annotated[str | None, Option("Models", metavar="<encoder>")] = None
     """Confirms the encoder in the ChangeList, where it is code (module:function) or an endpoint
     (openai:URL) that gets your texts."""
@@ -135,10 +136,9 @@ class SplitConfig(CountingConfig):
     where: Annotated[str, Option("Slices", metavar="<predicate>")]
     """Predicate that splits the slice. The examples that satisfy it become one part, the others the
     second."""
-    name: Annotated[
-        Texts, Option("Slices", metavar="<name>", default="made from the slice and the predicate")
-    ] = ()
-    """Name of a part. Give it twice, or not at all."""
+    name: Annotated[Texts, Option("Slices", metavar="<name>")] = ()
+    """Name of a part. Give it twice, or not at all. [default: made from the slice and the
+    predicate]"""
 
 
 class LogConfig(DocumentConfig):
@@ -161,13 +161,9 @@ class DefineConfig(CountingConfig):
     """Name of the slice."""
     text_filter: Annotated[str | None, Option("Definition", metavar="<text>")] = None
     """Examples whose embedding is similar to that of this text."""
-    threshold: Annotated[
-        float | None,
-        Option(
-            "Definition", default="mean + 2 standard deviations of the similarities of all examples"
-        ),
-    ] = None
-    """Smallest cosine similarity for --text-filter."""
+    threshold: Annotated[float | None, Option("Definition")] = None
+    """Smallest cosine similarity for --text-filter. [default: mean + 2 standard deviations of the
+    similarities of all examples]"""
     where: Annotated[str | None, Option("Definition", metavar="<predicate>", comes_first=True)] = (
         None
     )
@@ -185,8 +181,8 @@ class DefineConfig(CountingConfig):
     the prompt."""
     budget: Annotated[int | None, Option("Definition")] = None
     """Maximum number of calls for --llm-filter, including those of earlier runs."""
-    text: Annotated[Column | None, Option("Definition", default="as in --changelist")] = None
-    """Column of the texts for --llm-filter."""
+    text: Annotated[Column | None, Option("Definition")] = None
+    """Column of the texts for --llm-filter. [default: as in --changelist]"""
 
     @model_validator(mode="after")
     def _is_defined_once(self) -> DefineConfig:
@@ -209,7 +205,7 @@ class ShowConfig(TextsConfig):
 
     rules: ClassVar[tuple[Rule, ...]] = (Excludes("words", "slice"),)
 
-    changelist: Annotated[Document, Option(is_argument=True)] = Field(init=False)
+    changelist: Annotated[Document, Option(is_argument=True)] = Field(REQUIRED, init=False)
     slice: Annotated[SliceName | None, Option("Slices")] = None
     """Slice whose examples are shown, given by its slice_id, the start of its slice_id, or its
     name."""
@@ -236,12 +232,13 @@ class ReportConfig(Display):
         Requires("data", "examples", "the page contains no other data"),
     )
 
-    changelist: Annotated[Folder, Option("Data", is_argument=True)] = Field(init=False)
+    changelist: Annotated[Folder, Option("Data", is_argument=True)] = Field(REQUIRED, init=False)
     """Output folder of a run (for the last revision of its ChangeList), or a ChangeList."""
     examples: Annotated[int, Field(ge=0, le=100), Option("Data", metavar="<count>")] = 0
     """Number of examples of each finding to include. The page then contains your data."""
-    data: Annotated[Paths, Option("Data", default="as in the ChangeList")] = default(())
-    """Files or globs of the examples, on this machine. Repeatable."""
+    data: Annotated[Paths, Option("Data")] = default(())
+    """Files or globs of the examples, on this machine. Repeatable. [default: as in the
+    ChangeList]"""
 
 
 class AttributionConfig(ExamplesConfig):
@@ -250,19 +247,17 @@ class AttributionConfig(ExamplesConfig):
     slice: Annotated[Slice, Option("Data")]
     text: Annotated[str, Option("Data", metavar="<text>")]
     """Words to test: a description that should be true of the slice's examples."""
-    labels_dir: Annotated[
-        OptionalFolder, Option("Labels", default="attribution, beside --changelist")
-    ] = default(None)
-    """Folder of the labels."""
-    least_precision: Annotated[float | None, Option("Statistics", default="0.8")] = None
-    """Precision to accept. Kept from the first round."""
-    least_recall: Annotated[float | None, Option("Statistics", default="0.8")] = None
-    """Recall to accept. Kept from the first round."""
-    looks: Annotated[int | None, Option("Statistics", default="1, or --rounds")] = None
+    labels_dir: Annotated[OptionalFolder, Option("Labels")] = default(None)
+    """Folder of the labels. [default: attribution, beside --changelist]"""
+    least_precision: Annotated[float | None, Option("Statistics")] = None
+    """Precision to accept. Kept from the first round. [default: 0.8]"""
+    least_recall: Annotated[float | None, Option("Statistics")] = None
+    """Recall to accept. Kept from the first round. [default: 0.8]"""
+    looks: Annotated[int | None, Option("Statistics")] = None
     """Number of times you will check whether there are enough labels. The intervals allow for it.
-    Kept from the first round."""
-    seed: Annotated[int | None, Option("Statistics", default="0")] = None
-    """Random seed. Kept from the first round."""
+    Kept from the first round. [default: 1, or --rounds]"""
+    seed: Annotated[int | None, Option("Statistics")] = None
+    """Random seed. Kept from the first round. [default: 0]"""
     as_json: Annotated[bool, Option("Output", flags=("--json",))] = Field(default=False, init=False)
     """Print JSON instead of a table."""
     quiet: Annotated[bool, Option("Output", flags=("--quiet", "-q"))] = Field(
@@ -274,9 +269,9 @@ class AttributionConfig(ExamplesConfig):
 class DrawingConfig(AttributionConfig):
     """Options of every command that draws examples to label."""
 
-    query: Annotated[Texts, Option("Labels", metavar="<text>", default="--text")] = ()
+    query: Annotated[Texts, Option("Labels", metavar="<text>")] = ()
     """Text similar to the examples that --text describes, to find those that the slice misses.
-    Repeatable."""
+    Repeatable. [default: --text]"""
     exponent: Annotated[float, Option("Statistics")] = EXPONENT
     """Strength of the preference for examples similar to --query, in draws outside the slice."""
     uniform_share: Annotated[float, Option("Statistics")] = UNIFORM_SHARE
@@ -309,7 +304,5 @@ class RoundsConfig(DrawingConfig):
     llm: Annotated[OptionalFile, Option("Labels")] = default(None)
     """YAML file that describes a language model's API, as for slicebeam shift --api. Its prompt
     contains {attribution_text} and the columns that show an item."""
-    ledger: Annotated[OptionalFolder, Option("Labels", default="in the folder of the labels")] = (
-        default(None)
-    )
-    """Folder that stores the paid answers."""
+    ledger: Annotated[OptionalFolder, Option("Labels")] = default(None)
+    """Folder that stores the paid answers. [default: in the folder of the labels]"""

@@ -8,12 +8,14 @@ reference page are generated from the fields.
 from __future__ import annotations
 
 import ast
+import csv
 import re
 import sys
 import types
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from numbers import Integral
 from pathlib import Path
 from typing import (
     TYPE_CHECKING,
@@ -31,6 +33,7 @@ from typing import (
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.transforms.tfma.metric_specs import PREFIX, split_outside
 
 if TYPE_CHECKING:
     import os
@@ -87,6 +90,7 @@ PANELS = [
 # The default of an option that has none, though Python need not name it.
 REQUIRED: Any = ...
 _FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
+_DEFAULT = re.compile(r" \[default: (.*)\]$")
 # The bounds that fields have, in words.
 _BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
@@ -100,10 +104,10 @@ class Option:
     Attributes
     ----------
     panel : the group in the help that it stands in, of `PANELS`
-    help : a sentence that can be read on its own, where it does not stand below the field
+    help : a sentence that can be read on its own, where it does not stand below the field; either ends
+        with ``[default: …]`` in words where the default is not a constant
     metavar : the placeholder of the value; None for the name of its type
     flags : its spelling on the command line where that is not its name
-    default : the default in words, where it is not a constant
     comes_first : before the others of its group
     is_argument : without a flag on the command line
     by_commas : repeated, or separated by commas
@@ -117,7 +121,6 @@ class Option:
     help: str = ""
     metavar: str | None = None
     flags: tuple[str, ...] = ()
-    default: str | None = None
     comes_first: bool = False
     is_argument: bool = False
     by_commas: bool = False
@@ -256,6 +259,16 @@ class OptionField:
     @property
     def help(self) -> str:
         """A sentence that can be read on its own."""
+        return _DEFAULT.sub("", self._text)
+
+    @property
+    def default_words(self) -> str:
+        """The default in words; empty for a constant."""
+        found = _DEFAULT.search(self._text)
+        return found[1] if found else ""
+
+    @property
+    def _text(self) -> str:
         classes = (_texts(one.__module__).get(one.__name__, {}) for one in self.model.__mro__)
         return self.option.help or next(one[self.name] for one in classes if self.name in one)
 
@@ -358,6 +371,49 @@ def by_panel(fields: list[OptionField]) -> dict[str, list[OptionField]]:
     return {title: chosen for title, chosen in panels.items() if chosen}
 
 
+def listed(values: Sequence[str]) -> tuple[str, ...]:
+    """Return the values of an option that is repeated or separated by commas.
+
+    >>> listed(["a,b", '"c,d"'])
+    ('a', 'b', 'c,d')
+    """
+    # As in CSV, quotes keep a comma that belongs to a name. Those in the brackets of a metric do so, too.
+    try:
+        return tuple(
+            part
+            for value in values
+            for row in ([split_outside(value)] if PREFIX in value else csv.reader([value]))
+            for part in row or [""]
+        )
+    except csv.Error as error:
+        raise OptionError(
+            f"{','.join(values)!r} is not a list separated by commas ({error}); put names in quotes"
+        ) from error
+
+
+def split_lists(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return flags as they were given, with the values of those that commas separate."""
+    fields = declared(model)
+    return {
+        name: listed(value) if name in fields and fields[name].option.by_commas else value
+        for name, value in given.items()
+    }
+
+
+def as_flag(where: str, field: OptionField, value: Any) -> Any:
+    """Return a value as the flag of an option would have it."""
+    if value is None:
+        raise OptionError(f"{where}: the key has no value; give one or leave the key out")
+    if field.takes_mapping and isinstance(value, dict):
+        return tuple(f"{name}={_scalar(one)}" for name, one in value.items())
+    if not field.is_list:
+        return _single(where, field, value)
+    if field.option.by_commas and isinstance(value, str):
+        return listed([value])
+    several = value if isinstance(value, (list, tuple)) else [value]
+    return tuple(_single(where, field, one) for one in several)
+
+
 @cache
 def _texts(module: str) -> dict[str, dict[str, str]]:
     """Return the texts below the fields of the classes of a module."""
@@ -399,3 +455,25 @@ def _bounds(metadata: list[Any]) -> Iterator[str]:
             value = getattr(one, name, None)
             if value is not None:
                 yield f"{words} {value:,}"
+
+
+def _single(where: str, field: OptionField, value: Any) -> Any:
+    kind = get_args(field.kind)[0] if field.is_list else field.kind
+    if field.option.takes_numbers and isinstance(value, (bool, int, float)):
+        return _scalar(value)
+    if kind is bool and not isinstance(value, bool):
+        raise OptionError(f"{where}: {value!r} is neither true nor false")
+    if kind is int and field.is_list and not isinstance(value, str):
+        # Those of numpy are integers too.
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise OptionError(f"{where}: {value!r} is not a whole number")
+        return int(value)
+    if (kind is str or get_origin(kind) is Literal) and not isinstance(value, str):
+        raise OptionError(f"{where}: {value!r} is not text; put it in quotes")
+    if kind in (int, float) and isinstance(value, (bool, list, tuple, dict)):
+        raise OptionError(f"{where}: {value!r} is not a number")
+    return value
+
+
+def _scalar(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -6,15 +6,13 @@ A run file and Python have neither: what a scheduler repeats does not depend on 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from slicebeam.metrics.errors import ColumnError, OptionError, unknown_name
 from slicebeam.pipelines.config.common import DataConfig, validated
 from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, declared, flag
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 OUTPUTS = "slicebeam-out"
 # Names of columns, in any case; docs/how-to/data.md lists them.

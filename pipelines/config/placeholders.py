@@ -7,14 +7,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.transforms.secrets.variables import VARIABLE_NAME
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
 
 _PLACEHOLDER = re.compile(
     r"\$\{(?P<variable>[^{}]*)\}|(?P<doubled>\{\{|\}\})|\{(?P<name>[^{}]*)\}|(?P<brace>[{}])"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.kinds import OF_NUMBERS
 from slicebeam.pipelines.config.common import Command, validated
 from slicebeam.pipelines.config.option_fields import (
     Columns,
@@ -19,14 +20,14 @@ from slicebeam.pipelines.config.option_fields import (
     flag,
 )
 from slicebeam.pipelines.config.slices import RunConfig, needs_of
+from slicebeam.transforms.tfma.metric_specs import is_tfma, split_outside
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from slicebeam.transforms.encode.sources import ReservedRows
 
 Strategy = Literal["batch", "iterative", "priority"]
-STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 # Options that have an effect on some strategies only.
 STRATEGIES_OF = {
     "iterations": ("priority",),
@@ -59,13 +60,9 @@ class SearchConfig(RunConfig):
     and accuracy: the largest gap of each. Repeatable, or separated by commas."""
     max_cross_size: Annotated[int, Field(ge=1, le=10), Option("Search", comes_first=True)] = 3
     """Maximum number of predicates in a slice."""
-    strategy: Annotated[
-        Strategy | None,
-        Option(
-            "Search", default="batch; priority where that is estimated to take more than a minute"
-        ),
-    ] = None
-    """batch: every conjunction. iterative: level by level. priority: the most promising ones."""
+    strategy: Annotated[Strategy | None, Option("Search")] = None
+    """batch: every conjunction. iterative: level by level. priority: the most promising ones.
+    [default: batch; priority where that is estimated to take more than a minute]"""
     iterations: Annotated[Count, Option("Search")] = 5
     """Iterations of --strategy priority."""
     max_candidates: Annotated[Count | None, Option("Search")] = 50_000
@@ -74,11 +71,9 @@ class SearchConfig(RunConfig):
     """Visit no slices within significant slices, as AutoSlicer does."""
     confirm: Annotated[float | None, Field(gt=0, le=0.5), Option("Statistics")] = None
     """Share of the examples to reserve for measuring the findings. The others are searched."""
-    save_slices: Annotated[
-        Literal["tested", "significant"] | None,
-        Option("Output", default="tested, up to a million slices"),
-    ] = None
-    """Slices to write into slices.parquet: tested or significant."""
+    save_slices: Annotated[Literal["tested", "significant"] | None, Option("Output")] = None
+    """Slices to write into slices.parquet: tested or significant. [default: tested, up to a million
+    slices]"""
 
     @model_validator(mode="after")
     def _searches(self) -> SearchConfig:
@@ -161,8 +156,66 @@ class SearchConfig(RunConfig):
 
 def search_config(options: dict[str, Any]) -> SearchConfig:
     """Return the validated configuration of a search."""
-    if options.get("eval_config"):
-        from slicebeam.pipelines.config.eval_options import with_eval_config
+    return validated(SearchConfig, with_eval_config(options))
 
-        options = with_eval_config(options)
-    return validated(SearchConfig, options)
+
+def with_eval_config(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a user with those that ``eval_config`` adds."""
+    uri = options.get("eval_config")
+    if not isinstance(uri, str) or not uri:
+        return dict(options)
+    from slicebeam.transforms.tfma.eval_config import eval_plan
+
+    given = {key: value for key, value in options.items() if value is not None}
+    added = dict(eval_plan(uri).options)
+    _join_metrics(uri, added, given)
+    for prefix in ("", "baseline_"):
+        roles = [f"{prefix}{name}" for name in ("prediction", "score", "model")]
+        named = [name for name in roles if name in added]
+        others = [name for name in roles if name in given and name not in added]
+        if named and others:
+            raise OptionError(
+                f"{flag(others[0])} {given[others[0]]!r} contradicts prediction_key "
+                f"{added[named[0]]!r} of --eval-config {uri}; leave one out"
+            )
+    if "threshold" in added:
+        cut = given.get("threshold")
+        if given.get("prediction"):
+            # The predictions are classes: no score is cut.
+            del added["threshold"]
+        elif isinstance(cut, (int, float)) and abs(cut - added["threshold"]) < 1e-9:
+            given.pop("threshold")
+    for name, value in added.items():
+        other = given.get(name, value)
+        other = tuple(other) if isinstance(other, list) else other
+        if other != value:
+            raise _contradiction(uri, name, other, value)
+    return {**added, **given}
+
+
+def _join_metrics(uri: str, added: dict[str, Any], given: dict[str, Any]) -> None:
+    """Join the metrics of a user and a file; the user's order says what steers the search."""
+    listed = given.get("metric", ())
+    listed = split_outside(listed) if isinstance(listed, str) else list(listed)
+    own = tuple(name for name in listed if not is_tfma(name))
+    of_file = added.pop("metric", ())
+    if own and of_file and set(own) != set(of_file):
+        raise _contradiction(uri, "metric", own, of_file)
+    if (
+        own
+        and not of_file
+        and "score" in added
+        and OF_NUMBERS.issuperset(one.split(":")[0] for one in own)
+    ):
+        for prefix in ("", "baseline_"):
+            if (column := added.pop(f"{prefix}score", None)) is not None:
+                added[f"{prefix}prediction"] = column
+    if first := own or of_file:
+        given["metric"] = (*first, *(name for name in listed if is_tfma(name)))
+
+
+def _contradiction(uri: str, name: str, own: Any, value: Any) -> OptionError:
+    shown = [",".join(one) if isinstance(one, tuple) else one for one in (own, value)]
+    return OptionError(
+        f"{flag(name)} {shown[0]} contradicts {shown[1]} of --eval-config {uri}; leave one out"
+    )

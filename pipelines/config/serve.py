@@ -9,6 +9,7 @@ from pydantic import Field
 from slicebeam.pipelines.config.adapt import ProposalSources
 from slicebeam.pipelines.config.document import ExamplesConfig
 from slicebeam.pipelines.config.option_fields import (
+    REQUIRED,
     Folder,
     Model,
     Option,
@@ -27,17 +28,15 @@ class ServeConfig(ExamplesConfig, ProposalSources):
         Requires("tree_model", "tree"),
     )
 
-    changelist: Annotated[Folder, Option("Data", is_argument=True)] = Field(init=False)
+    changelist: Annotated[Folder, Option("Data", is_argument=True)] = Field(REQUIRED, init=False)
     """Output folder of a run, or a folder of such folders."""
     model: Annotated[Model | None, Option("Models")] = None
     """New model to call in the playground, as in slicebeam search --model. It confirms that of the
     ChangeList. Loading it runs the code in it."""
     baseline_model: Annotated[Model | None, Option("Models")] = None
     """Old model, likewise."""
-    port: Annotated[
-        int, Field(ge=0, le=65_535), Option("Engine", metavar="<port>", default="a free one")
-    ] = 0
-    """Port on 127.0.0.1 to listen at."""
+    port: Annotated[int, Field(ge=0, le=65_535), Option("Engine", metavar="<port>")] = 0
+    """Port on 127.0.0.1 to listen at. [default: a free one]"""
     open: Annotated[bool, Option("Output")] = False
     """Open the page in the browser."""
     tree: Annotated[OptionalFile, Option("Data")] = default(None)

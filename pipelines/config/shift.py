@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.metrics.kinds import Method
-from slicebeam.pipelines.config.common import Command, DataConfig, Size, validated
+from slicebeam.pipelines.config.common import Command, DataConfig, Size
 from slicebeam.pipelines.config.option_fields import (
     Column,
     Columns,
@@ -158,12 +158,10 @@ class ShiftConfig(DataConfig):
     by commas."""
     replay_prediction: Annotated[Column | None, Option("New answers")] = None
     """Column of recorded answers to use instead of calls."""
-    method: Annotated[
-        Method | None, Option("Budget", default="plus with --old-prediction, else proportional")
-    ] = None
+    method: Annotated[Method | None, Option("Budget")] = None
     """plus: sample most where most changed, with the old predictions as a control variate. masa:
-    sample most where answers vary most (Chen et al., 2021; biased). proportional: strata by
-    size."""
+    sample most where answers vary most (Chen et al., 2021; biased). proportional: strata by size.
+    [default: plus with --old-prediction, else proportional]"""
     budget: Annotated[
         NumberText,
         AfterValidator(known_budget),
@@ -177,31 +175,23 @@ class ShiftConfig(DataConfig):
     --repeat: the error whose number of calls is reported (default 0.01)."""
     focus: Annotated[
         str | None,
-        Option(
-            "Budget",
-            metavar="accuracy|<label>:<prediction>|<file.csv>",
-            default="all cells alike",
-            has_placeholders=True,
-        ),
+        Option("Budget", metavar="accuracy|<label>:<prediction>|<file.csv>", has_placeholders=True),
     ] = None
     """What counts: accuracy (the right predictions), one cell LABEL:PREDICTION, or a table of the
     columns label, prediction and weight. Calls go where its error is largest; --target-error and
-    --fail-on judge it alone."""
+    --fail-on judge it alone. [default: all cells alike]"""
     confidence: Annotated[float, Field(ge=0.5, lt=1), Option("Budget", comes_first=True)] = 0.95
     """Confidence of the intervals and of --target-error."""
-    price: Annotated[
-        float | None,
-        Field(ge=0, allow_inf_nan=False),
-        Option("Budget", default="'price' of the --api file"),
-    ] = None
-    """Price of a call, in the currency of the --api file or of --budget, otherwise USD."""
+    price: Annotated[float | None, Field(ge=0, allow_inf_nan=False), Option("Budget")] = None
+    """Price of a call, in the currency of the --api file or of --budget, otherwise USD. [default:
+    'price' of the --api file]"""
     by: Annotated[Column | None, Option("Slices")] = None
     """Column whose values are slices, to report the shift of each too."""
     changelist: Annotated[OptionalFile, Option("Slices")] = default(None)
     """ChangeList of a search or check, to report the shift of each of its slices too."""
-    ledger: Annotated[OptionalFolder, Option("Output", default="OUTPUT/ledger")] = default(None)
+    ledger: Annotated[OptionalFolder, Option("Output")] = default(None)
     """Folder that stores every answer of --api or --model. A stored answer is never requested
-    again."""
+    again. [default: OUTPUT/ledger]"""
     plan: Annotated[bool, Option("Budget")] = Field(default=False, init=False)
     """Make no call: simulate updates of the old predictions, and print what each budget and method
     would give."""
@@ -210,9 +200,9 @@ class ShiftConfig(DataConfig):
     )
     """Make no call: print how well the method does on --replay-prediction over this many seeds.
     With --plan: runs of each simulation (default 100)."""
-    example_id: Annotated[Column | None, Option("Data", default="its row in the data")] = None
+    example_id: Annotated[Column | None, Option("Data")] = None
     """Column that identifies an item. The ledger finds the item by this value, even if the data
-    changes."""
+    changes. [default: its row in the data]"""
     seed: Annotated[Seed, Option("Budget")] = 0
     """Random seed for drawing items."""
     memory_budget: Annotated[Size, Option("Engine")] = "512MB"
@@ -275,8 +265,3 @@ class ShiftConfig(DataConfig):
             options.pop("bins")
         # 0 equals False, but a price of 0 is one.
         return {k: value for k, value in options.items() if value is not False and value != []}
-
-
-def shift_config(options: dict[str, Any]) -> ShiftConfig:
-    """Return the validated configuration of a shift."""
-    return validated(ShiftConfig, options)

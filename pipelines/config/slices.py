@@ -72,8 +72,9 @@ class RunConfig(DataConfig):
     """Model to predict with: of scikit-learn (pickle, joblib), a TensorFlow SavedModel (folder),
     ONNX, or module:function of Python. Loading one runs the code in it: name only what you
     trust."""
-    model_inputs: Annotated[Columns, Option("Models", default="the features")] = ()
-    """Columns that a model takes that does not name them itself, in its order, for both models."""
+    model_inputs: Annotated[Columns, Option("Models")] = ()
+    """Columns that a model takes that does not name them itself, in its order, for both models.
+    [default: the features]"""
     baseline_prediction: Annotated[Column | None, Option("Models")] = None
     """Column of the old model's predictions, to compare two models."""
     baseline_score: Annotated[Column | None, Option("Models")] = None
@@ -84,26 +85,16 @@ class RunConfig(DataConfig):
     """Column of each example's loss, instead of label and predictions."""
     baseline_loss: Annotated[Column | None, Option("Models")] = None
     """Column of the old model's losses."""
-    positive_class: Annotated[
-        NumberText, Option("Models", metavar="<class>", default="1 or true")
-    ] = default(None)
-    """Class whose probability is the score."""
-    score_classes: Annotated[
-        Names, Option("Models", metavar="<classes>", default="labels are 0, 1, …")
-    ] = ()
+    positive_class: Annotated[NumberText, Option("Models", metavar="<class>")] = default(None)
+    """Class whose probability is the score. [default: 1 or true]"""
+    score_classes: Annotated[Names, Option("Models", metavar="<classes>")] = ()
     """Classes of a --score that is a list with a number for each of them, or a column for each, in
-    its order. Columns name them by default: what follows their common beginning, up to a _."""
+    its order. Columns name them by default: what follows their common beginning, up to a _.
+    [default: labels are 0, 1, …]"""
     threshold: Annotated[float, Field(ge=0, le=1), Option("Models")] = 0.5
     """Smallest score, or probability by --model, that predicts the positive class."""
     metric: Annotated[
-        Names,
-        Option(
-            "Statistics",
-            metavar="<metrics>",
-            default="accuracy; loss with --loss",
-            comes_first=True,
-            stands_instead=True,
-        ),
+        Names, Option("Statistics", metavar="<metrics>", comes_first=True, stands_instead=True)
     ] = ("accuracy",)
     """Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv,
     balanced_accuracy, mcc, kappa, auc, average_precision, log_loss, brier,
@@ -114,7 +105,7 @@ class RunConfig(DataConfig):
     ndcg:10, map:10, mrr, precision_at:10. module:Name is your own Metric, as is a name that an
     installed package registers; importing it runs its code. tfma:NAME(argument=value) is a metric
     of TensorFlow Model Analysis, computed after the search for the slices it found. Repeatable, or
-    separated by commas; the first one steers the search."""
+    separated by commas; the first one steers the search. [default: accuracy; loss with --loss]"""
     tfma_module: Annotated[
         Texts, Option("Statistics", metavar="<module>", stands_instead=True)
     ] = ()
@@ -122,14 +113,12 @@ class RunConfig(DataConfig):
     code. Repeatable."""
     # Those of `metric` that are of TensorFlow Model Analysis.
     tfma_metric: tuple[str, ...] = Field(default=(), init=False)
-    compare: Annotated[
-        Comparison | None,
-        Option("Statistics", default="baseline if an old model is given", comes_first=True),
-    ] = None
-    """What a slice is compared with: overall (all examples) or baseline (the old model)."""
+    compare: Annotated[Comparison | None, Option("Statistics", comes_first=True)] = None
+    """What a slice is compared with: overall (all examples) or baseline (the old model). [default:
+    baseline if an old model is given]"""
 
-    features: Annotated[Columns, Option("Features", default="all others")] = ()
-    """Columns to slice by. Repeatable, or separated by commas."""
+    features: Annotated[Columns, Option("Features")] = ()
+    """Columns to slice by. Repeatable, or separated by commas. [default: all others]"""
     exclude_features: Annotated[Columns, Option("Features")] = ()
     """Columns not to slice by. Repeatable, or separated by commas."""
     weight: Annotated[Column | None, Option("Data")] = None
@@ -150,16 +139,15 @@ class RunConfig(DataConfig):
     """auto: the metric's own test, calibrated for small slices too. bootstrap-rows: t over Poisson
     replicates of the examples. paper: AutoSlicer's t over 20 replicates, with its settings (alpha
     0.01, no correction, size 1)."""
-    replicates: Annotated[
-        int | None, Field(ge=2, le=10_000), Option("Statistics", default="200, 20 for paper")
-    ] = None
-    """Number of bootstrap replicates."""
-    correction: Annotated[Correction | None, Option("Statistics", default="fdr-level")] = None
-    """Correction for testing many slices: fdr-level, fwer-level, bh, by or none."""
-    alpha: Annotated[Share | None, Option("Statistics", default="0.05")] = None
-    """Significance level."""
-    min_slice_size: Annotated[Count | None, Option("Statistics", default="20")] = None
-    """Smallest slice to test, in examples."""
+    replicates: Annotated[int | None, Field(ge=2, le=10_000), Option("Statistics")] = None
+    """Number of bootstrap replicates. [default: 200, 20 for paper]"""
+    correction: Annotated[Correction | None, Option("Statistics")] = None
+    """Correction for testing many slices: fdr-level, fwer-level, bh, by or none. [default:
+    fdr-level]"""
+    alpha: Annotated[Share | None, Option("Statistics")] = None
+    """Significance level. [default: 0.05]"""
+    min_slice_size: Annotated[Count | None, Option("Statistics")] = None
+    """Smallest slice to test, in examples. [default: 20]"""
     since: Annotated[OptionalFile, Option("Output")] = default(None)
     """ChangeList of an earlier run, to report what is new, gone, worse or better since. Its bins
     and values are used unless you choose others."""
@@ -334,11 +322,8 @@ class RunConfig(DataConfig):
         compares = self.comparison == "baseline"
         # A column of predictions is read before a model is run.
         has_scores, had_scores = (
-            bool(score or (model and not prediction))
-            for score, model, prediction in (
-                (self.score, self.model, self.prediction),
-                (self.baseline_score, self.baseline_model, self.baseline_prediction),
-            )
+            bool(getattr(self, f"{prefix}score")) or self._predicting(prefix) == "model"
+            for prefix in ("", "baseline_")
         )
         if compares and has_scores != had_scores:
             raise OptionError(
@@ -346,7 +331,7 @@ class RunConfig(DataConfig):
             )
         if self.command == "discover":
             raise OptionError(f"{first} is for search and check, not for discover")
-        has_both = self._predicting("") and (self.has_old_predictions or not compares)
+        has_both = self._predicting("") and (self._predicting("baseline_") or not compares)
         if not (self.label and has_both):
             raise OptionError(
                 f"{first} needs --label, and --score, --prediction or --model, of both models if there "
@@ -387,22 +372,13 @@ class RunConfig(DataConfig):
         return self.threshold != 0.5 and bool(self.model or self.baseline_model)
 
     @property
-    def has_baseline(self) -> bool:
-        """Whether an old model is given."""
-        return self.has_old_predictions or self.baseline_loss is not None
-
-    @property
     def comparison(self) -> Comparison:
         """What a slice is compared with."""
         if self.compare is not None:
             return self.compare
         is_of_both = all(needs_of([name]).two_models for name in self.metric)
-        return "baseline" if self.has_baseline and not is_of_both else "overall"
-
-    @property
-    def has_old_predictions(self) -> bool:
-        """Whether an old model predicts."""
-        return bool(self._predicting("baseline_"))
+        has_baseline = self._predicting("baseline_") or self.baseline_loss
+        return "baseline" if has_baseline and not is_of_both else "overall"
 
     @property
     def leaves_outputs_out(self) -> bool:

@@ -90,7 +90,7 @@ def prepare_discovery(
     if config.used_encoder is not None and not needs_fit(config.used_encoder):
         # What is wrong with it is said before anything takes long.
         embedding_of(fields, None, config.seed, work.folder("encoder"))
-    if sample is not None and config.describes:
+    if sample is not None and config.used_encoder is not None:
         on_stage(Stage("sampling texts"))
         sample_texts(sample, source, work, engine)
     if config.used_encoder is not None and needs_fit(config.used_encoder):

@@ -102,7 +102,7 @@ def _since(since: Since) -> dict[str, Any]:
     content["biggest"] = {
         kind: since_slice(max(tested, key=_size))
         for kind in ("worse", "better")
-        if (tested := [one for one in kinds[kind] if one.metric in (None, since.metric)])
+        if (tested := [one for one in kinds[kind] if one.metric == since.metric])
     }
     return content
 

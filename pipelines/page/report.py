@@ -11,7 +11,7 @@ from slicebeam.pipelines.changelist.revisions import later_revision
 from slicebeam.pipelines.page.content import page_of_file
 from slicebeam.pipelines.page.examples import examples_of
 from slicebeam.pipelines.run.open_run import PAGE
-from slicebeam.pipelines.show.terminal_text import harmless, json_line
+from slicebeam.pipelines.show.terminal_text import harmless
 from slicebeam.transforms.storage.storage import storage_path, written_whole
 
 if TYPE_CHECKING:
@@ -49,11 +49,14 @@ def write_report(config: ReportConfig, note: Callable[[str], None]) -> str:
     return str(target)
 
 
-def show_report(written: str, config: ReportConfig) -> None:
+def show_report(written: str, _: ReportConfig) -> None:
     """Print where the page is."""
-    text = json_line({"report": written}) if config.as_json else harmless(written)
-    if config.as_json or not config.quiet:
-        sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{harmless(written)}\n")
+
+
+def report_json(written: str) -> dict[str, str]:
+    """Return what ``--json`` prints of a page."""
+    return {"report": written}
 
 
 def _document(uri: str) -> tuple[str, ChangeList]:

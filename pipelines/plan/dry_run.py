@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from math import comb
@@ -218,8 +217,8 @@ class RunPlan:
         """CPU seconds of all."""
         return sum(job.seconds for job in self.jobs) + self.rest
 
-    def to_json(self) -> str:
-        """Return all of it as JSON."""
+    def to_json(self) -> dict[str, Any]:
+        """Return what ``--json`` prints."""
         estimate = {
             "jobs": sum(job.sent for job in self.jobs),
             "iterations": sum(job.candidates > 0 for job in self.jobs),
@@ -229,7 +228,7 @@ class RunPlan:
         }
         jobs = [asdict(job) for job in self.jobs]
         about = {"engine": self.engine, "options": self.options, **self.facts}
-        return json.dumps({**about, "jobs": jobs, "estimate": estimate}, indent=1)
+        return {**about, "jobs": jobs, "estimate": estimate}
 
     def to_text(self) -> str:
         """Return it for a reader."""

@@ -19,7 +19,6 @@ from slicebeam.pipelines.config.slices import RunConfig
 from slicebeam.pipelines.run.open_run import hash_of_document
 from slicebeam.pipelines.run.stage import run_parts, run_stage
 from slicebeam.transforms.encode.column import is_number
-from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
 from slicebeam.transforms.encode.convert import (
     Conversion,
     convert_file,
@@ -232,6 +231,8 @@ def read_within(
     source: Source, within: Within, work: WorkFolder, engine: Engine
 ) -> tuple[Source, Within]:
     """Return the source of the examples in at least one of the slices, and how many they are."""
+    from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
+
     membership = SliceMembership(
         tuple(
             tuple(Singleton(one.field, one.op, one.value) for one in predicate.all)

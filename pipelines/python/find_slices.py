@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 from apache_beam.pvalue import AsList, AsSingleton
 
 from slicebeam.metrics.counting.counting_plan import plan_all
-from slicebeam.metrics.errors import EngineError, InputError, OptionError
-from slicebeam.pipelines.changelist.reading import CHANGELIST, opened_table
+from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.pipelines.changelist.reading import CHANGELIST
 from slicebeam.pipelines.config.search import STRATEGIES_OF, SearchConfig, search_config
 from slicebeam.pipelines.prepare.encoded_dataset import Examples, encode, encoding_of, read_examples
 from slicebeam.pipelines.prepare.features import learn, learning
-from slicebeam.pipelines.python.python_runs import typed_options
+from slicebeam.pipelines.python.python_runs import opened_slices, typed_options
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.run.open_run import paths_of
 from slicebeam.pipelines.run.work_folder import WorkFolder
@@ -199,9 +199,6 @@ def _published(begun: _Begun, _: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Publish what was found, once all blocks are tested, and yield the slices."""
     with _engine() as engine:
         published = run_search(begun.config, engine, SilentObserver(), resume=True)
-    path = str(published.changelist_path)
-    with opened_table(path, published.changelist) as stream:
-        if stream is None:
-            raise EngineError(f"{path} was replaced by another run before it could be read")
+    with opened_slices(published) as stream:
         for batch in pq.ParquetFile(stream).iter_batches():
             yield from batch.to_pylist()

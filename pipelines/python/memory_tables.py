@@ -86,20 +86,18 @@ def _plain(data: Any) -> Any:
 
 def _without_views(table: pa.Table) -> pa.Table:
     """Return a table whose texts are no views, which Parquet can't hold."""
-    plain = {pa.string_view(): pa.large_string(), pa.binary_view(): pa.large_binary()}
-    fields = [field.with_type(_plain_type(field.type, plain)) for field in table.schema]
+    fields = [field.with_type(_without_view(field.type)) for field in table.schema]
     return table if fields == list(table.schema) else table.cast(pa.schema(fields))
 
 
-def _plain_type(kind: pa.DataType, plain: dict[pa.DataType, pa.DataType]) -> pa.DataType:
-    if pa.types.is_large_list(kind) or pa.types.is_list(kind):
-        return pa.large_list(_plain_type(kind.value_type, plain)) if _has_view(kind) else kind
-    if pa.types.is_dictionary(kind) and _has_view(kind):
-        return pa.dictionary(kind.index_type, _plain_type(kind.value_type, plain), kind.ordered)
-    return plain.get(kind, kind)
-
-
-def _has_view(kind: pa.DataType) -> bool:
-    while hasattr(kind, "value_type"):
-        kind = kind.value_type
-    return kind in (pa.string_view(), pa.binary_view())
+def _without_view(kind: pa.DataType) -> pa.DataType:
+    if kind in (pa.string_view(), pa.binary_view()):
+        return pa.large_string() if kind == pa.string_view() else pa.large_binary()
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if is_list or pa.types.is_dictionary(kind):
+        values = _without_view(kind.value_type)
+        if values != kind.value_type:
+            if is_list:
+                return pa.large_list(values)
+            return pa.dictionary(kind.index_type, values, kind.ordered)
+    return kind

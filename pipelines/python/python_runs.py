@@ -10,25 +10,27 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 
 from slicebeam.metrics.errors import EngineError, OptionError, SlicebeamError, unknown_name
-from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.reading import opened_table
-from slicebeam.pipelines.commands.launch import configuration
-from slicebeam.pipelines.commands.table import COMMANDS, command_spec
-from slicebeam.pipelines.config.coercion import as_flag
+from slicebeam.pipelines.commands.data_command import engine_of
+from slicebeam.pipelines.commands.table import COMMANDS, data_command
 from slicebeam.pipelines.config.common import validated
-from slicebeam.pipelines.config.option_fields import declared, first_argument, with_keywords
+from slicebeam.pipelines.config.option_fields import (
+    as_flag,
+    declared,
+    first_argument,
+    with_keywords,
+)
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.python.memory_tables import files_of
-from slicebeam.pipelines.run.engine import start_engine
+from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.show.terminal import Terminal
-from slicebeam.pipelines.show.terminal_text import harmless
 from slicebeam.transforms.secrets.plain_http import allow
 from slicebeam.transforms.secrets.variables import redacted
 
@@ -36,47 +38,45 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from slicebeam.pipelines.changelist.document import SearchChangeList, ShiftChangeList
-    from slicebeam.pipelines.changelist.slices import Finding
-    from slicebeam.pipelines.config.common import Command
     from slicebeam.pipelines.config.option_fields import Options
-    from slicebeam.pipelines.config.shift import ShiftConfig
-    from slicebeam.pipelines.run.engine import Engine
 
-_SHIFTED = pa.schema(
-    [
-        *((name, pa.string()) for name in ("slice_id", "slice")),
-        *((name, pa.int64()) for name in ("n", "calls")),
-        *((name, pa.float64()) for name in ("value", "reference", "delta", "ci_low", "ci_high")),
-        *((name, pa.float64()) for name in ("p_value", "q_value")),
-        ("significant", pa.bool_()),
-        ("direction", pa.string()),
-    ]
+
+def _schema(*columns: tuple[str, pa.DataType]) -> pa.Schema:
+    return pa.schema([(name, kind) for names, kind in columns for name in names.split()])
+
+
+_TEXT, _WHOLE, _NUMBER = pa.string(), pa.int64(), pa.float64()
+_SHIFTED = _schema(
+    ("slice_id slice", _TEXT),
+    ("n calls", _WHOLE),
+    ("value reference delta ci_low ci_high p_value q_value", _NUMBER),
+    ("significant", pa.bool_()),
+    ("direction", _TEXT),
 )
-
-
-_FINDINGS = pa.schema(
-    [
-        *((name, pa.string()) for name in ("metric", "direction")),
-        ("rank", pa.int64()),
-        *((name, pa.string()) for name in ("slice_id", "slice")),
-        ("n", pa.int64()),
-        *((name, pa.float64()) for name in ("value", "expected", "corrected")),
-        *((name, pa.float64()) for name in ("corrected_low", "corrected_high", "difference")),
-        *((name, pa.float64()) for name in ("ci_low", "ci_high", "p_value")),
-        *((name, pa.float64()) for name in ("held_share", "rate_outside", "confirmed")),
-        *((name, pa.float64()) for name in ("confirmed_low", "confirmed_high", "confirmed_p")),
-        ("confirmed_n", pa.int64()),
-    ]
+_FINDINGS = _schema(
+    ("metric direction", _TEXT),
+    ("rank", _WHOLE),
+    ("slice_id slice", _TEXT),
+    ("n", _WHOLE),
+    ("value expected corrected corrected_low corrected_high difference ci_low ci_high", _NUMBER),
+    ("p_value held_share rate_outside", _NUMBER),
+    ("confirmed confirmed_low confirmed_high confirmed_p", _NUMBER),
+    ("confirmed_n", _WHOLE),
 )
+# Columns of a finding and what they are of its difference: without what its selection adds, and again.
+_CORRECTED = {"corrected": "difference", "corrected_low": "low", "corrected_high": "high"}
+_CONFIRMED = {
+    "confirmed": "difference",
+    "confirmed_low": "low",
+    "confirmed_high": "high",
+    "confirmed_p": "p_value",
+    "confirmed_n": "examples",
+}
 
 
-def _confirmed(one: Finding) -> dict[str, float | None]:
-    again = one.confirmed
-    if again is None:
-        return {"confirmed": None}
-    ends = {"confirmed_low": again.low, "confirmed_high": again.high}
-    numbers = {"confirmed": again.difference, "confirmed_p": again.p_value}
-    return {**numbers, **ends, "confirmed_n": again.examples}
+def _columns(part: Any, names: dict[str, str]) -> dict[str, Any]:
+    """Return the columns of a part of a document; without values where there is none."""
+    return {column: getattr(part, name, None) for column, name in names.items()}
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,14 +109,12 @@ class Report:
         names = {one.slice_id: one.name for one in self.changelist.slices}
         rows = [
             {
-                **one.model_dump(exclude={"interval"}),
+                **one.model_dump(exclude={"interval", "corrected", "confirmed"}),
+                **_columns(one.corrected, _CORRECTED),
+                **_columns(one.confirmed, _CONFIRMED),
                 "slice": names[one.slice_id],
-                "corrected": one.corrected.difference,
-                "corrected_low": one.corrected.low,
-                "corrected_high": one.corrected.high,
                 "ci_low": one.interval[0],
                 "ci_high": one.interval[1],
-                **_confirmed(one),
             }
             for one in self.changelist.findings
         ]
@@ -167,57 +165,6 @@ class Report:
         return f"<Report of {self.slices.num_rows:,} slices{where}: {self.changelist.summary}>"
 
 
-def run(name: str, data: Any, options: Mapping[str, Any]) -> Report:
-    """Run a command on data.
-
-    Parameters
-    ----------
-    options : by the names of the flags with ``_`` for ``-``; None for those that are left out;
-        ``progress`` prints on stderr how far it is
-
-    Raises
-    ------
-    InputError
-        The options or the data are wrong.
-    EngineError
-        The engine or the storage failed.
-    """
-    with _errors_in(_words_of_python):
-        return _run(name, data, _given(options))
-
-
-def run_document(name: str, first: Any, options: Mapping[str, Any]) -> Any:
-    """Run a command on a ChangeList or another file, and return what it returns.
-
-    Parameters
-    ----------
-    name : of the command, such as ``edit rename``
-    first : path of a document, or of its folder for the last revision; of some commands another file
-    options : as for `run`
-
-    Raises
-    ------
-    InputError
-        The options, the document or the data are wrong.
-    EngineError
-        The engine, an API or the storage failed.
-    """
-    with _errors_in(_words_of_python):
-        spec = command_spec(name)
-        model = spec.options[0]
-        given = _given({first_argument(model): first, **options})
-        prints = bool(given.pop("progress", False))
-        typed = typed_options(model, given)
-        config = validated(model, typed)
-        allow(bool(typed.get("allow_http", False)))
-
-        def note(text: str) -> None:
-            if prints:
-                sys.stderr.write(f"{harmless(text)}\n")
-
-        return spec.run(config, note)
-
-
 def _words_of_python(message: str) -> str:
     """Return a message with keywords in place of flags, and without the secrets of engines and endpoints."""
     return redacted(with_keywords(message))
@@ -235,39 +182,58 @@ def _errors_in(words: Callable[[str], str]) -> Iterator[None]:
         raise type(error)(message) from None
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
+@_errors_in(_words_of_python)
+def run_document(name: str, first: Any, given: dict[str, Any], *, progress: bool) -> Any:
+    """Run a command on a ChangeList or another file, the first argument, and return what it returns."""
+    command = COMMANDS[name]
+    model = command.models[0]
+    config = validated(model, typed_options(model, {first_argument(model): first, **given}))
+    return command.run(config, quiet=not progress)
 
 
-def _run(name: str, data: Any, given: dict[str, Any]) -> Report:
-    config, options_type = COMMANDS[name].options
-    prints = bool(given.pop("progress", False))
-    beside = [key for key, one in declared(options_type).items() if one.is_keyword]
-    run_options = validated(RunOptions, {key: given.pop(key) for key in beside if key in given})
+@_errors_in(_words_of_python)
+def run(name: str, data: Any, given: dict[str, Any], *, progress: bool) -> Report:
+    """Run a command on data, with options by the names of the flags, ``_`` for ``-``."""
+    command = data_command(name)
+    model, options_type = command.models
+    beside = {key for key, one in declared(options_type).items() if one.is_keyword} & given.keys()
+    run_options = validated(RunOptions, {key: given.pop(key) for key in beside})
     allow(run_options.allow_http)
-    typed = typed_options(config, given)
-    if "output" not in typed:
-        _check_nothing_is_lost(typed, resume=run_options.resume)
+    typed = typed_options(model, given)
+    is_kept = "output" in typed
+    # Lasting results are not in a temporary folder.
+    if run_options.resume and not is_kept:
+        raise OptionError("a run continues in the output where it began; give it as output=")
+    if "api" in typed and "ledger" not in typed and not is_kept:
+        raise OptionError("paid answers are stored in the ledger; give output= or ledger=")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slicebeam-")))
         # A table in memory is not a file to the user.
         written = re.compile(rf"(--data )?\S*{re.escape(str(folder))}/data\.parquet")
         stack.enter_context(_errors_in(partial(written.sub, "the data")))
         typed["data"] = files_of(data, folder)
-        is_kept = "output" in typed
         typed.setdefault("output", str(folder / "out"))
-        engine = stack.enter_context(
-            start_engine(typed.get("runner_config", "direct"), typed.get("runner_option", ()))
-        )
-        terminal = Terminal(quiet=not prints)
-        stack.callback(terminal.stop)
-        if name == "shift":
-            report = _shift(typed, engine, terminal, run_options)
-        else:
-            report = _find(config.command, typed, engine, terminal, run_options)
-    if is_kept:
-        return report
-    return Report(report.changelist, report.slices, None, report.explanation)
+        engine = stack.enter_context(engine_of(typed))
+        config = command.configured(typed)
+        if name == "shift" and config.simulates:
+            raise OptionError("plan and repeat publish nothing; use them on the command line")
+        published = command.publish(config, engine, Terminal(quiet=not progress), run_options)
+        place = str(published.changelist_path) if is_kept else None
+        if not isinstance(published, Published):
+            return Report(published.changelist, shifted_slices(published.changelist), place)
+        with opened_slices(published) as stream:
+            slices = pq.read_table(stream)
+        return Report(published.changelist, slices, place, published.explanation)
+
+
+@contextmanager
+def opened_slices(published: Published) -> Iterator[IO[bytes]]:
+    """Open the table of the slices that were published."""
+    path = str(published.changelist_path)
+    with opened_table(path, published.changelist) as stream:
+        if stream is None:
+            raise EngineError(f"{path} was replaced by another run before it could be read")
+        yield stream
 
 
 def typed_options(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -279,58 +245,14 @@ def typed_options(model: type[Options], given: Mapping[str, Any]) -> dict[str, A
             raise unknown_name("option", name, [one for one in fields if one != first])
         if name == first == "data":
             raise OptionError("the data is the first argument; leave the option 'data' out")
-        several = isinstance(value, (list, tuple))
-        plain = [_plain(one) for one in value] if several else _plain(value)
-        typed[name] = as_flag(name, fields[name], plain)
+        several = value if isinstance(value, (list, tuple)) else [value]
+        plain = [os.fspath(one) if isinstance(one, os.PathLike) else one for one in several]
+        typed[name] = as_flag(name, fields[name], plain if several is value else plain[0])
     return typed
 
 
-def _plain(value: Any) -> Any:
-    return os.fspath(value) if isinstance(value, os.PathLike) else value
-
-
-def _check_nothing_is_lost(typed: Mapping[str, Any], *, resume: bool) -> None:
-    """Raise if lasting results would be in a temporary folder."""
-    if resume:
-        raise OptionError("a run continues in the output where it began; give it as output=")
-    if "api" in typed and "ledger" not in typed:
-        raise OptionError("paid answers are stored in the ledger; give output= or ledger=")
-
-
-def _shift(
-    options: dict[str, Any], engine: Engine, terminal: Terminal, run_options: RunOptions
-) -> Report:
-    command = COMMANDS["shift"]
-    config: ShiftConfig = command.configured(options)
-    if config.simulates:
-        raise OptionError("plan and repeat publish nothing; use them on the command line")
-    assessed = command.run(config, engine, terminal, resume=run_options.resume)
-    return Report(
-        assessed.changelist, shifted_slices(assessed.changelist), str(assessed.changelist_path)
-    )
-
-
-def _find(
-    command: Command,
-    options: dict[str, Any],
-    engine: Engine,
-    terminal: Terminal,
-    run_options: RunOptions,
-) -> Report:
-    config = configuration(command, options)
-    published = COMMANDS[command].run(
-        config, engine, terminal, resume=run_options.resume, explained_slice=run_options.explain
-    )
-    path = str(published.changelist_path)
-    with opened_table(path, published.changelist) as stream:
-        if stream is None:
-            raise EngineError(f"{path} was replaced by another run before it could be read")
-        slices = pq.read_table(stream)
-    return Report(published.changelist, slices, path, published.explanation)
-
-
 def shifted_slices(document: ShiftChangeList) -> pa.Table:
-    """Return the slices of a shift.
+    """Return the slices of a shift: how the accuracy of each changed.
 
     Returns
     -------
@@ -343,22 +265,16 @@ def shifted_slices(document: ShiftChangeList) -> pa.Table:
     rows = []
     for one in document.slices:
         change = one.changes[0]
-        delta = change.delta or Estimate()
-        rows.append(
-            {
-                "slice_id": one.slice_id,
-                "slice": one.name,
-                "n": one.size.n,
-                "calls": calls[one.slice_id],
-                "value": change.after.value,
-                "reference": None if change.before is None else change.before.value,
-                "delta": delta.value,
-                "ci_low": delta.lo,
-                "ci_high": delta.hi,
-                "p_value": change.p_value,
-                "q_value": change.p_adjusted,
-                "significant": change.significant,
-                "direction": change.direction,
-            }
-        )
+        row = {
+            **change.model_dump(include={"p_value", "significant", "direction"}),
+            "slice_id": one.slice_id,
+            "slice": one.name,
+            "n": one.size.n,
+            "calls": calls[one.slice_id],
+            "value": change.after.value,
+            **_columns(change.before, {"reference": "value"}),
+            **_columns(change.delta, {"delta": "value", "ci_low": "lo", "ci_high": "hi"}),
+            "q_value": change.p_adjusted,
+        }
+        rows.append(row)
     return pa.Table.from_pylist(rows, schema=_SHIFTED)

@@ -7,7 +7,7 @@ import keyword
 import re
 from typing import TYPE_CHECKING, Any, get_args
 
-from slicebeam.pipelines.commands.table import command_spec
+from slicebeam.pipelines.commands.table import COMMANDS
 from slicebeam.pipelines.config.option_fields import (
     FILE,
     FOLDER,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 # How a flag is given several times.
 _REPEATED = re.compile("Repeatable(, or separated by commas)?")
+_NONE = inspect.Parameter.empty
 _PROGRESS = "print progress and notes on stderr"
 _DATA = "a table of pandas, polars or Arrow, or paths or globs of files"
 
@@ -39,21 +40,21 @@ def function_name(name: str) -> str:
 
 def keywords(name: str) -> list[OptionField]:
     """Return the options of a command that are keywords of its function, required ones first."""
-    fields = [one for model in command_spec(name).options for one in declared(model).values()]
+    fields = [one for model in COMMANDS[name].models for one in declared(model).values()]
     panels = by_panel([one for one in fields if one.is_keyword])
     ordered = [one for panel in panels.values() for one in panel]
-    return sorted(ordered, key=lambda one: not _is_required(one))
+    return sorted(ordered, key=lambda one: _default(one) is not _NONE)
 
 
 def signature(name: str) -> inspect.Signature:
     """Return the signature of a command's function, for `help` and notebooks."""
-    first = first_argument(command_spec(name).options[0])
+    first = first_argument(COMMANDS[name].models[0])
     positional = inspect.Parameter(first, inspect.Parameter.POSITIONAL_ONLY)
     chosen = [
         inspect.Parameter(
             one.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if _is_required(one) else _default(one),
+            default=_default(one),
             annotation=annotation(one),
         )
         for one in keywords(name)
@@ -66,16 +67,16 @@ def signature(name: str) -> inspect.Signature:
 
 def docstring(name: str) -> str:
     """Return the docstring of a command's function, with its keywords."""
-    spec = command_spec(name)
-    first = first_argument(spec.options[0])
+    spec = COMMANDS[name]
+    first = first_argument(spec.models[0])
     about = _DATA if first == "data" else "a ChangeList, or its folder for the last revision"
     if first not in ("data", "changelist"):
-        about = declared(spec.options[0])[first].help
+        about = declared(spec.models[0])[first].help
     lines = [_worded(spec.help), "", "Parameters", "----------", f"{first} : {about}"]
     for one in keywords(name):
         help_ = one.help
-        if one.option.default:
-            help_ += f" By default {one.option.default}."
+        if one.default_words:
+            help_ += f" By default {one.default_words}."
         lines.append(f"{one.name} : {_worded(help_)}")
     lines += [
         f"progress : {_PROGRESS}",
@@ -101,7 +102,8 @@ def annotation(field: OptionField) -> str:
         if field.takes_mapping:
             kinds.append("Mapping[str, object]")
     elif field.choices:
-        kinds = [f"Literal[{', '.join(map(_quoted, field.choices))}]"]
+        words = ", ".join(f'"{word}"' for word in field.choices)
+        kinds = [f"Literal[{words}]"]
     elif field.kind in (int, float, bool):
         kinds = [field.kind.__name__]
     else:
@@ -110,17 +112,11 @@ def annotation(field: OptionField) -> str:
     return " | ".join([*kinds, *(["None"] if may_be_none else [])])
 
 
-def _is_required(field: OptionField) -> bool:
-    # Without an output nothing is published.
-    return field.is_required and field.name != "output"
-
-
 def _default(field: OptionField) -> Any:
-    return None if field.name == "output" else field.default
-
-
-def _quoted(word: str) -> str:
-    return f'"{word}"'
+    """Return the default of a keyword; without an output nothing is published."""
+    if field.name == "output":
+        return None
+    return _NONE if field.is_required else field.default
 
 
 def _worded(text: str) -> str:

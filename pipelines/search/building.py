@@ -7,6 +7,7 @@ import json
 import math
 from dataclasses import asdict
 from datetime import datetime, timezone
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,7 +34,7 @@ from slicebeam.pipelines.changelist.document import (
 )
 from slicebeam.pipelines.changelist.parts import Estimate, Predicate
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
-from slicebeam.pipelines.changelist.testing import Check, Iteration, NearMiss, Search, Testing
+from slicebeam.pipelines.changelist.testing import Check, Iteration, NearMiss, Search
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import (
     CONFIDENCE,
@@ -43,13 +44,12 @@ from slicebeam.pipelines.search.results import (
     stretched_interval,
 )
 from slicebeam.pipelines.search.second_tests import adjusted_overall
-from slicebeam.pipelines.search.sensitivity import nearest_misses, noticeable
 from slicebeam.pipelines.search.summary import movements, summary
 from slicebeam.pipelines.search.testing_section import testing
 from slicebeam.transforms.encode.sources import ReservedRows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search.finding_terms import FindingList
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import Reported
-    from slicebeam.transforms.encode.extract_predictions import Predictor
 
 
 def build(
@@ -80,7 +79,7 @@ def build(
         # Beside --domains it is the earlier run's.
         options["top_values"] = prepared.top_values
     identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
-    tests = _with_sensitivity(testing(results, order), results)
+    tests = testing(results, order, partial(_near_misses, results))
     changes = _overall(config, prepared)
     return SearchChangeList(
         changelist_id=hashlib.sha256(identity).hexdigest()[:16],
@@ -138,23 +137,12 @@ def build(
     )
 
 
-def _with_sensitivity(tests: Testing, results: Results) -> Testing:
-    """Return the tests, those of metrics that are significantly worse nowhere with what would have been noticed."""
-    told, alternative = [], results.config.alternative
-    for tested, measured in zip(tests.metrics, results.metrics, strict=True):
-        if tested.blind is None and not tested.degraded and alternative != "better":
-            falls = tuple(noticeable(results, tested.metric))
-            misses = _near_misses(results, measured)
-            told.append(tested.model_copy(update={"nearest": misses, "noticeable": falls}))
-        else:
-            told.append(tested)
-    return tests.model_copy(update={"metrics": tuple(told)})
-
-
 def _near_misses(results: Results, measured: MetricResult) -> tuple[NearMiss, ...]:
     if results.prepared.given is not None:
         # All of them are reported.
         return ()
+    from slicebeam.pipelines.search.sensitivity import nearest_misses
+
     order = nearest_misses(results, measured)
     if not order.size:
         return ()
@@ -258,27 +246,21 @@ def _dataset(config: RunConfig, prepared: EncodedDataset, fingerprint: str) -> D
     )
 
 
-def _models(prepared: EncodedDataset) -> list[Model]:
-    models = [_model("after", prepared.outcome.new)]
-    if prepared.outcome.old is not None:
-        models.insert(0, _model("before", prepared.outcome.old))
-    return models
-
-
-def _model(role: Any, predictor: Predictor) -> Model:
-    return Model(
-        key=role,
-        role=role,
-        # A metric of the examples alone, such as the mean of a column, asks no model.
-        name=predictor.column
-        or predictor.score
-        or predictor.loss
-        or Path(predictor.model or "no model").name,
-        prediction_field=predictor.column,
-        score_field=predictor.score,
-        model_uri=predictor.model,
-        loss_field=predictor.loss,
-    )
+def _models(prepared: EncodedDataset) -> Iterator[Model]:
+    roles = {"before": prepared.outcome.old, "after": prepared.outcome.new}
+    for role, predictor in roles.items():
+        if predictor is not None:
+            # A metric of the examples alone, such as the mean of a column, asks no model.
+            of_model = Path(predictor.model or "no model").name
+            yield Model(
+                key=role,
+                role=_literal(role),
+                name=predictor.column or predictor.score or predictor.loss or of_model,
+                prediction_field=predictor.column,
+                score_field=predictor.score,
+                model_uri=predictor.model,
+                loss_field=predictor.loss,
+            )
 
 
 def _overall(config: RunConfig, prepared: EncodedDataset) -> tuple[Change, ...]:
@@ -300,38 +282,26 @@ def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
     stretch = np.array([math.nan if grouped else 1.0])
     (after,) = _values(own, slices, stretch)
     undefined = own.undefined_reason(slices)
-    if not slices.is_paired:
-        return Change(metric=name, n=prepared.rows, after=after, reason=undefined, direction="none")
-    (before,) = _values(own, slices.old, stretch)
-    delta = float(own.delta(slices)[0])
-    delta_low, delta_high = own.delta_interval(slices, CONFIDENCE)
-    direction = direction_of(own, delta)
-    (moved,) = movements(own, slices, stretch)
-    if grouped:
-        return Change(
-            metric=name,
-            n=prepared.rows,
-            after=after,
-            before=before,
-            delta=Estimate(value=finite(delta)),
-            reason=undefined or "examples are grouped, and only slices are resampled by groups",
-            direction=direction,
-            **moved,
-        )
-    tested = own.test(slices, "both")
-    p = float(tested.p[0])
-    return Change(
-        metric=name,
-        n=prepared.rows,
-        after=after,
-        before=before,
-        delta=estimate(delta, delta_low[0], delta_high[0]),
-        p_value=p,
-        test=f"{METHODS[tested.methods[0]]}, two-sided" if tested.methods[0] else None,
-        reason=undefined or REASONS[tested.reasons[0]] or None,
-        direction=direction,
-        **moved,
-    )
+    facts: dict[str, Any] = {"reason": undefined, "direction": "none"}
+    if slices.is_paired:
+        (facts["before"],) = _values(own, slices.old, stretch)
+        delta = float(own.delta(slices)[0])
+        (moved,) = movements(own, slices, stretch)
+        facts |= {"direction": direction_of(own, delta), **moved}
+        if grouped:
+            why = "examples are grouped, and only slices are resampled by groups"
+            facts |= {"delta": Estimate(value=finite(delta)), "reason": undefined or why}
+        else:
+            low, high = own.delta_interval(slices, CONFIDENCE)
+            tested = own.test(slices, "both")
+            method = METHODS[tested.methods[0]]
+            facts |= {
+                "delta": estimate(delta, low[0], high[0]),
+                "p_value": float(tested.p[0]),
+                "test": f"{method}, two-sided" if method else None,
+                "reason": undefined or REASONS[tested.reasons[0]] or None,
+            }
+    return Change(metric=name, n=prepared.rows, after=after, **facts)
 
 
 def _values(own: Metric, slices: Slices, stretch: NDArray[np.float64]) -> list[Estimate]:

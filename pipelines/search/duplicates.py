@@ -9,16 +9,15 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from slicebeam.metrics.counting.lattice import contains
-from slicebeam.metrics.counting.membership import plan_hashes
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.run.stage import run_parts
-from slicebeam.transforms.count.slice_sums import hash_slices, slice_sums
+from slicebeam.transforms.count.slice_sums import hash_plan, hash_slices, slice_sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.pipelines.search.slice_counter import SliceCounter
+    from slicebeam.pipelines.search.slice_counter import SliceCounter, SliceTable
 
 
 # Where hashing takes longer, the first shard separates most slices before the others are read.
@@ -28,11 +27,9 @@ _LONGEST_IMPLICATION = 3
 
 
 def same_examples(
-    keys: Keys,
-    sums: NDArray[np.int64],
+    kept: SliceTable,
     significant: NDArray[np.bool_],
     shown_in: NDArray[np.int64],
-    levels: NDArray[np.int64],
     counter: SliceCounter,
 ) -> Keys:
     """Return for each slice the key of the one to show that has the same examples.
@@ -42,7 +39,8 @@ def same_examples(
     Only slices with equal sums can be the same. Of two nested predicates the longer one holds of
     as many examples only if they are the same; the row hashes of the others are compared.
     """
-    same, prepared = keys.copy(), counter.prepared
+    keys, sums, prepared = kept.keys, kept["sums"], counter.prepared
+    same, levels = keys.copy(), prepared.lattice.cross_sizes(keys)
     shown = shown_in > 0
     mine = np.flatnonzero(significant)
     if mine.size < 2:
@@ -61,8 +59,7 @@ def same_examples(
     _, first = np.unique(nested, return_index=True)
     classes = np.bincount(group[first], minlength=members.size)
     hashed = first[classes[group[first]] > 1]
-    singleton_sizes = prepared.lattice.by_singleton(keys, sizes)
-    found = _hashes(keys[alike[hashed]], singleton_sizes, counter)
+    found = _hashes(keys[alike[hashed]], counter)
     merged = np.arange(nested.max() + 1)
     _, representative, found_class = np.unique(found, return_index=True, return_inverse=True)
     merged[nested[hashed]] = nested[hashed][representative][found_class.reshape(-1)]
@@ -141,29 +138,29 @@ def _closures(
     return closed
 
 
-def _hashes(
-    keys: Keys, singleton_sizes: NDArray[np.int64], counter: SliceCounter
-) -> NDArray[np.uint64]:
+def _hashes(keys: Keys, counter: SliceCounter) -> NDArray[np.uint64]:
     """Return numbers [slices] that are equal where the slices hold the same examples."""
     found = np.arange(keys.size, dtype=np.uint64)
     undecided = np.arange(keys.size)
     prepared, work, engine = counter.prepared, counter.work, counter.engine
     lattice, rows, shards = prepared.lattice, prepared.rows, prepared.shards
-    blocks = plan_hashes(keys, lattice, rows, singleton_sizes)
-    stages = [("hashes", shards)]
-    if sum(block.seconds for block in blocks) > _SECONDS_WORTH_A_SAMPLE:
+
+    def seconds(some: Keys) -> float:
+        return sum(unit.seconds for block in hash_plan(some, lattice, rows) for unit in block)
+
+    stages = {"hashes": shards}
+    if seconds(keys) > _SECONDS_WORTH_A_SAMPLE:
         # Most slices that are alike by chance differ in any part of the data.
-        stages.insert(0, ("first-hashes", shards[:1]))
-    for stage, some_shards in stages:
+        stages = {"first-hashes": shards[:1], **stages}
+    for stage, some_shards in stages.items():
         if undecided.size == 0:
             break
-        if undecided.size < keys.size:
-            blocks = plan_hashes(keys[undecided], lattice, rows, singleton_sizes)
+        some = keys[undecided]
         folder = work.folder(stage)
-        wired = hash_slices(blocks, lattice, some_shards, engine.workers, folder, singleton_sizes)
-        seconds = sum(block.seconds for block in blocks) * len(some_shards) / len(shards)
-        known, sums = slice_sums(run_parts(work, engine, stage, wired, seconds=seconds))
-        sums = sums[np.searchsorted(known, keys[undecided])]
+        wired = hash_slices(some, lattice, rows, some_shards, engine.workers, folder)
+        expected = seconds(some) * len(some_shards) / len(shards)
+        known, sums = slice_sums(run_parts(work, engine, stage, wired, seconds=expected))
+        sums = sums[np.searchsorted(known, some)]
         found[undecided] = sums
         _, inverse, members = np.unique(sums, return_inverse=True, return_counts=True)
         lone = members[inverse.reshape(-1)] == 1

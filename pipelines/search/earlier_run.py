@@ -49,7 +49,10 @@ def earlier_run(config: RunConfig) -> BaselineRun | None:
     document = read_search(config.since, "--since")
     measured_then = [one.key for one in document.metrics]
     both = [name for name in config.metric if name in measured_then]
-    now, then = _measures(config.options_used()), _measures(document.provenance.config)
+    now, then = (
+        {key: options.get(key) for key in _SAME}
+        for options in (config.options_used(), document.provenance.config)
+    )
     if not both:
         now = {"metric": ", ".join(config.metric), **now}
         then = {"metric": ", ".join(measured_then), **then}
@@ -65,10 +68,6 @@ def earlier_run(config: RunConfig) -> BaselineRun | None:
     else:
         measured = {name: _of_table(table) for name, table in tables.items()}
     return BaselineRun(config.since, document, measured, tables is not None)
-
-
-def _measures(options: dict[str, Any]) -> dict[str, Any]:
-    return {key: options.get(key) for key in _SAME}
 
 
 def _shown(value: Any) -> str:

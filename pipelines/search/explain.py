@@ -41,7 +41,7 @@ def find_slice_key(text: str, prepared: EncodedDataset, names: SliceNames) -> in
             return _given(text, prepared, names)
         if _ID.fullmatch(text):
             return _by_id(text, prepared, names)
-        return _by_text(text, prepared, names)
+        return _by_text(text, prepared)
     except InputError as error:
         raise OptionError(f"--explain {text!r}: {error}") from error
 
@@ -76,10 +76,11 @@ def _by_id(text: str, prepared: EncodedDataset, names: SliceNames) -> int | None
     )
 
 
-def _by_text(text: str, prepared: EncodedDataset, names: SliceNames) -> int:
+def _by_text(text: str, prepared: EncodedDataset) -> int:
     domains = {domain.name: domain for domain in prepared.domains}
     left_out = {column.name: column.reason for column in prepared.left_out}
-    texts = {str(single): 1 + at for at, single in enumerate(names.singletons)}
+    singletons = [single for domain in prepared.domains for single in domain.singletons]
+    texts = {str(single): 1 + at for at, single in enumerate(singletons)}
     digits: dict[str, int] = {}
     for part, fields in condition_fields(text):
         if part not in texts:
@@ -91,7 +92,7 @@ def _by_text(text: str, prepared: EncodedDataset, names: SliceNames) -> int:
                 raise unknown_name("feature", fields[0], domains)
             own = [str(single) for single in domains[known[0]].singletons]
             raise unknown_name("predicate", part, own)
-        field = names.singletons[texts[part] - 1].field
+        field = singletons[texts[part] - 1].field
         if field in digits:
             raise InputError(
                 f"it has two predicates of {field!r}; a slice has at most one per feature"

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.metrics.findings.choice import ChosenSlice
-    from slicebeam.metrics.findings.confirmed import ConfirmedSlice
+    from slicebeam.metrics.findings.choice import ChosenSlice, ConfirmedSlice
     from slicebeam.metrics.findings.target_sums import TargetSums
     from slicebeam.metrics.metric import Metric, Target
     from slicebeam.pipelines.config.slices import RunConfig

@@ -10,7 +10,7 @@ import numpy as np
 
 from slicebeam.metrics.counting.counting import positions
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.findings.choice import Candidates, Changes, Choice
+from slicebeam.metrics.findings.choice import Candidates, Changes, Choice, ReservedSums
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter
@@ -337,12 +337,8 @@ class _Choice:
 
     def confirmed(self, listed: FindingList) -> FindingList:
         """Return the findings of a search of other examples with what they are on these."""
-        from slicebeam.metrics.findings.confirmed import ReservedSums
-
-        keys = self.results.keys[listed.positions]
-        function = SumByGroup(
-            self.prepared.lattice, self.scaling, keys, keys[:0], self.terms.is_grouped
-        )
+        keys, is_grouped = self.results.keys[listed.positions], self.terms.is_grouped
+        function = SumByGroup(self.prepared.lattice, self.scaling, keys, keys[:0], is_grouped)
         found = added_groups(self._pass("sums", function))
         masks, raw = found["mask"], found["sums"].reshape(-1, self.space.raw_columns)
         terms, layout = self.terms, self.target.layout

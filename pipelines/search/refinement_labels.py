@@ -9,20 +9,22 @@ import numpy as np
 
 from slicebeam.metrics.counting.counting_plan import plan_listed
 from slicebeam.metrics.counting.lattice import contains
+from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.prepare.exact_auc import has_error, put_ranking
-from slicebeam.pipelines.search.slice_counter import SliceTable, joined, tables_of
+from slicebeam.pipelines.search.slice_counter import SliceTable, tables_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.metric import Metric, Slices
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.iterations import Iterations
 
 NO_LABEL, NEW, REFINES, INHERITED = range(4)
 LABELS = (None, "new", "refines", "inherited")
+# By whether a child is above its parents.
+_TAILS: tuple[tuple[bool, Tail], ...] = ((True, "upper"), (False, "lower"))
 # A child refines its parents when it is worse than each of them by this much, at this p.
 REFINE_P = 0.01
 REFINE_MARGIN = 0.02
@@ -37,15 +39,11 @@ class ParentSums:
     """The sums of the parents of significant slices, counted where the search did not."""
 
     def __init__(
-        self,
-        prepared: EncodedDataset,
-        iterations: Iterations,
-        keys: Keys,
-        sums: NDArray[np.int64],
-        needed: NDArray[np.bool_],
+        self, iterations: Iterations, kept: SliceTable, significant: NDArray[np.bool_]
     ) -> None:
-        self.lattice = prepared.lattice
-        self.known = SliceTable(keys, {"sums": sums}).by_key()
+        self.prepared, self.lattice = iterations.prepared, iterations.prepared.lattice
+        self.known = SliceTable(kept.keys, {"sums": kept["sums"]}).by_key()
+        keys, needed = kept.keys, significant.any(axis=1)
         missing = [np.zeros(0, np.int64)]
         levels = self.lattice.cross_sizes(keys)
         for level in range(2, self.lattice.max_cross_size + 1):
@@ -54,29 +52,25 @@ class ParentSums:
             missing += [parent[~contains(self.known.keys, parent)] for parent in parents]
         unknown = np.unique(np.concatenate(missing))
         if unknown.size:
-            self._count(unknown, prepared, iterations)
+            self._count(unknown, iterations)
+        self._make_exact(iterations, kept, significant)
 
-    def _count(self, unknown: Keys, prepared: EncodedDataset, iterations: Iterations) -> None:
+    def _count(self, unknown: Keys, iterations: Iterations) -> None:
         none = np.zeros(unknown.size, np.int64)
         planned = plan_listed(unknown, none, none, self.lattice, iterations.counter.budget)
         parts, _ = iterations.counter.count("parents", planned, counts_only=True)
-        every = range(prepared.space.columns)
+        every = range(self.prepared.space.columns)
         counted = (
             SliceTable(table.keys, {"sums": table.stacked("c", every)})
             for table in tables_of(parts)
         )
-        self.known = joined([self.known, *counted]).by_key()
+        self.known = SliceTable.joined([self.known, *counted]).by_key()
 
-    def make_exact(
-        self,
-        keys: Keys,
-        sums: NDArray[np.int64],
-        significant: NDArray[np.bool_],
-        iterations: Iterations,
+    def _make_exact(
+        self, iterations: Iterations, kept: SliceTable, significant: NDArray[np.bool_]
     ) -> None:
         """Count the exact AUC, and average precision, of those parents of significant slices on which a label depends."""
-        prepared = iterations.prepared
-        known = self.known
+        prepared, known, keys = self.prepared, self.known, kept.keys
         levels = self.lattice.cross_sizes(keys)
         open_ones = [np.zeros(0, np.int64)]
         for number in iterations.second_tests.ranked:
@@ -86,7 +80,7 @@ class ParentSums:
                 for parents in self.lattice.parents(keys[mine]):
                     at = known.at(parents)
                     rough = np.flatnonzero(has_error(known["sums"][at], prepared.space))
-                    child, above = sums[mine[rough]], known["sums"][at[rough]]
+                    child, above = kept["sums"][mine[rough]], known["sums"][at[rough]]
                     some = label_is_open(own, prepared.slices(child), prepared.slices(above))
                     open_ones.append(at[rough][some])
         at = np.unique(np.concatenate(open_ones))
@@ -106,12 +100,10 @@ class ParentSums:
 
 def labels(
     own: Metric,
-    keys: Keys,
-    sums: NDArray[np.int64],
+    kept: SliceTable,
     significant: NDArray[np.bool_],
     delta: NDArray[np.float64],
     parents: ParentSums,
-    prepared: EncodedDataset,
 ) -> tuple[NDArray[np.int8], Keys, NDArray[np.float64]]:
     """Return label, key of the best parent and p of the refinement test [slices].
 
@@ -119,7 +111,7 @@ def labels(
     immediate parent, by the test and by a margin. *inherited*: what its parents have explains it. The
     best parent is the one that explains it best: that with the largest p.
     """
-    lattice = prepared.lattice
+    prepared, lattice, keys, sums = parents.prepared, parents.lattice, kept.keys, kept["sums"]
     levels = lattice.cross_sizes(keys)
     label = np.where(significant, NEW, NO_LABEL).astype(np.int8)
     best = np.zeros(keys.size, np.int64)
@@ -136,23 +128,15 @@ def labels(
         worst_p, margin = np.full(mine.size, -1.0), np.full(mine.size, np.inf)
         for parent in lattice.parents(children):
             above = parents.of(parent)
-            # Whichever way the slice deviates, it must deviate further than its parent.
-            worse = harm_up != own.higher_is_better
-            p = np.empty(mine.size)
-            for side in (True, False):
-                some = np.flatnonzero(worse == side)
-                if some.size == 0:
-                    continue
-                # Many slices are the same examples, or at least the same counts, as others.
-                both = np.concatenate([counted[some], above[some]], axis=1)
-                distinct, position = np.unique(both, axis=0, return_inverse=True)
-                child, its_parent = np.split(distinct, 2, axis=1)
-                tested = own.p_refine(
-                    prepared.slices(child), prepared.slices(its_parent), worse=side
-                )
-                p[some] = tested[position.reshape(-1)]
-            parent_delta = own.delta(prepared.slices(above))
-            ahead = np.where(harm_up, 1, -1) * (delta[mine] - parent_delta)
+            # Many slices are the same examples, or at least the same counts, as others.
+            both = np.column_stack([counted, above, harm_up])
+            distinct, position = np.unique(both, axis=0, return_inverse=True)
+            width = counted.shape[1]
+            child, its_parent = distinct[:, :width], distinct[:, width:-1]
+            p, ahead = _refinement(
+                own, prepared.slices(child), prepared.slices(its_parent), distinct[:, -1] > 0
+            )
+            p, ahead = p[position.reshape(-1)], ahead[position.reshape(-1)]
             better = p > worst_p
             best[mine] = np.where(better, parent, best[mine])
             worst_p, margin = np.maximum(worst_p, p), np.minimum(margin, ahead)
@@ -170,23 +154,31 @@ def labels(
     return label, best, p_refine
 
 
+def _refinement(
+    own: Metric, slices: Slices, parents: Slices, upward: NDArray[np.bool_]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the p-values of refinement, and how much further the slices deviate than their parents [pairs].
+
+    Whichever way a slice deviates, it must deviate further.
+    """
+    p = np.empty(len(slices))
+    for side, tail in _TAILS:
+        some = np.flatnonzero(upward == side)
+        if some.size:
+            p[some] = own.p_refine(slices.rows(some), parents.rows(some), tail)
+    return p, np.where(upward, 1, -1) * (own.delta(slices) - own.delta(parents))
+
+
 def label_is_open(own: Metric, slices: Slices, parents: Slices) -> NDArray[np.bool_]:
     """Return of which children [pairs] the error of the parent's AUC, or average precision, leaves open if they refine it.
 
     Test and margin are monotone in it, so its ends decide; errors as large as the margin leave it open.
     """
-    delta = own.delta(slices)
-    upward = delta > 0
-    worse = upward != own.higher_is_better
+    upward = own.delta(slices) > 0
     refines = []
     for side in (-1, 1):
         moved = replace(parents, sums=parents.space.moved(parents.sums, side))
-        p = np.empty(len(slices))
-        for harm in (True, False):
-            some = np.flatnonzero(worse == harm)
-            if some.size:
-                p[some] = own.p_refine(slices.rows(some), moved.rows(some), worse=harm)
-        ahead = np.where(upward, 1, -1) * (delta - own.delta(moved))
+        p, ahead = _refinement(own, slices, moved, upward)
         refines.append((p < REFINE_P) & (ahead >= REFINE_MARGIN))
     error = own.value_error(parents)
     if parents.is_paired:

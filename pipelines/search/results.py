@@ -17,7 +17,7 @@ from slicebeam.pipelines.prepare.exact_auc import put_whole
 from slicebeam.pipelines.search.duplicates import same_examples
 from slicebeam.pipelines.search.refinement_labels import NO_LABEL, ParentSums, labels, says_more
 from slicebeam.pipelines.search.second_tests import q_values
-from slicebeam.pipelines.search.slice_counter import SliceTable, joined, tables_of
+from slicebeam.pipelines.search.slice_counter import SliceTable, tables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,9 +166,7 @@ def collect(iterations: Iterations, searched: SearchResult, names: SliceNames) -
     chosen = chosen[np.lexsort((kept.keys[chosen], levels[chosen]))]
     kept, levels = kept.take(chosen), levels[chosen]
     keys, sums, significant = kept.keys, kept["sums"], kept["q"] <= config.used_alpha
-    in_any = np.asarray(significant.any(axis=1))
-    parents = ParentSums(prepared, iterations, keys, sums, in_any)
-    parents.make_exact(keys, sums, significant, iterations)
+    parents = ParentSums(iterations, kept, significant)
     metrics = [
         _metric_result(config, prepared, number, kept, parents)
         for number in range(len(config.metric))
@@ -180,7 +178,9 @@ def collect(iterations: Iterations, searched: SearchResult, names: SliceNames) -
         same_as = keys.copy()
     else:
         shown_in = np.sum([says_more(one.label) for one in metrics], axis=0)
-        same_as = same_examples(keys, sums, in_any, shown_in, levels, iterations.counter)
+        same_as = same_examples(
+            kept, np.asarray(significant.any(axis=1)), shown_in, iterations.counter
+        )
     return Results(
         config, prepared, searched, names, keys, levels, sums, metrics, same_as, saved, *codes
     )
@@ -244,7 +244,7 @@ def _load(
             first = lattice.cross_sizes(table.keys) == 1
             wanted &= (columns["p"] <= config.used_alpha).any(axis=1) | first
         pieces.append(SliceTable(table.keys, columns).take(np.flatnonzero(wanted)))
-    kept = joined(pieces)
+    kept = SliceTable.joined(pieces)
     levels, q = lattice.cross_sizes(kept.keys), np.full(kept["p"].shape, np.nan)
     for i in metrics:
         p = kept["p"][:, i]
@@ -299,9 +299,7 @@ def _metric_result(
         complement, complement_error = own.complement(slices), own.complement_error(slices)
     q = kept["q"][:, number]
     significant = q <= config.used_alpha
-    label, parent, p_refine = labels(
-        own, kept.keys, kept["sums"], significant, delta, parents, prepared
-    )
+    label, parent, p_refine = labels(own, kept, significant, delta, parents)
     return MetricResult(
         name=own.name,
         value=value,

@@ -20,7 +20,7 @@ from slicebeam.pipelines.search.findings import finding_lists
 from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.iterations import Iterations
 from slicebeam.pipelines.search.results import Results, collect
-from slicebeam.pipelines.search.slice_names import slice_names
+from slicebeam.pipelines.search.slice_names import SliceNames
 from slicebeam.pipelines.search.slices_table import (
     Reported,
     given_order,
@@ -159,7 +159,7 @@ def _find_and_publish(
     work, engine, explained_slice = run.work, run.engine, how.get("explained_slice")
     prepared = steps.prepare(config, run.files, work, engine, observer.stage)
     observer.prepared(prepared)
-    names = slice_names(prepared)
+    names = SliceNames(prepared)
     key = None
     if explained_slice is not None:
         from slicebeam.pipelines.search.explain import find_slice_key

@@ -16,7 +16,7 @@ from slicebeam.metrics.testing.multiplicity import adjusted, holm_adjusted
 from slicebeam.pipelines.prepare.exact_auc import ExactAuc, has_error, put_ranking
 from slicebeam.pipelines.run.engine import Cost
 from slicebeam.pipelines.run.stage import run_parts
-from slicebeam.pipelines.search.slice_counter import SliceTable, joined, looked_up, tables_of
+from slicebeam.pipelines.search.slice_counter import SliceTable, looked_up, tables_of
 from slicebeam.transforms.count.slice_sums import WHOLE, count_groups, slice_sums
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ class SecondTests:
         _change(parts, self._by_replicates(counted, groups, numbers))
         if ranked:
             exact, more = self._exact(f"{stage}-exact", parts, chosen, ranked, resampling)
-            if groups is not None:
+            if groups is not None and exact.keys.size:
                 few = np.isin(exact.keys, chosen[groups < LEAST_GROUPS])
                 for number in ranked:
                     _refuse(exact, number, few, Reason.FEW_GROUPS)
@@ -209,19 +209,19 @@ class SecondTests:
         rough = [SliceTable(np.zeros(0, np.int64), {"sums": no_sums})]
         for table in tables_of(parts):
             some = table.take(np.flatnonzero(contains(keys, table.keys)))
-            own = SliceTable(some.keys, {"sums": some.stacked("c", range(space.columns))})
-            rough.append(own.take(has_error(own["sums"], space)))
-        known = joined(rough).by_key()
+            counts = SliceTable(some.keys, {"sums": some.stacked("c", range(space.columns))})
+            rough.append(counts.take(has_error(counts["sums"], space)))
+        known = SliceTable.joined(rough).by_key()
         sums, columns = known["sums"], dict(known.columns)
         if known.keys.size == 0:
             return known, Cost()
         of_whole = np.zeros(1)
         if resampling is not None and space.comparison == "overall":
             stage_of_all, whole = f"{stage}-all", np.array([WHOLE])
-            counts, _ = self.exact.count(stage_of_all, whole, of_all[None, :], resampling)
-            of_whole = next(counts).replicates[0][0]
-        counts, cost = self.exact.count(stage, known.keys, sums, resampling)
-        for counted in counts:
+            wins, _ = self.exact.count(stage_of_all, whole, of_all[None, :], resampling)
+            of_whole = next(wins).replicates[0][0]
+        wins, cost = self.exact.count(stage, known.keys, sums, resampling)
+        for counted in wins:
             at = known.at(counted.keys)
             put_ranking(sums, at, counted, space)
             for number in numbers:
@@ -238,8 +238,8 @@ class SecondTests:
                     columns.setdefault(f"{name}{number}", empty)[at] = column
         for old in (False, True)[: space.sides]:
             ranking = space.ranking_columns(old=old)
-            for at_column in range(ranking.start, ranking.stop):
-                columns[f"c{at_column}"] = sums[:, at_column]
+            for place in range(ranking.start, ranking.stop):
+                columns[f"c{place}"] = sums[:, place]
         columns |= {f"best{number}": columns[f"p{number}"] for number in numbers}
         return SliceTable(known.keys, columns), cost
 
@@ -253,11 +253,11 @@ class SecondTests:
             SliceTable(table.keys, {name: table[name] for name in names})
             for table in tables_of(parts)
         )
-        found = joined([none, *read]).by_key()
+        tested = SliceTable.joined([none, *read]).by_key()
         if groups is not None and parts:
             for number in numbers:
-                _by_groups(found, number, groups, self.tests[number])
-        return found
+                _by_groups(tested, number, groups, self.tests[number])
+        return tested
 
     def _groups(self, stage: str, keys: Keys) -> Array:
         """Return in how many groups the examples of each slice are."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,18 +23,17 @@ from slicebeam.pipelines.changelist.parts import Estimate, Predicate
 from slicebeam.pipelines.changelist.reading import TABLE
 from slicebeam.pipelines.prepare.given_domains import is_carried_on, why_absent
 from slicebeam.pipelines.search.earlier_run import COLUMNS
-from slicebeam.pipelines.search.results import CONFIDENCE, direction_of, estimate, finite
+from slicebeam.pipelines.search.results import CONFIDENCE, estimate, finite
 from slicebeam.pipelines.search.second_tests import adjusted_overall
-from slicebeam.pipelines.search.summary import of_metrics, shown, verdict
+from slicebeam.pipelines.search.summary import of_metrics, promise, shown, verdict
 from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.kinds import Correction
-    from slicebeam.metrics.testing.difference import RunDifference
     from slicebeam.pipelines.changelist.changes import Change, Status
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
@@ -47,23 +47,43 @@ _MOST_NAMED = 5
 _WITHIN: dict[Correction, Correction] = {"fdr-level": "bh"}
 
 
-class _Tested(NamedTuple):
-    """The differences of a number between the slices of two runs, corrected [matched]."""
+class _Tested:
+    """The tested differences of estimates between two runs [pairs]: numbers with the ends of their intervals."""
 
-    found: RunDifference
-    q: NDArray[np.float64]
-    significant: NDArray[np.bool_]
-    worse: NDArray[np.bool_]  # whether a difference is for the worse, significant or not
+    def __init__(
+        self,
+        now: tuple[Any, ...],
+        then: tuple[Any, ...],
+        alpha: float,
+        corrected: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+        higher_is_better: bool | NDArray[np.bool_],
+    ) -> None:
+        self.found = difference(now, then, CONFIDENCE)
+        tested = ~np.isnan(self.found.p)
+        self.q = np.full(tested.shape, np.nan)
+        self.q[tested] = corrected(self.found.p[tested])
+        self.significant = self.q <= alpha
+        # Whether a difference is for the worse, significant or not.
+        self.worse = (self.found.value > 0) != higher_is_better
 
     def counts(self) -> tuple[int, int, int]:
-        """Return how many slices were compared, are significantly worse, and significantly better."""
-        every = (
-            ~np.isnan(self.found.p),
-            self.significant & self.worse,
-            self.significant & ~self.worse,
-        )
+        """Return how many were compared, are significantly worse, and significantly better."""
+        every = (~np.isnan(self.q), self.significant & self.worse, self.significant & ~self.worse)
         tests, worse, better = map(int, map(np.count_nonzero, every))
         return tests, worse, better
+
+    def at(self, place: int) -> Difference | None:
+        """Return a difference for the document; None for one that could not be tested."""
+        value, low, high, p = (float(one[place]) for one in self.found)
+        if np.isnan(p):
+            return None
+        return Difference(
+            difference=Estimate(value=value, lo=low, hi=high, confidence=CONFIDENCE),
+            p_value=p,
+            p_adjusted=float(self.q[place]),
+            significant=bool(self.significant[place]),
+            direction="none" if value == 0 else "degraded" if self.worse[place] else "improved",
+        )
 
 
 def compare_runs(earlier: BaselineRun, document: SearchChangeList, results: Results) -> Since:
@@ -126,21 +146,23 @@ def _correction(config: RunConfig) -> Correction:
     return _WITHIN.get(config.used_correction, config.used_correction)
 
 
+def _of_slices(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    ones = np.ones(p.size, np.int64)
+    return adjusted(p, ones, (p.size,), _correction(config), 1, len(config.metric))
+
+
 def _corrected_for(config: RunConfig, counts: Sequence[MetricSince]) -> str:
     correction, tests = _correction(config), counts[0].compared
     if correction == "none":
         return "Exploratory: no correction for comparing many slices."
-    if correction == "fwer-level":
-        text = (
-            f"With probability {1 - config.used_alpha:.0%} no slice called worse or better is "
-            f"unchanged (Bonferroni over {tests:,} slices)."
-        )
-    else:
-        name = "Benjamini-Hochberg" if correction == "bh" else "Benjamini-Yekutieli"
-        text = (
-            f"Of the slices called worse or better at most {config.used_alpha:.0%} are expected to be "
-            f"unchanged ({name} over {tests:,} slices)."
-        )
+    text = promise(
+        correction,
+        config.used_alpha,
+        f"over {tests:,} slices",
+        "Of the slices called worse or better",
+        "no slice called worse or better",
+        "unchanged",
+    )
     return (
         f"{text}{of_metrics(len(counts))} The changes of values are corrected in the same way, separately "
         "from those of deltas; those over all examples by Holm's method."
@@ -178,15 +200,19 @@ class _Listing:
         smallest = config.used_min_slice_size
         large = (now["n"][at_now] >= smallest) & (self.then["n"][at_then] >= smallest)
         pairs = ((now, at_now), (self.then, at_then))
-        self.delta, self.value = (
-            self._tested(
-                *(
-                    tuple(np.where(large, run[name][at], np.nan) for name in estimates)
-                    for run, at in pairs
-                )
+
+        def tested(*estimates: str) -> _Tested:
+            of_now, of_then = (
+                tuple(np.where(large, run[name][at], np.nan) for name in estimates)
+                for run, at in pairs
             )
-            for estimates in (COLUMNS[5:8], COLUMNS[2:5])
-        )
+            is_better = metric(metric_name).higher_is_better
+            return _Tested(
+                of_now, of_then, config.used_alpha, partial(_of_slices, config), is_better
+            )
+
+        self.delta = tested("delta", "ci_low", "ci_high")
+        self.value = tested("value", "value_low", "value_high")
         self.reported_now = _reported(document, metric_name)
         self.reported_then = _reported(earlier.document, metric_name)
         changed = matched[self.delta.significant | self.value.significant].tolist()
@@ -198,23 +224,6 @@ class _Listing:
         self.place = {one: int(places[at]) for one, at in self.at_now.items() if places[at] >= 0}
         self.status = {one: self._status(one) for one in listed}
         self.unmatched = [one for one in self.reported_then if one not in self.at_now]
-
-    def _tested(self, now: tuple[Any, ...], then: tuple[Any, ...]) -> _Tested:
-        """Test the differences of estimates (number and ends of its interval) [matched]."""
-        found = difference(now, then, CONFIDENCE)
-        tested = np.flatnonzero(~np.isnan(found.p))
-        q = np.full(found.p.shape, np.nan)
-        ones = np.ones(tested.size, np.int64)
-        q[tested] = adjusted(
-            found.p[tested],
-            ones,
-            (tested.size,),
-            _correction(self.config),
-            1,
-            len(self.config.metric),
-        )
-        worse = (found.value > 0) != metric(self.metric).higher_is_better
-        return _Tested(found, q, q <= self.config.used_alpha, worse)
 
     def counts(self) -> MetricSince:
         """Return how many slices changed."""
@@ -287,21 +296,17 @@ class _Listing:
                 now=None if at_now is None else _moment(self.now, at_now),
                 then=None if at_then is None else _moment(self.then, at_then),
                 missing=self._missing(predicate, at_now, at_then),
-                **self._differences(self.place.get(slice_id)),
+                **self._differences(slice_id),
             )
 
-    def _differences(self, place: int | None) -> dict[str, Any]:
-        """Return the fields of `SinceSlice` about the tested differences of a compared slice."""
+    def _differences(self, slice_id: str) -> dict[str, Any]:
+        """Return the fields of `SinceSlice` about the tested differences."""
+        place = self.place.get(slice_id)
         if place is None:
             return {}
-        delta, value = (
-            None
-            if np.isnan(one.found.p[place])
-            else _tested_difference(self.config, self.metric, one.found, one.q, place)
-            for one in (self.delta, self.value)
-        )
+        delta, value = self.delta.at(place), self.value.at(place)
         facts = {} if delta is None else vars(delta)
-        return facts if value is None else facts | {"value_change": value}
+        return facts if value is None else {**facts, "value_change": value}
 
     def _missing(
         self, predicate: Predicate | None, at_now: int | None, at_then: int | None
@@ -438,18 +443,23 @@ def _cautions(
 
 
 def _overall_since(
-    config: RunConfig, then: SearchChangeList, now: SearchChangeList, metrics: Iterable[str]
+    config: RunConfig, then: SearchChangeList, now: SearchChangeList, metrics: Collection[str]
 ) -> tuple[OverallSince, ...]:
     """Return the metrics over all examples then and now, with the tests of their differences.
 
-    These are tests of independent samples: of values, of two models also of deltas, all one family (Holm, unless nothing is corrected).
+    These are tests of independent samples: of values, of two models also of deltas, all one family
+    (Holm, unless nothing is corrected).
     """
     pairs = [(_overall(then, name), _overall(now, name)) for name in metrics]
-    names = [after.metric for _, after in pairs]
-    estimates: list[tuple[Estimate | None, Estimate | None]]
-    estimates = [(before.after, after.after) for before, after in pairs]
-    estimates += [(before.delta, after.delta) for before, after in pairs]
-    changes = _differences(config, names * 2, estimates)
+    is_better = np.array([metric(name).higher_is_better for name in metrics] * 2)
+    tested = _Tested(
+        _estimates([one.after for _, one in pairs] + [one.delta for _, one in pairs]),
+        _estimates([one.after for one, _ in pairs] + [one.delta for one, _ in pairs]),
+        config.used_alpha,
+        partial(adjusted_overall, config),
+        is_better,
+    )
+    changes = [tested.at(place) for place in range(2 * len(pairs))]
     is_baseline = config.comparison == "baseline"
     return tuple(
         OverallSince(
@@ -485,36 +495,8 @@ def _reason(config: RunConfig, before: Change, after: Change) -> str:
     return "one of the runs has no interval for it"
 
 
-def _differences(
-    config: RunConfig,
-    names: Sequence[str],
-    estimates: Sequence[tuple[Estimate | None, Estimate | None]],
-) -> list[Difference | None]:
-    """Return the tested differences of estimates (then, now); None for those without intervals."""
-    before, after = (tuple(np.array([_numbers(pair[at]) for pair in estimates]).T) for at in (0, 1))
-    found = difference(after, before, CONFIDENCE)
-    adjusted = adjusted_overall(config, found.p)
-    changes: list[Difference | None] = [None] * len(estimates)
-    for at in np.flatnonzero(~np.isnan(found.p)).tolist():
-        changes[at] = _tested_difference(config, names[at], found, adjusted, at)
-    return changes
-
-
-def _numbers(one: Estimate | None) -> tuple[float, float, float]:
-    if one is None or one.value is None or one.lo is None or one.hi is None:
-        return np.nan, np.nan, np.nan
-    return one.value, one.lo, one.hi
-
-
-def _tested_difference(
-    config: RunConfig, name: str, found: RunDifference, adjusted: NDArray[np.float64], at: int
-) -> Difference:
-    """Return one of many tested differences of a metric for the document."""
-    value, low, high, p = (float(one[at]) for one in found)
-    return Difference(
-        difference=Estimate(value=value, lo=low, hi=high, confidence=CONFIDENCE),
-        p_value=p,
-        p_adjusted=float(adjusted[at]),
-        significant=bool(adjusted[at] <= config.used_alpha),
-        direction=direction_of(metric(name), value),
-    )
+def _estimates(estimates: Sequence[Estimate | None]) -> tuple[NDArray[np.float64], ...]:
+    """Return numbers and the ends of their intervals; NaN for those without."""
+    rows = [(one.value, one.lo, one.hi) if one else (None,) * 3 for one in estimates]
+    columns = np.array(rows, np.float64).T
+    return tuple(np.where(np.isnan(columns).any(axis=0), np.nan, columns))

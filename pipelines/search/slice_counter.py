@@ -187,6 +187,13 @@ class SliceTable:
     def __getitem__(self, name: str) -> Array:
         return self.columns[name]
 
+    @classmethod
+    def joined(cls, tables: Sequence[SliceTable]) -> SliceTable:
+        """Return the slices of one or more tables with the same columns."""
+        names = tables[0].columns
+        columns = {name: np.concatenate([table[name] for table in tables]) for name in names}
+        return cls(np.concatenate([table.keys for table in tables]), columns)
+
     def take(self, positions: Array) -> SliceTable:
         """Return the slices at some positions."""
         columns = {name: column[positions] for name, column in self.columns.items()}
@@ -211,26 +218,18 @@ class SliceTable:
 
     def changed(self, change: SliceTable) -> SliceTable:
         """Return the slices of a part with the columns that another table, in the order of its keys, has of them."""
-        own = np.flatnonzero(contains(change.keys, self.keys))
-        if own.size == 0:
+        here = np.flatnonzero(contains(change.keys, self.keys))
+        if here.size == 0:
             return self
-        at = change.at(self.keys[own])
+        there = change.at(self.keys[here])
         columns = dict(self.columns)
         # A slice that is too small for a test has no p-value, now as before.
-        tested = ~np.isnan(self["p0"][own])
+        tested = ~np.isnan(self["p0"][here])
         for name in change.columns.keys() & columns.keys():
             some = slice(None) if name.startswith("c") else tested
             columns[name] = np.array(columns[name])
-            columns[name][own[some]] = change[name][at[some]]
+            columns[name][here[some]] = change[name][there[some]]
         return SliceTable(self.keys, columns)
-
-
-def joined(tables: Sequence[SliceTable]) -> SliceTable:
-    """Return the slices of one or more tables with the same columns."""
-    return SliceTable(
-        np.concatenate([table.keys for table in tables]),
-        {name: np.concatenate([table[name] for table in tables]) for name in tables[0].columns},
-    )
 
 
 @dataclass(frozen=True)
@@ -259,8 +258,11 @@ def looked_up(
     width: int | None = None,
 ) -> NDArray[np.int64]:
     """Return numbers [slices] or [slices, width] of slices (sorted keys); 0 where a slice is in no part."""
-    found = np.zeros(keys.size if width is None else (keys.size, width), np.int64)
+    values = np.zeros(keys.size if width is None else (keys.size, width), np.int64)
+    # A key that is larger than all of them finds none.
+    known = np.append(keys, -1)
     for table in tables_of(parts):
-        own = np.flatnonzero(contains(keys, table.keys))
-        found[np.searchsorted(keys, table.keys[own])] = numbers(table)[own]
-    return found
+        at = np.searchsorted(keys, table.keys)
+        wanted = np.flatnonzero(known[at] == table.keys)
+        values[at[wanted]] = numbers(table)[wanted]
+    return values

@@ -78,10 +78,10 @@ class SearchState:
         """Return the sizes of known slices."""
         return self.sizes[np.searchsorted(self.keys, keys)]
 
-    def barren(self, *, prune_significant: bool) -> Keys:
-        """Return the slices below which nothing is visited: small ones, and pruned ones."""
+    def closed(self, *, prune_significant: bool) -> NDArray[np.bool_]:
+        """Return below which slices nothing is visited: small ones, and pruned ones."""
         small = self.sizes < self.min_size
-        return self.keys[small | self.significant if prune_significant else small]
+        return small | self.significant if prune_significant else small
 
 
 @dataclass(frozen=True)
@@ -117,21 +117,16 @@ class Strategy:
     def _later(self, known: SearchState) -> NextVisit | None:
         raise NotImplementedError
 
-    def _extensible(self, known: SearchState) -> NDArray[np.bool_]:
-        """Return which known slices may have children that are visited."""
-        large = known.sizes >= known.min_size
-        return large & ~known.significant if self.prune_significant else large
-
-    def _open_singles(self, barren: Keys) -> Keys:
+    def _open_singles(self, closed: Keys) -> Keys:
         """Return the digits of the singletons that may be added to a slice."""
         singles = np.arange(1, self.lattice.base, dtype=np.int64)
-        return singles[~contains(barren, self.lattice.singleton_keys())]
+        return singles[~contains(closed, self.lattice.singleton_keys())]
 
-    def _without_barren(self, keys: Keys, barren: Keys, levels: range) -> NDArray[np.bool_]:
-        """Return which slices have no barren ancestor on some levels."""
+    def _without_closed(self, keys: Keys, closed: Keys, levels: range) -> NDArray[np.bool_]:
+        """Return which slices have no closed ancestor on some levels."""
         kept = np.ones(keys.size, bool)
         for ancestor in self.lattice.subsets(keys, levels):
-            kept &= ~contains(barren, ancestor)
+            kept &= ~contains(closed, ancestor)
         return kept
 
     @staticmethod
@@ -156,22 +151,22 @@ class Iterative(Strategy):
         if level > self.lattice.max_cross_size:
             return None
         of_level = self.lattice.cross_sizes(known.keys) == level - 1
-        parents = known.keys[self._extensible(known) & of_level]
-        barren = known.barren(prune_significant=self.prune_significant)
+        is_closed = known.closed(prune_significant=self.prune_significant)
+        parents, closed = known.keys[~is_closed & of_level], known.keys[is_closed]
         starts = range(0, parents.size, self.width)
-        pieces = [self._children(parents[i : i + self.width], parents, barren) for i in starts]
+        pieces = [self._children(parents[i : i + self.width], parents, closed) for i in starts]
         return self._visit(pieces, known) if pieces else None
 
-    def _children(self, some: Keys, parents: Keys, barren: Keys) -> tuple[Keys, Keys]:
+    def _children(self, some: Keys, parents: Keys, closed: Keys) -> tuple[Keys, Keys]:
         """Return candidates and the parents that they extend by a later singleton.
 
-        A candidate with one open parent and no barren ancestor has only open parents: each was
-        either visited, and then is open, or not visited because of a barren ancestor of its own
-        (what is barren stays so: more slices visited only lower the q-values of others). So the
+        A candidate with one open parent and no closed ancestor has only open parents: each was
+        either visited, and then is open, or not visited because of a closed ancestor of its own
+        (what is closed stays so: more slices visited only lower the q-values of others). So the
         parent without the last predicate reaches it, once.
         """
         lattice, level = self.lattice, self.iteration
-        digits, singles = lattice.digits(some), self._open_singles(barren)
+        digits, singles = lattice.digits(some), self._open_singles(closed)
         last = lattice.feature_of[digits[:, level - 2]]
         row, column = np.nonzero(lattice.feature_of[singles][None, :] > last[:, None])
         grown = digits[row]
@@ -182,7 +177,7 @@ class Iterative(Strategy):
             kept &= contains(parents, parent)
         keys, row = keys[kept], row[kept]
         # Parents are open, but a still larger slice may have become significant since.
-        kept = self._without_barren(keys, barren, range(1, level - 1))
+        kept = self._without_closed(keys, closed, range(1, level - 1))
         return keys[kept], some[row[kept]]
 
 
@@ -216,9 +211,10 @@ class Priority(Strategy):
 
     def _proposal(self, known: SearchState) -> NextVisit | None:
         """Pop slices of the queue until their children are K; None where they have none."""
-        queue, exact = self._queue(known), self._nonempty_rates(known)
+        is_closed = known.closed(prune_significant=self.prune_significant)
+        queue, closed = self._queue(known, ~is_closed), known.keys[is_closed]
+        exact = self._nonempty_rates(known)
         rates = np.array([float(rate) for rate in exact])
-        barren = known.barren(prune_significant=self.prune_significant)
         # Sums of rounded rates may miss K by a little.
         limit = self.limit * (1 - 1e-9)
         step = min(64, self.width)
@@ -228,7 +224,7 @@ class Priority(Strategy):
         begin = 0
         while begin < queue.size and counts @ rates < limit:
             some = queue[begin : begin + step]
-            keys, owner = self._children(some, known, barren, chosen)
+            keys, owner = self._children(some, known, closed, chosen)
             added = np.zeros((some.size, counts.size), np.int64)
             np.add.at(added, (owner, self.lattice.cross_sizes(keys)), 1)
             running = np.cumsum(added, axis=0) + counts
@@ -244,9 +240,9 @@ class Priority(Strategy):
         expected = sum(n * rate for n, rate in zip(counts.tolist(), exact, strict=True))
         return self._visit(pieces, known, float(expected))
 
-    def _queue(self, known: SearchState) -> Keys:
+    def _queue(self, known: SearchState, is_open: NDArray[np.bool_]) -> Keys:
         """Return the slices that can be extended, the most promising first, ties by predicate."""
-        waiting = self._extensible(known) & ~contains(self.popped, known.keys)
+        waiting = is_open & ~contains(self.popped, known.keys)
         waiting &= self.lattice.cross_sizes(known.keys) < self.lattice.max_cross_size
         keys = known.keys[waiting]
         if self.prune_significant:
@@ -279,11 +275,11 @@ class Priority(Strategy):
         return rates
 
     def _children(
-        self, some: Keys, known: SearchState, barren: Keys, chosen: Keys
+        self, some: Keys, known: SearchState, closed: Keys, chosen: Keys
     ) -> tuple[Keys, NDArray[np.int64]]:
         """Return new candidates with the position of the base that reaches each first."""
         lattice = self.lattice
-        digits, singles = lattice.digits(some), self._open_singles(barren)
+        digits, singles = lattice.digits(some), self._open_singles(closed)
         owners = lattice.feature_of[digits]
         free = np.ones((some.size, singles.size), bool)
         for position in range(lattice.max_cross_size):
@@ -299,7 +295,7 @@ class Priority(Strategy):
         kept = np.ones(keys.size, bool)
         for level in np.unique(levels).tolist():
             mine = np.flatnonzero(levels == level)
-            kept[mine] = self._without_barren(keys[mine], barren, range(1, level))
+            kept[mine] = self._without_closed(keys[mine], closed, range(1, level))
         return keys[kept], owner[kept]
 
 

@@ -9,16 +9,17 @@ import numpy as np
 from slicebeam.metrics.intervals.intervals import agresti_coull
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.changelist.changes import Moved
-from slicebeam.pipelines.changelist.parts import Estimate
-from slicebeam.pipelines.search.results import CONFIDENCE
+from slicebeam.pipelines.search.results import CONFIDENCE, estimate, finite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.kinds import Correction
     from slicebeam.metrics.metric import Metric, Movement, Slices
     from slicebeam.pipelines.changelist.changes import Change, Difference, OverallSince
+    from slicebeam.pipelines.changelist.parts import Estimate
     from slicebeam.pipelines.changelist.testing import MetricTests, Testing
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
@@ -30,15 +31,12 @@ def movements(own: Metric, slices: Slices, stretch: NDArray[np.float64]) -> list
     found = own.movement(slices)
     if found is None:
         return [{}] * len(slices)
-    sigma = [value if np.isfinite(value) else None for value in found.inconsistency.tolist()]
-    improved, degraded = (
-        _moved(counts, found, stretch == 1.0) for counts in (found.improved, found.degraded)
-    )
-    names = ("inconsistency", "improved", "degraded")
-    return [
-        dict(zip(names, facts, strict=True))
-        for facts in zip(sigma, improved, degraded, strict=True)
-    ]
+    columns = {
+        "inconsistency": map(finite, found.inconsistency.tolist()),
+        "improved": _moved(found.improved, found, stretch == 1.0),
+        "degraded": _moved(found.degraded, found, stretch == 1.0),
+    }
+    return [dict(zip(columns, facts, strict=True)) for facts in zip(*columns.values(), strict=True)]
 
 
 def _moved(
@@ -46,21 +44,10 @@ def _moved(
 ) -> list[Moved | None]:
     if counts is None or found.counted is None:
         return [None] * found.inconsistency.size
-    low, high = agresti_coull(counts, found.counted, CONFIDENCE)
-    rows = zip(
-        *(one.tolist() for one in (counts, found.counted, low, high, independent)), strict=True
-    )
-    return [
-        Moved(
-            n=n,
-            share=Estimate(value=n / of, lo=lo, hi=hi, confidence=CONFIDENCE)
-            if knows
-            else Estimate(value=n / of, confidence=CONFIDENCE),
-        )
-        if of
-        else None
-        for n, of, lo, hi, knows in rows
-    ]
+    ends = agresti_coull(counts, found.counted, CONFIDENCE)
+    low, high = (np.where(independent, end, np.nan).tolist() for end in ends)
+    rows = zip(counts.tolist(), found.counted.tolist(), low, high, strict=True)
+    return [Moved(n=n, share=estimate(n / of, lo, hi)) if of else None for n, of, lo, hi in rows]
 
 
 def movement_text(change: Change, counted: str | None) -> str | None:
@@ -134,6 +121,16 @@ def counted(number: int, noun: str) -> str:
     ('1 finding', '1,200 slices', 'no findings')
     """
     return f"{number or 'no':{',' if number else ''}} {noun}{'' if number == 1 else 's'}"
+
+
+def promise(
+    correction: Correction, alpha: float, over: str, among: str, no_slice: str, false: str
+) -> str:
+    """Return what a correction over some tests promises, as a sentence."""
+    if correction == "fwer-level":
+        return f"With probability {1 - alpha:.0%} {no_slice} is {false} (Bonferroni {over})."
+    name = "Benjamini-Yekutieli" if correction == "by" else "Benjamini-Hochberg"
+    return f"{among} at most {alpha:.0%} are expected to be {false} ({name} {over})."
 
 
 def of_metrics(number: int) -> str:

@@ -16,19 +16,19 @@ from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Testi
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.search.results import CONFIDENCE
 from slicebeam.pipelines.search.second_tests import LEAST_GROUPS
-from slicebeam.pipelines.search.summary import counted, of_metrics
+from slicebeam.pipelines.search.summary import counted, of_metrics, promise
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.metric import Metric
+    from slicebeam.pipelines.changelist.testing import NearMiss
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
-    from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import Reported
     from slicebeam.transforms.encode.extract_predictions import LabelCounts
@@ -37,11 +37,15 @@ if TYPE_CHECKING:
 _MOST_LINES = 10
 
 
-def testing(results: Results, reported: Reported) -> Testing:
+def testing(
+    results: Results,
+    reported: Reported,
+    near_misses: Callable[[MetricResult], tuple[NearMiss, ...]],
+) -> Testing:
     """Return the section about the tests."""
     config, searched = results.config, results.searched
     metrics = tuple(
-        _metric_tests(results, number, positions.size)
+        _metric_tests(results, number, positions.size, near_misses)
         for number, positions in enumerate(reported.by_metric)
     )
     degraded = [measured.significant & measured.worse for measured in results.metrics]
@@ -76,47 +80,36 @@ def testing(results: Results, reported: Reported) -> Testing:
 
 def _corrected_for(results: Results) -> str:
     """Return the promise of the correction as a sentence, and the number of metrics."""
-    config, prepared, searched = results.config, results.prepared, results.searched
-    alpha, levels = config.used_alpha, len(searched.tests_per_level)
-    of_levels, within, over = (
-        " of all levels together",
-        f"at {alpha:g}/{levels} within each level",
-        "over all levels",
-    )
-    if prepared.given is not None:
+    config, searched = results.config, results.searched
+    correction, alpha, levels = config.used_correction, config.used_alpha, searched.tests_per_level
+    if correction == "none":
+        return "Exploratory: no correction for testing many slices."
+    of_levels = " of all levels together" if correction == "fdr-level" else ""
+    over = f"at {alpha:g}/{len(levels)} within each level"
+    if correction in ("bh", "by"):
+        over = "over all levels"
+    family, tested = sum(levels), sum(searched.tested_per_level)
+    unvisited = ""
+    if results.prepared.given is not None:
         # All given slices are one family.
-        of_levels, within = "", f"over the {sum(searched.tests_per_level):,} checked slices"
-        over = within
-    false_ones = f"at most {alpha:.0%} are expected to be false"
-    text = {
-        "fdr-level": f"Among the significant slices{of_levels} {false_ones} (Benjamini-Hochberg "
-        f"{within}).",
-        "fwer-level": f"With probability {1 - alpha:.0%} no significant slice is false (Bonferroni "
-        f"{within}).",
-        "bh": f"Among the significant slices {false_ones} (Benjamini-Hochberg {over}).",
-        "by": f"Among the significant slices {false_ones}, however the tests depend on each other "
-        f"(Benjamini-Yekutieli {over}).",
-        "none": "Exploratory: no correction for testing many slices.",
-    }[config.used_correction]
-    if config.used_correction != "none" and prepared.given is None:
-        text += _unvisited(searched)
-    if config.used_correction == "none":
-        return text
-    return text + of_metrics(len(config.metric))
+        of_levels, over = "", f"over the {family:,} checked slices"
+    elif family != tested:
+        unvisited = (
+            f" The correction counts {family:,} slices: {tested:,} that were tested and, with p = 1, at "
+            f"most {family - tested:,} that were not visited (an upper bound)."
+        )
+    among = f"Among the significant slices{of_levels}"
+    false = "false, however the tests depend on each other" if correction == "by" else "false"
+    text = promise(correction, alpha, over, among, "no significant slice", false)
+    return f"{text}{unvisited}{of_metrics(len(config.metric))}"
 
 
-def _unvisited(searched: SearchResult) -> str:
-    """Return the untested slices that the correction counts, as a sentence."""
-    family, tested = sum(searched.tests_per_level), sum(searched.tested_per_level)
-    if family == tested:
-        return ""
-    return (
-        f" The correction counts {family:,} slices: {tested:,} that were tested and, with p = 1, at "
-        f"most {family - tested:,} that were not visited (an upper bound)."
-    )
-
-
-def _metric_tests(results: Results, number: int, reported: int) -> MetricTests:
+def _metric_tests(
+    results: Results,
+    number: int,
+    reported: int,
+    near_misses: Callable[[MetricResult], tuple[NearMiss, ...]],
+) -> MetricTests:
     """Return how far the slices could be tested by a metric."""
     measured, reasons = results.metrics[number], results.reasons[number]
     untested = {
@@ -127,6 +120,10 @@ def _metric_tests(results: Results, number: int, reported: int) -> MetricTests:
     blind = metric(measured.name).undefined_reason(results.prepared.slices())
     if blind is None:
         blind = _blind(results, measured, reasons, untested)
+    degraded = int(np.count_nonzero(measured.significant & measured.worse))
+    looks = blind is None and not degraded and results.config.alternative != "better"
+    if looks:
+        from slicebeam.pipelines.search.sensitivity import noticeable
     return MetricTests(
         metric=measured.name,
         test=_tests_used(results.config, results.methods[number]),
@@ -134,8 +131,10 @@ def _metric_tests(results: Results, number: int, reported: int) -> MetricTests:
         untested=untested,
         blind=blind,
         significant=int(np.count_nonzero(measured.significant)),
-        degraded=int(np.count_nonzero(measured.significant & measured.worse)),
+        degraded=degraded,
         reported=reported,
+        nearest=near_misses(measured) if looks else (),
+        noticeable=tuple(noticeable(results, measured.name)) if looks else (),
     )
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 import sys
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import printable
+from slicebeam.pipelines.attribution.session import Stopped
 from slicebeam.pipelines.search.summary import counted
-from slicebeam.pipelines.show.terminal_text import console_of_stdout, print_json, table_of
+from slicebeam.pipelines.show.terminal_text import console_of_stdout, table_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.estimating import Assessed
     from slicebeam.pipelines.attribution.session import Finished, Sampled
     from slicebeam.pipelines.changelist.discovered import Attribution
+    from slicebeam.pipelines.config.document import AttributionConfig
 
 _PHASES = {"precision": "in the slice", "recall": "outside it", "train": "for training"}
 
@@ -30,19 +32,35 @@ class CommandHint:
     text: str
     more: tuple[str, ...] = ()
 
+    @classmethod
+    def of(cls, config: AttributionConfig) -> CommandHint:
+        """Return the options of a command."""
+        more = [] if config.labels_dir is None else ["--labels-dir", config.labels_dir]
+        for path in config.data:
+            more += ["--data", path]
+        return cls(config.changelist, config.slice, config.text, tuple(more))
+
     def command(self, name: str, *more: str) -> str:
         """Return a command line of this slice and text."""
         named = ("--changelist", self.changelist, "--slice", self.slice, "--text", self.text)
         return shlex.join(("slicebeam", "attribute", name, *named, *self.more, *more))
 
 
-def show_sampled(sampled: Sampled, hint: CommandHint, *, as_json: bool) -> None:
+def sampled_json(sampled: Sampled) -> dict[str, Any]:
+    """Return what ``--json`` prints of a round."""
+    drawn = sampled.drawn
+    return {
+        "round": drawn.number,
+        "new": sampled.is_new,
+        "items": len(drawn.asked),
+        "left": sampled.left,
+        "csv": str(sampled.sheet),
+    }
+
+
+def show_sampled(sampled: Sampled, config: AttributionConfig) -> None:
     """Print where the items to label are."""
     number, asked = sampled.drawn.number, len(sampled.drawn.asked)
-    if as_json:
-        facts = {"round": number, "new": sampled.is_new, "items": asked, "left": sampled.left}
-        print_json(facts | {"csv": str(sampled.sheet)})
-        return
     if sampled.left:
         known = len(sampled.drawn.items) - asked
         labelled_before = f" ({known:,} more were drawn whose label is known)" if known else ""
@@ -57,16 +75,20 @@ def show_sampled(sampled: Sampled, hint: CommandHint, *, as_json: bool) -> None:
         has_none = f"Round {number} has no item to label"
         lines = [f"{has_none}: the labels of all drawn items are known.", "Next:"]
     console = console_of_stdout()
-    for line in (*lines, f"  {hint.command('estimate')}"):
+    for line in (*lines, f"  {CommandHint.of(config).command('estimate')}"):
         console.out(line, highlight=False)
 
 
-def show_finished(finished: Finished, hint: CommandHint, *, as_json: bool) -> None:
+def finished_json(came: Finished | Stopped) -> tuple[Attribution, ...]:
+    """Return what ``--json`` prints of an estimate; nothing where labels are missing."""
+    return () if isinstance(came, Stopped) else (came.assessed.attribution,)
+
+
+def show_finished(finished: Finished | Stopped, config: AttributionConfig) -> None:
     """Print the estimates, the decision and what to do next."""
-    attribution = finished.assessed.attribution
-    if as_json:
-        print_json(attribution.model_dump(mode="json", exclude_none=True))
+    if isinstance(finished, Stopped):
         return
+    attribution = finished.assessed.attribution
     console = console_of_stdout()
     console.print()
     console.print(printable(f"{attribution.text!r} of slice {finished.slice.name}"))
@@ -74,7 +96,7 @@ def show_finished(finished: Finished, hint: CommandHint, *, as_json: bool) -> No
     for line in (*_labels(attribution), *finished.assessed.notes):
         console.print(line, style="dim")
     console.print(decided(finished.assessed))
-    for line in _next(finished, hint):
+    for line in _next(finished, CommandHint.of(config)):
         console.out(line, highlight=False)
     if finished.document is not None:
         sys.stdout.write(f"{finished.document}\n")

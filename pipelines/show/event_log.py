@@ -9,6 +9,8 @@ import uuid
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
+from slicebeam.pipelines.run.open_run import Published
+from slicebeam.pipelines.show.result_notes import hint_lines
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.secrets.variables import redacted
 
@@ -16,14 +18,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.config.common import DataConfig
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.open_run import Published
-    from slicebeam.pipelines.run.stage import Stage
-    from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress
     from slicebeam.pipelines.shift.run import PublishedShift
 
 _MOST_FILES = 100
 _OF_METRIC = {"tested", "significant", "degraded", "reported"}
+_OF_SINCE = {"changelist_id", "compared", "new", "gone", "worse", "better"}
+_OF_COST = {"calls", "replayed", "unaccounted", "spent"}
 # What may repeat the words of an engine or an endpoint.
 _TEXTS = frozenset({"text", "message", "runner"})
 
@@ -39,7 +39,8 @@ class EventLog:
         self.quiet = quiet
         self.run = uuid.uuid4().hex[:12]
 
-    def _write(self, event: str, **facts: Any) -> None:
+    def write(self, event: str, **facts: Any) -> None:
+        """Write an event."""
         # A failure is no less one because the log is quiet.
         if self.quiet and not facts.get("exit_code"):
             return
@@ -55,7 +56,7 @@ class EventLog:
     def begin(self, config: DataConfig, files: Sequence[str], engine: str) -> None:
         """Tell what runs: the command, a hash of its configuration, and the data."""
         options = json.dumps(config.model_dump(mode="json"), sort_keys=True)
-        self._write(
+        self.write(
             "begin",
             command=config.command,
             config_hash=f"sha256:{hashlib.sha256(options.encode()).hexdigest()}",
@@ -65,99 +66,20 @@ class EventLog:
             runner=engine,
         )
 
-    def stage(self, text: str) -> None:
-        """Tell what begins."""
-        self._write("stage", text=text)
-
-    def counted(self, stage: Stage, done: int) -> None:
-        """Tell how far a stage is."""
-        self._write("progress", text=stage.text, done=done, total=stage.total, unit=stage.unit)
-
-    def prepared(self, prepared: EncodedDataset) -> None:
-        """Log the prepared data, and the columns that are not features."""
-        self._write(
-            "domains",
-            examples=prepared.rows,
-            features=len(prepared.domains),
-            predicates=prepared.lattice.singletons,
-            conjunctions=prepared.lattice.space(),
-            left_out={column.name: column.reason for column in prepared.left_out},
-        )
-
-    def progress(self, progress: Progress) -> None:
-        """Tell that an iteration begins."""
-        self._write(
-            "iteration_begin",
-            iteration=progress.iteration,
-            candidates=progress.candidates,
-            significant=progress.significant,
-        )
-
-    def recorded(self, record: IterationRecord) -> None:
-        """Log the work and cost of an iteration, as in the ChangeList."""
-        self._write("iteration", **vars(record))
-
-    def note(self, text: str) -> None:
-        """Tell something that the user should know."""
-        self._write("note", text=text)
-
-    def published(self, published: Published) -> None:
+    def published(self, published: Published | PublishedShift) -> None:
         """Log the warnings, and the publication."""
-        from slicebeam.pipelines.search.summary import overall_json
-        from slicebeam.pipelines.show.result_notes import hint_lines
-
-        document = published.changelist
-        since = document.since
-        noted = (*document.dataset.drift, *hint_lines(document.dataset), *document.testing.warnings)
-        for warning in (*noted, *(since.warnings if since else ())):
-            self._write("warning", text=warning)
-        facts: dict[str, Any] = {}
-        if since is not None:
-            names = ("changelist_id", "compared", "new", "gone", "worse", "better")
-            facts["since"] = {name: getattr(since, name) for name in names}
-            facts["since"]["overall"] = [overall_json(one) for one in since.overall]
-        self._published(
-            published,
-            slices=str(published.slices_path),
-            slices_hash=document.search.slices_fingerprint,
-            tested=sum(document.testing.tested_per_level),
-            significant=document.testing.significant,
-            degraded=document.testing.degraded,
-            reported=document.search.reported,
-            metrics={
-                one.metric: one.model_dump(include=_OF_METRIC) for one in document.testing.metrics
-            },
-            **facts,
-        )
-
-    def published_shift(self, published: PublishedShift) -> None:
-        """Log the warnings, and the publication of a shift."""
-        document = published.changelist
-        shift, change = document.shift, document.global_[0]
-        for warning in shift.warnings:
-            self._write("warning", text=warning)
-        self._published(
-            published,
-            calls=shift.cost.calls,
-            replayed=shift.cost.replayed,
-            unaccounted=shift.cost.unaccounted,
-            spent=shift.cost.spent,
-            stopped=shift.stopped,
-            accuracy_shift=None if change.delta is None else change.delta.value,
-            significant=change.significant,
-            changed_cells=len(shift.changed),
-        )
-
-    def _published(self, published: Published | PublishedShift, **facts: Any) -> None:
         document, gate = published.changelist, published.changelist.gate
+        if isinstance(published, Published):
+            warnings, facts = _of_slices(published)
+        else:
+            warnings, facts = _of_shift(published)
+        for warning in warnings:
+            self.write("warning", text=warning)
         judged: dict[str, Any] = {"gate": None, "reasons": [], "exit_code": 0}
         if gate is not None:
-            judged = {
-                "gate": "PASS" if gate.passed else "FAIL",
-                "reasons": list(gate.reasons),
-                "exit_code": gate.exit_code,
-            }
-        self._write(
+            word = "PASS" if gate.passed else "FAIL"
+            judged = {"gate": word, "reasons": list(gate.reasons), "exit_code": gate.exit_code}
+        self.write(
             "published",
             changelist=str(published.changelist_path),
             changelist_id=document.changelist_id,
@@ -169,4 +91,40 @@ class EventLog:
 
     def error(self, message: str, code: int) -> None:
         """Tell why the run ended without a result."""
-        self._write("error", message=message, exit_code=code)
+        self.write("error", message=message, exit_code=code)
+
+
+def _of_slices(published: Published) -> tuple[Sequence[str], dict[str, Any]]:
+    """Return the warnings and the facts of a run that tested slices."""
+    from slicebeam.pipelines.search.summary import overall_json
+
+    document = published.changelist
+    since, testing = document.since, document.testing
+    warnings = (*document.dataset.drift, *hint_lines(document.dataset), *testing.warnings)
+    facts: dict[str, Any] = {}
+    if since is not None:
+        warnings = (*warnings, *since.warnings)
+        overall = [overall_json(one) for one in since.overall]
+        facts["since"] = {**since.model_dump(include=_OF_SINCE), "overall": overall}
+    return warnings, {
+        "slices": str(published.slices_path),
+        "slices_hash": document.search.slices_fingerprint,
+        "tested": testing.tested,
+        "significant": testing.significant,
+        "degraded": testing.degraded,
+        "reported": document.search.reported,
+        "metrics": {one.metric: one.model_dump(include=_OF_METRIC) for one in testing.metrics},
+        **facts,
+    }
+
+
+def _of_shift(published: PublishedShift) -> tuple[Sequence[str], dict[str, Any]]:
+    """Return the warnings and the facts of a shift."""
+    shift, change = published.changelist.shift, published.changelist.global_[0]
+    return shift.warnings, {
+        **shift.cost.model_dump(include=_OF_COST),
+        "stopped": shift.stopped,
+        "accuracy_shift": None if change.delta is None else change.delta.value,
+        "significant": change.significant,
+        "changed_cells": len(shift.changed),
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from itertools import chain
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
@@ -12,8 +13,9 @@ from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.show.terminal_text import FILES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from rich.console import Console
     from rich.table import Table
 
     from slicebeam.pipelines.changelist.changes import MetricEntry
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 # Of several lists each has a share of the lines, and at least so many.
 MOST_LINES = 20
-LEAST_LINES = 5
+_LEAST_LINES = 5
 # The column of slices is as wide as the longest condition, or so wide: columns make room for it.
 _WIDE_ENOUGH = 38
 _NARROWEST = 12
@@ -31,6 +33,7 @@ _BETWEEN_COLUMNS = 2
 _AND = " & "
 # The lines that hold this part of the excess are printed: of n · |value − expected|, summed.
 _EXCESS = 0.9
+_LONGEST_LINE = 10_000
 # A value between 0 and 1, or a change of one, has so many at least.
 _DECIMALS_OF_SHARES = 3
 # Beyond these a number has an exponent.
@@ -100,15 +103,11 @@ class FindingTables(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A column of the table.
-
-    ``cells``: its texts, by rank. ``is_optional``: whether it is left out where the slices need its
-    room.
-    """
+    """A column of the table."""
 
     header: str
-    cells: list[str]
-    is_optional: bool = False
+    cells: list[str]  # by rank
+    is_optional: bool = False  # left out where the slices need its room
 
     @property
     def width(self) -> int:
@@ -128,22 +127,19 @@ def all_findings(document: SearchChangeList) -> list[FindingTables]:
 def lines_of(findings: Sequence[Finding], most: int) -> tuple[int, float]:
     """Return how many findings are printed, and what part of the excess of all of them these hold.
 
-    As many as hold `_EXCESS` of it, at least `LEAST_LINES` and at most ``most``.
+    As many as hold `_EXCESS` of it, at least `_LEAST_LINES` and at most ``most``.
     """
     excess = [one.n * abs(one.difference) for one in findings]
     total, held = sum(excess), 0.0
     for number, part in enumerate(excess, start=1):
         held += part
-        if number == most or (number >= LEAST_LINES and held >= _EXCESS * total):
+        if number == most or (number >= _LEAST_LINES and held >= _EXCESS * total):
             return number, held / total if total else 1.0
     return len(excess), 1.0
 
 
 def heading(document: SearchChangeList, shown: FindingTables) -> str:
-    """Return the heading of the findings of a metric.
-
-    With the value over all examples: the first finding is expected to have it.
-    """
+    """Return the heading of findings; the first one is expected to have the value over all examples."""
     title, first, over = shown.metric.name, shown.findings[0], ""
     is_change = document.comparison.kind == "baseline"
     if is_change:
@@ -154,28 +150,22 @@ def heading(document: SearchChangeList, shown: FindingTables) -> str:
     return f"{title}, {shown.model.direction} than expected{over}:"
 
 
-def reason_line(shown: FindingTables) -> str | None:
-    """Return why a metric has no findings, where it could have some; None if that is plain."""
-    model, reason = shown.model, None
-    if model.stop == "not possible":
-        reason = metric(model.metric).indivisible or model.reason
-    elif not shown.findings and model.candidates:
-        reason = (
-            f"of {counted(model.candidates, 'slice')} significantly {model.direction} none differs "
-            "clearly from the value expected of its examples"
-        )
-    return None if reason is None else f"No findings of {model.metric}: {reason}."
-
-
-def left_out_line(shown: FindingTables) -> str | None:
-    """Return a line about candidates that were not considered; None if all were."""
-    model = shown.model
-    if not model.left_out:
-        return None
-    return (
-        f"The findings of {model.metric} were chosen from the {model.candidates:,} slices with "
-        f"the strongest effects of their own; {model.left_out:,} others were not considered."
-    )
+def list_lines(lists: Iterable[FindingTables]) -> Iterator[str]:
+    """Yield why metrics have no findings, where they could have some, and which slices were not considered."""
+    for model, findings, _ in lists:
+        reason = None
+        if model.stop == "not possible":
+            reason = metric(model.metric).indivisible or model.reason
+        elif not findings and model.candidates:
+            some = f"{counted(model.candidates, 'slice')} significantly {model.direction}"
+            reason = f"of {some} none differs clearly from the value expected of its examples"
+        if reason is not None:
+            yield f"No findings of {model.metric}: {reason}."
+        if model.left_out:
+            yield (
+                f"The findings of {model.metric} were chosen from the {model.candidates:,} slices with "
+                f"the strongest effects of their own; {model.left_out:,} others were not considered."
+            )
 
 
 def columns(document: SearchChangeList, shown: FindingTables, most: int) -> list[Column]:
@@ -205,7 +195,38 @@ def columns(document: SearchChangeList, shown: FindingTables, most: int) -> list
     return found
 
 
-def hidden_columns(
+def print_findings(
+    console: Console, document: SearchChangeList, shown: list[FindingTables], places: ResultPlaces
+) -> None:
+    """Print a table for each list of findings, and the legend of their columns."""
+    most = max(_LEAST_LINES, MOST_LINES // max(len(shown), 1))
+    # A line may be as long as it is where nobody set a width.
+    width = console.width if console.is_terminal or "COLUMNS" in os.environ else None
+    hidden = [] if width is None else _hidden_columns(document, shown, width, most)
+    for one in shown:
+        console.print()
+        console.print(heading(document, one))
+        lines, held = lines_of(one.findings, most)
+        _print_whole(console, _table(document, one, width, lines, hidden))
+        if rest := len(one.findings) - lines:
+            of = f"with {1 - held:.0%} of the excess, n · |value - expected|"
+            console.print(f"and {counted(rest, 'more finding')} {of}")
+    if shown:
+        console.print()
+        for line in filter(None, (_legend(document, shown, hidden), _hidden_line(hidden, places))):
+            console.print(line, style="dim")
+
+
+def _print_whole(console: Console, table: Table) -> None:
+    """Print a table on lines as long as it needs: where there is no terminal, or too narrow a one."""
+    width = console.width
+    as_long = console.options.update(max_width=_LONGEST_LINE)
+    console.width = max(width, console.measure(table, options=as_long).maximum)
+    console.print(table)
+    console.width = width
+
+
+def _hidden_columns(
     document: SearchChangeList, lists: Sequence[FindingTables], width: int, most: int
 ) -> list[str]:
     """Return which columns are left out of all lists, so that the slices have enough room.
@@ -225,27 +246,22 @@ def hidden_columns(
     return hidden
 
 
-def table(
+def _table(
     document: SearchChangeList,
     shown: FindingTables,
     width: int | None,
     most: int,
-    hidden: Sequence[str] = (),
+    hidden: Sequence[str],
 ) -> Table:
-    """Return a table with a row for each finding.
-
-    ``width``: columns of the terminal; None to write each slice on one line. ``hidden``: headers of
-    columns that are left out.
-    """
+    """Return a table with a row for each finding; without a width each slice is on one line."""
     from rich import box
     from rich.table import Table
 
     findings = shown.findings[:most]
     names = _names(document, findings)
     kept = [one for one in columns(document, shown, most) if one.header not in hidden]
-    room = None
-    if width is not None:
-        room = max(width - sum(one.width for one in kept), _NARROWEST)
+    taken = sum(one.width for one in kept)
+    room = None if width is None else max(width - taken, _NARROWEST)
     own = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for column in kept:
         own.add_column(column.header, justify="right", no_wrap=True)
@@ -275,7 +291,7 @@ def wrapped(name: str, width: int) -> list[str]:
     return lines
 
 
-def legend(
+def _legend(
     document: SearchChangeList, shown: Sequence[FindingTables], hidden: Sequence[str]
 ) -> str:
     """Return the legend of the columns, other than those ``hidden`` for lack of space."""
@@ -300,7 +316,7 @@ def legend(
     return "; ".join(words) + "."
 
 
-def hidden_line(hidden: Sequence[str], places: ResultPlaces = FILES) -> str | None:
+def _hidden_line(hidden: Sequence[str], places: ResultPlaces = FILES) -> str | None:
     """Return where the columns are for which there was no room."""
     if not hidden:
         return None

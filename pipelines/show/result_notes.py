@@ -9,10 +9,11 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from slicebeam.metrics.errors import printable
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.search.summary import counted, overall_text
-from slicebeam.pipelines.show.finding_tables import Numbers
+from slicebeam.pipelines.show.finding_tables import Numbers, list_lines
 from slicebeam.pipelines.show.terminal_text import FILES
 from slicebeam.pipelines.show.worst_slices import LEAST_ROWS, number_text, signed_text
 from slicebeam.transforms.encode.predicates import shortened
@@ -21,9 +22,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from slicebeam.pipelines.changelist.changes import SinceSlice
+    from slicebeam.pipelines.changelist.discovered import Discovery, Found, ShownExample
     from slicebeam.pipelines.changelist.document import Dataset, SearchChangeList
     from slicebeam.pipelines.changelist.parts import ParityGap, SliceCoverage
-    from slicebeam.pipelines.changelist.slices import FindingModel
+    from slicebeam.pipelines.changelist.slices import FindingModel, Slice
     from slicebeam.pipelines.changelist.testing import NearMiss, Noticeable, TfmaMetric, TfmaValue
     from slicebeam.pipelines.show.finding_tables import FindingTables
     from slicebeam.pipelines.show.terminal_text import ResultPlaces
@@ -39,7 +41,39 @@ _LOOKS = {"output": "a model's output", "label": "the label", "id": "an id"}
 _TEXT = Numbers([]).text
 
 
-def since_lines(document: SearchChangeList, places: ResultPlaces = FILES) -> list[str]:
+def note_blocks(
+    document: SearchChangeList,
+    lists: Sequence[FindingTables],
+    places: ResultPlaces,
+    *,
+    is_short: bool,
+) -> list[list[str]]:
+    """Return the lines below the tables, block by block; the last one has the `notes`."""
+    return [
+        list(dict.fromkeys([*coverage_lines(document, lists), *list_lines(lists)])),
+        list(sensitivity_lines(document)),
+        list(_parity_lines(document)),
+        list(_tfma_lines(document, places)),
+        discovery_lines(document),
+        _since_lines(document, places),
+        notes(document, places, is_short=is_short),
+    ]
+
+
+def closing_lines(document: SearchChangeList, *, has_findings: bool) -> list[str]:
+    """Return how many slices were tested, how this was corrected, and how often a gate fails by chance."""
+    testing, gate = document.testing, document.gate
+    lines = [
+        found_line(document) if has_findings else _tested_line(document),
+        testing.corrected_for,
+    ]
+    if gate is not None and gate.fail_on == "worse" and testing.correction != "none":
+        often = f"about 1 run in {round(1 / testing.alpha):,} fails by chance, at most"
+        lines.append(f"Where nothing is worse, {often} (--alpha {testing.alpha:g}).")
+    return lines
+
+
+def _since_lines(document: SearchChangeList, places: ResultPlaces) -> list[str]:
     """Return what changed since an earlier run.
 
     The metrics over all examples come first, then a line for each slice, the worst first.
@@ -89,8 +123,7 @@ def notes(
     ``is_short``: leave out how many slices the table does not show.
     """
     testing, search = document.testing, document.search
-    lines = [*_untested(document), *_thresholds(document, places)]
-    lines += _unvisited(document)
+    lines = [*_untested(document), *_thresholds(document, places), *_unvisited(document)]
     lines += document.dataset.drift
     if document.adaptive is not None and (trained := document.adaptive.trained_text()):
         lines.append(trained)
@@ -119,7 +152,8 @@ def notes(
     for column in document.dataset.left_out:
         reasons.setdefault(column.reason, []).append(column.name)
     lines += [f"Left out: {', '.join(names)}: {reason}." for reason, names in reasons.items()]
-    return [*lines, *hint_lines(document.dataset)]
+    lines += hint_lines(document.dataset)
+    return lines
 
 
 def _thresholds(document: SearchChangeList, places: ResultPlaces) -> Iterator[str]:
@@ -135,7 +169,7 @@ def _thresholds(document: SearchChangeList, places: ResultPlaces) -> Iterator[st
         yield f"  and {len(reasons) - _MOST_CHANGES:,} more in {places.document}"
 
 
-def tested_line(document: SearchChangeList) -> str:
+def _tested_line(document: SearchChangeList) -> str:
     """Return how many slices were tested, and how."""
     testing = document.testing
     smallest = testing.min_slice_size
@@ -143,17 +177,8 @@ def tested_line(document: SearchChangeList) -> str:
     tests = testing.test
     if len(testing.metrics) > 1:
         tests = "; ".join(f"{one.metric}: {one.test}" for one in testing.metrics)
-    noun = "slice" if sum(testing.tested_per_level) == 1 else "slices"
-    return f"{_tested(document)} {noun}{of} tested ({document.search.strategy}; {tests})."
-
-
-def chance_line(document: SearchChangeList) -> str | None:
-    """Return how often a gate fails by chance; None without one, and where nothing is corrected."""
-    testing, gate = document.testing, document.gate
-    if gate is None or gate.fail_on != "worse" or testing.correction == "none":
-        return None
-    runs = round(1 / testing.alpha)
-    return f"Where nothing is worse, about 1 run in {runs:,} fails by chance, at most (--alpha {testing.alpha:g})."
+    noun = "slice" if testing.tested == 1 else "slices"
+    return f"{testing.tested:,} {noun}{of} tested ({document.search.strategy}; {tests})."
 
 
 def found_line(document: SearchChangeList) -> str:
@@ -174,17 +199,13 @@ def found_line(document: SearchChangeList) -> str:
         why = ", the maximum of a list"
     elif "small differences" in stops:
         why = "; others differ too little to list"
-    return f"{significant} of {_tested(document)} tested; {findings}{listed}{why}."
-
-
-def _tested(document: SearchChangeList) -> str:
-    return f"{sum(document.testing.tested_per_level):,}"
+    return f"{significant} of {document.testing.tested:,} tested; {findings}{listed}{why}."
 
 
 def _unvisited(document: SearchChangeList) -> Iterator[str]:
     """Yield which slices the strategy left out, and what visits them."""
     search, testing = document.search, document.testing
-    most = testing.family_size - sum(testing.tested_per_level)
+    most = testing.family_size - testing.tested
     where = []
     if document.provenance.config.get("prune_significant") and any(
         one.cross_size < search.max_cross_size for one in document.slices
@@ -281,7 +302,7 @@ def _short(number: float | None) -> str:
     return "" if number is None else f"{number:.2g}".removeprefix("0")
 
 
-def parity_lines(document: SearchChangeList) -> Iterator[str]:
+def _parity_lines(document: SearchChangeList) -> Iterator[str]:
     """Yield the lines of each column: how it is divided, each measure, and which groups are left out."""
     for column in dict.fromkeys(one.column for one in document.parity):
         gaps = [one for one in document.parity if one.column == column]
@@ -314,7 +335,75 @@ def _gap_text(one: ParityGap, *, names_model: bool) -> str:
     )
 
 
-def tfma_lines(document: SearchChangeList, places: ResultPlaces = FILES) -> Iterator[str]:
+def discovery_lines(document: SearchChangeList) -> list[str]:
+    """Return the lines that describe the findings, and how they were found.
+
+    Where there are none, what the first slices are like.
+    """
+    if document.discovery is None:
+        return []
+    by_id = {one.slice_id: one for one in document.slices}
+    shown = [by_id[one.slice_id] for one in document.findings] or list(document.slices)
+    # A slice may be a finding of several metrics.
+    first = list(dict.fromkeys(one.slice_id for one in shown))[:_MOST_SLICES]
+    described = [(by_id[slice_id], found) for slice_id in first if (found := by_id[slice_id].found)]
+    lines = [line for one, found in described for line in _described(one, found)]
+    if lines:
+        has_words = any(found.phrases for _, found in described)
+        words = " (words, and their correlation with membership)" if has_words else ""
+        lines = [f"What they are like{words}:", *lines, ""]
+    return [*lines, *_fitted(document.discovery)]
+
+
+def _described(one: Slice, found: Found) -> Iterator[str]:
+    if not found.phrases and not found.examples:
+        return
+    words = ", ".join(
+        phrase.text if phrase.correlation is None else f"{phrase.text} ({phrase.correlation:.2f})"
+        for phrase in found.phrases
+    )
+    yield printable(f"  {one.name}" + (f": {words}" if words else ""))
+    facts = []
+    if found.improved is not None and found.degraded is not None:
+        facts.append(f"{found.improved:,} improved, {found.degraded:,} degraded")
+    if found.opposite_to_global:
+        facts.append("opposite to all examples")
+    shown = [_shown(example) for example in found.examples if example.role == "representative"]
+    if shown and shown[0] and one.origin.method == "mixture":
+        facts.append(f"such as {shown[0]}")
+    if facts:
+        yield printable("    " + "; ".join(facts))
+
+
+def _shown(example: ShownExample) -> str:
+    """Return a text of an example, or its id."""
+    texts = [value for value in example.display.values() if isinstance(value, str)]
+    if texts:
+        named = "" if example.id is None else f" ({example.id})"
+        return f"“{shortened(' '.join(texts[0].split()))}”{named}"
+    return f"example {example.row if example.id is None else example.id}"
+
+
+def _fitted(discovery: Discovery) -> Iterator[str]:
+    kept = ""
+    if discovery.kept_dimensions < discovery.dimensions:
+        kept = f", of which {discovery.kept_variance:.0%} of the variance in {discovery.kept_dimensions}"
+    encoder = "" if discovery.encoder == "none" else f" ({discovery.encoder})"
+    yield f"Embeddings{encoder} of {discovery.dimensions} dimensions{kept}."
+    if discovery.discovery_share is not None:
+        yield (
+            f"{discovery.discovery_examples:,} examples shaped the mixtures; "
+            f"{discovery.evaluation_examples:,} others were tested."
+        )
+    for one in discovery.resolutions:
+        line = f"{one.field}: EM of {one.iterations} iterations"
+        line += "" if one.converged else ", not converged"
+        if one.r2 is not None and one.r2_expected is not None:
+            line += f"; membership explains {one.r2:.1%} of the change ({one.r2_expected:.1%} by chance)"
+        yield line + "."
+
+
+def _tfma_lines(document: SearchChangeList, places: ResultPlaces) -> Iterator[str]:
     """Yield the numbers over all examples, and on the findings or the first slices."""
     names = {one.slice_id: shortened(one.name) for one in document.slices}
     chosen = list(dict.fromkeys(one.slice_id for one in document.findings)) or list(names)

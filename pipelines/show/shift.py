@@ -13,9 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console
+    from rich.table import Table
 
     from slicebeam.pipelines.changelist.document import ShiftChangeList
     from slicebeam.pipelines.changelist.shifted import Shift
+    from slicebeam.pipelines.config.run_options import RunOptions
     from slicebeam.pipelines.shift.run import PublishedShift
     from slicebeam.pipelines.shift.simulated import BetterMethod, BudgetPlan, MethodQuality
 
@@ -26,7 +28,7 @@ _MOST_SLICES = 12
 _NO_RESULT = "no result"
 
 
-def show(published: PublishedShift) -> None:
+def show(published: PublishedShift, _: RunOptions) -> None:
     """Print what changed, and where the document is."""
     show_shift(published.changelist)
     # Paths are printed raw, so that no terminal width breaks them.
@@ -40,7 +42,7 @@ def show_shift(document: ShiftChangeList) -> None:
     console.print()
     console.print(document.summary)
     console.print()
-    heat_map = _fitting_heat_map(shift, console)
+    heat_map = _heat_map(shift, console)
     if heat_map is not None:
         console.print("New minus old share of all examples, in points (* changed):")
         console.print(heat_map)
@@ -61,19 +63,12 @@ def _name(value: Any) -> str:
     return _NO_RESULT if value is None else str(value)
 
 
-def _fitting_heat_map(shift: Shift, console: Console) -> Any:
-    """Return the heat map, None if it is too large to be read."""
-    if max(len(shift.labels), len(shift.predictions)) > _MOST_CLASSES:
-        return None
-    heat_map = _heat_map(shift)
-    unbounded = console.options.update(max_width=1000)
-    width = console.measure(heat_map, options=unbounded).maximum
-    return heat_map if width <= console.width else None
-
-
-def _heat_map(shift: Shift) -> Any:
+def _heat_map(shift: Shift, console: Console) -> Table | None:
+    """Return the matrix of changes in colors, None if it is too large to be read."""
     from rich.text import Text
 
+    if max(len(shift.labels), len(shift.predictions)) > _MOST_CLASSES:
+        return None
     table = table_of("label", *map(_name, shift.predictions))
     changed = {(cell.label, cell.prediction) for cell in shift.changed}
     largest = max((abs(value) for row in shift.shift for value in row), default=0.0) or 1.0
@@ -83,7 +78,8 @@ def _heat_map(shift: Shift) -> Any:
             star = "*" if (label, prediction) in changed else " "
             cells.append(Text(f"{100 * value:+.2f}{star}", style=_color(value / largest)))
         table.add_row(_name(label), *cells)
-    return table
+    unbounded = console.options.update(max_width=1000)
+    return table if console.measure(table, options=unbounded).maximum <= console.width else None
 
 
 def _color(strength: float) -> str:
@@ -95,21 +91,17 @@ def _color(strength: float) -> str:
     return "black on #{:02x}{:02x}{:02x}".format(*hue)
 
 
-def _cells(shift: Shift) -> Any:
+def _cells(shift: Shift) -> Table:
     table = table_of("label", "prediction", "shift (points)", "interval", "q")
     for cell in shift.changed[:_MOST_CELLS]:
-        value = cell.shift
-        table.add_row(
-            _name(cell.label),
-            _name(cell.prediction),
-            f"{100 * (value.value or 0):+.2f}",
-            f"{100 * (value.lo or 0):+.2f} … {100 * (value.hi or 0):+.2f}",
-            f"{cell.p_adjusted:.1e}",
-        )
+        ends = cell.shift.value, cell.shift.lo, cell.shift.hi
+        points, low, high = (f"{100 * (end or 0):+.2f}" for end in ends)
+        names = _name(cell.label), _name(cell.prediction)
+        table.add_row(*names, points, f"{low} … {high}", f"{cell.p_adjusted:.1e}")
     return table
 
 
-def _slices(document: ShiftChangeList, *, wide: bool) -> Any:
+def _slices(document: ShiftChangeList, *, wide: bool) -> Table:
     calls = {one.slice_id: one.calls for one in document.shift.slices}
     more = ["interval", "q"] if wide else []
     table = table_of("n", "calls", "accuracy", "was", "shift", *more, last="slice")

@@ -23,7 +23,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.commands import steps
+from slicebeam.pipelines.commands.data_command import DataCommand
 from slicebeam.pipelines.commands.run_file import read_run
 from tests.conftest import google_first, own_stores, s3_first, slow
 from tests.gcs_server import FORBIDDEN
@@ -343,11 +343,12 @@ def parsed(command, environment):
     seen = {}
 
     def launched(command, options, run_options, invocation):
-        seen.update(command=command, options=options, run_options=run_options)
+        name = command.models[0].command
+        seen.update(command=name, options=options, run_options=run_options)
         return 0
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("slicebeam.pipelines.commands.run_file.launch", launched)
+        patched.setattr(DataCommand, "launch", launched)
         for name, value in environment.items():
             patched.setenv(name, value)
         assert run(words[1:]) == 0
@@ -488,10 +489,9 @@ def test_the_worst_exit_code(codes, code, ended, placed, capsys, monkeypatch):
         came = next(left)
         if isinstance(came, Exception):
             raise came
-        print("{}")
         return came
 
-    monkeypatch.setattr(steps, "launch", launched)
+    monkeypatch.setattr(DataCommand, "launch", launched)
     assert run(["run", str(STEPS), "--date", DAYS[0], "--json"]) == code
     shown, found = statuses(capsys)
     assert (shown["exit_code"], found) == (code, ended)

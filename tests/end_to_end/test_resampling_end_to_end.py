@@ -278,6 +278,18 @@ def expected(change, weights):
     return sigma, int((change > 0).sum()), int((change < 0).sum()), int(change.notna().sum())
 
 
+def test_groups_of_which_no_slice_needs_an_exact_auc(tmp_path):
+    """Of two scores the buckets know everything."""
+    rng, rows = np.random.default_rng(1), 600
+    frame = pd.DataFrame({"f": rng.choice(list("ab"), rows), "y": rng.integers(0, 2, rows)})
+    frame = frame.assign(s=rng.choice([0.2, 0.8], rows), u=np.arange(rows) % 100)
+    frame.to_parquet(tmp_path / "d.parquet")
+    roles = {"label": "y", "score": "s", "group": "u", "features": ("f",)}
+    found = search(tmp_path / "out", data=tmp_path / "d.parquet", metric=("auc",), **roles)
+    assert (found.table["p_value"] == 1).all()
+    assert (found.table["value_error"] == 0).all()
+
+
 @pytest.mark.parametrize(("roles", "weight"), [
     (INCOME, None), (INCOME, "fnlwgt"), (LEXICONS, None),
 ], ids=["income", "weighted", "lexicons"])  # fmt: skip

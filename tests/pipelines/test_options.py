@@ -19,7 +19,8 @@ from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric, metrics, statistic_space
 from slicebeam.pipelines import api
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.commands.table import COMMANDS, SUBCOMMANDS, CommandSpec, command_spec
+from slicebeam.pipelines.commands.command import CommandSpec, named
+from slicebeam.pipelines.commands.table import COMMANDS, GROUPS
 from slicebeam.pipelines.config.option_fields import declared
 from slicebeam.pipelines.config.slices import RunConfig
 from slicebeam.pipelines.define.new_slices import EditSession
@@ -28,13 +29,12 @@ from slicebeam.runner_configs import options
 from slicebeam.transforms.encoders import registry
 
 ROOT = Path(__file__).parents[2]
-NAMES = [name for name in COMMANDS if name not in SUBCOMMANDS]
-NAMES += [f"{name} {one}" for name, within in SUBCOMMANDS.items() for one in within]
+NAMES = [name for name in COMMANDS if name not in GROUPS]
 # The functions of Python by their commands.
 FUNCTIONS = {
     name: ".".join([*name.split()[:-1], signatures.function_name(name)])
     for name in NAMES
-    if command_spec(name).runs
+    if COMMANDS[name].shows
 }
 # What a command has not of the options of its base.
 NOT_ITS = {
@@ -45,7 +45,7 @@ NOT_ITS = {
     "ShiftRunOptions": "explain dry_run tolerance",
     "FileRunOptions": "explain fail_on tolerance",
 }
-MODELS = {model for name in NAMES for model in command_spec(name).options}
+MODELS = {model for name in NAMES for model in COMMANDS[name].models}
 
 
 def fields():
@@ -73,7 +73,7 @@ def test_every_field_says_what_it_is():
 
 @pytest.mark.parametrize("name", NAMES)
 def test_help_names_only_flags_of_its_command(name):
-    spec = command_spec(name)
+    spec = COMMANDS[name]
     known = {flag for one in spec.fields() for flag in one.flags}
     for text in (spec.help, *(one.help for one in spec.fields())):
         # The file of an API is one for several commands.
@@ -83,15 +83,11 @@ def test_help_names_only_flags_of_its_command(name):
 
 def test_what_an_entry_refers_to_is_there():
     for name in NAMES:
-        spec = command_spec(name)
-        for reference in (spec.main, spec.configure, spec.runs, spec.shows):
-            assert not reference or callable(_named(reference)), (name, reference)
-
-
-def _named(reference):
-    from pkgutil import resolve_name
-
-    return resolve_name(reference)
+        spec = COMMANDS[name]
+        configures = getattr(spec, "configures", "")
+        for reference in (spec.runs, spec.shows, spec.json, configures):
+            assert not reference or callable(named(reference)), (name, reference)
+        assert spec.runs or name == "run"
 
 
 def test_commands_are_grouped(capsys):
@@ -106,7 +102,7 @@ def test_commands_are_grouped(capsys):
     }
 
 
-@pytest.mark.parametrize("name", ["", *SUBCOMMANDS, *NAMES])
+@pytest.mark.parametrize("name", ["", *GROUPS, *NAMES])
 def test_help_is_plain_grouped_and_ends_with_an_example(name, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     text = shown(capsys, *name.split())
@@ -119,14 +115,14 @@ def test_help_is_plain_grouped_and_ends_with_an_example(name, capsys, monkeypatc
     monkeypatch.setenv("FORCE_COLOR", "1")
     assert shown(capsys, *name.split()) == text
     example = text.partition("\nExample:\n")[2]
-    if not name or name in SUBCOMMANDS:
+    if not name or name in GROUPS:
         assert "slicebeam " in example
         return
     program, *words = shlex.split(example.replace("\\\n", " "))
     assert [program, *words[: len(name.split())]] == ["slicebeam", *name.split()]
-    known = {flag for one in command_spec(name).fields() for flag in one.flags}
+    known = {flag for one in COMMANDS[name].fields() for flag in one.flags}
     assert {word for word in words if word.startswith("--")} <= known
-    required = [one for one in command_spec(name).fields() if one.is_required]
+    required = [one for one in COMMANDS[name].fields() if one.is_required]
     missing = {one.flags[0] for one in required if not one.option.is_argument} - set(words)
     assert not missing
 
@@ -167,7 +163,7 @@ def test_functions_have_the_signatures_of_their_commands():
     assert next(iter(found.parameters)) == "data"
     assert found.parameters["bins"].default == 10
     assert found.parameters["label"].annotation == "str"
-    assert set(declared(*command_spec("search").options[:1])) - {"data"} <= set(found.parameters)
+    assert set(declared(*COMMANDS["search"].models[:1])) - {"data"} <= set(found.parameters)
     assert "fail_on" not in found.parameters
     parameters = inspect.signature(api.edit.rename).parameters
     assert list(parameters) == ["changelist", "slice", "name", "progress"]
@@ -176,13 +172,13 @@ def test_functions_have_the_signatures_of_their_commands():
 
 def test_each_function_has_the_keywords_and_the_result_of_its_command():
     source = Path(api.__file__).read_text("utf-8")
-    made = re.findall(r'(_\w+)\("([a-z -]+)", (\w+)\)$', source, re.MULTILINE)
+    made = re.findall(r'(_\w+)\("([a-z -]+)", ([\w.]+)\)$', source, re.MULTILINE)
     assert {name for _, name, _ in made} == FUNCTIONS.keys()
     for result, name, keywords in made:
-        spec = command_spec(name)
-        assert all(issubclass(getattr(api, keywords), one) for one in spec.options), name
-        returned = spec.function.__annotations__["return"]
-        assert spec.configure or api.__annotations__[result] == f"_Document[{returned}]", name
+        spec = COMMANDS[name]
+        assert all(issubclass(eval(keywords, vars(api)), one) for one in spec.models), name
+        returned = named(spec.runs).__annotations__["return"]
+        assert spec.run_options or api.__annotations__[result] == f"_Document[{returned}]", name
         assert eval(FUNCTIONS[name], vars(api)).__doc__ == signatures.docstring(name)
 
 

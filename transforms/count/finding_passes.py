@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.counting.counting import Coded, RowBlock, SummedRows
-from slicebeam.metrics.counting.membership import CandidateLookup, Members, Membership
+from slicebeam.metrics.counting.membership import Members, Membership
 from slicebeam.metrics.discovery.change import OverlapSums
 from slicebeam.metrics.findings.inside import InsideCounter, InsideCounts, merged, patterns_of
 from slicebeam.metrics.registry import metric
@@ -176,7 +176,7 @@ class CountOverlaps:
 
     def __call__(self, shards: Iterable[Shard]) -> Found:
         """Return ``both`` [denominators * slices * slices], and ``sums`` [slices * raw columns]."""
-        lookup = CandidateLookup(self.keys, self.lattice)
+        membership = Membership(self.keys, self.lattice)
         slices, space = self.keys.size, self.scaling.space
         sums = np.zeros((1, space.raw_columns * slices), np.int64)
         both = [OverlapSums.zero(slices) for _ in self.counted]
@@ -184,10 +184,10 @@ class CountOverlaps:
             for block in _blocks(shards, self.scaling):
                 inside = np.zeros((slices, block.rows), np.bool_)
                 summed = SummedRows(block, space, [])
-                for rows, members in lookup.some_pairs(block):
+                for _, members, rows in membership.of(block):
                     inside[members, rows] = True
                     if not self.sums_known:
-                        summed.add(sums, Coded(members.astype(np.int64), rows.astype(np.int64)))
+                        summed.add(sums, Coded(members.astype(np.int64), rows))
                 for at, counted in enumerate(self.counted[:, block.cells]):
                     own = inside if counted.all() else inside[:, counted]
                     both[at] += OverlapSums.of(own)

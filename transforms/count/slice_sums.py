@@ -2,32 +2,36 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.arrays import ratio
-from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, RowBlock
-from slicebeam.metrics.counting.membership import DistinctGroups, Membership, RowHashSums
+from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, RowBlock, SumReader, Tables
+from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuples
+from slicebeam.metrics.counting.membership import DistinctGroups, Membership
+from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
+from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.significance.auc import Areas, ScoredRows
-from slicebeam.transforms.count.tables import work_items
+from slicebeam.transforms.count.tables import WorkItem, work_items
 from slicebeam.transforms.encode.shards import Shard, score_column
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.metrics.counting.counting import Resampling, Unit
+    from slicebeam.metrics.counting.counting_plan import PlannedUnit
     from slicebeam.metrics.counting.lattice import Keys, Lattice
-    from slicebeam.metrics.counting.membership import HashBlock
     from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -38,50 +42,72 @@ if TYPE_CHECKING:
 WHOLE = 0
 # Feature tuples whose groups a work item counts.
 _TUPLES_AT_A_TIME = 512
+# Bytes of the tables of hashes.
+_HASH_BYTES = 1 << 25
+# Slices with equal sums of row hashes hold the same examples, but for 2^-64.
+HASHES = StatisticSpace((), "overall", terms=(Term("row hash", "new", 1),))
 
 
-@dataclass(frozen=True)
-class _Item:
-    """Slices, by their place among the keys, over some shards."""
-
-    begin: int
-    end: int
-    shards: tuple[str, ...]
-    tables: tuple[Unit, ...] = ()
+def hash_plan(keys: Keys, lattice: Lattice, rows: int) -> Iterator[list[PlannedUnit]]:
+    """Yield the units that sum the row hashes of slices, in blocks that fit the memory."""
+    budget = Budget(rows, 1, 1, 1, _HASH_BYTES, block_seconds=math.inf)
+    tuples = {features: keys[places] for features, places in lattice.by_tuple(keys).items()}
+    return blocks(whole_tuples(tuples, lattice, budget), budget)
 
 
-def _summed(counter: Callable[..., Any], item: _Item, shared: pa.Table) -> pa.RecordBatch:
-    """Return the key and the sum of each slice of an item."""
-    keys = shared.column("key").slice(item.begin, item.end - item.begin).to_numpy()
-    sums = counter(keys, tables=item.tables) if item.tables else counter(keys)
-    for path in item.shards:
-        for rows in Shard(storage_path(path)).blocks():
-            sums.add(rows)
-    return pa.record_batch([pa.array(keys), pa.array(sums.sums)], names=["key", "sum"])
+def hash_sums(
+    units: Sequence[Unit], lattice: Lattice, examples: Iterable[RowBlock]
+) -> pa.RecordBatch:
+    """Return the key and the sum of row hashes of each slice of some units."""
+    tables = Tables(units, lattice, HASHES, None)
+    for block in examples:
+        # Signed sums wrap around as unsigned ones do.
+        hashes = splitmix64(block.positions).view(np.int64)
+        tables.add(replace(block, cells=np.zeros_like(block.cells), terms=hashes[None]))
+    read = SumReader(lattice, HASHES, 1, 0).slices(units, tables.state())
+    pairs = ((own.keys, own.sums[:, 0, -1]) for own in read)
+    keys, sums = map(np.concatenate, zip(*pairs, strict=True))
+    return pa.record_batch([pa.array(keys), pa.array(sums.view(np.uint64))], names=["key", "sum"])
+
+
+def _hashed(lattice: Lattice, rows: int, item: WorkItem, shared: pa.Table) -> pa.RecordBatch:
+    plan = hash_plan(shared.column("key").to_numpy(), lattice, rows)
+    units = [planned.unit for planned in next(islice(plan, item.block, None))]
+    return hash_sums(units, lattice, _rows(item.shards))
+
+
+def _rows(shards: Sequence[str]) -> Iterator[RowBlock]:
+    return (block for path in shards for block in Shard(storage_path(path)).blocks())
 
 
 def hash_slices(
-    blocks: Sequence[HashBlock],
+    keys: Keys,
     lattice: Lattice,
+    rows: int,
     shards: tuple[str, ...],
     workers: int,
     folder: StoragePath,
-    singleton_sizes: IntArray,
 ) -> WriteParts:
-    """Return the transform that writes the row-hash sums of slices: equal for equal examples.
-
-    `singleton_sizes`: int64 [singletons + 1] examples by digit.
-    """
-    ends = np.cumsum([block.keys.size for block in blocks]).tolist()
+    """Return the transform that writes the row-hash sums of slices: equal for equal examples."""
     # Sums of hashes are small: each block is dealt out over the workers by shards.
     items = [
-        _Item(end - block.keys.size, end, work.shards, block.tables)
-        for block, end in zip(blocks, ends, strict=True)
-        for work in work_items([0], shards, block.seconds, workers)
+        WorkItem(number, work.shards)
+        for number, block in enumerate(hash_plan(keys, lattice, rows))
+        for work in work_items([number], shards, sum(unit.seconds for unit in block), workers)
     ]
-    keys = pa.table({"key": np.concatenate([block.keys for block in blocks])})
-    counter = partial(RowHashSums, lattice=lattice, singleton_sizes=singleton_sizes)
-    return WriteParts(partial(_summed, counter), items, folder, keys)
+    return WriteParts(partial(_hashed, lattice, rows), items, folder, pa.table({"key": keys}))
+
+
+def _groups(
+    lattice: Lattice, shards: tuple[str, ...], item: tuple[int, int], shared: pa.Table
+) -> pa.RecordBatch:
+    """Return the key and the number of groups of each slice between two places."""
+    begin, end = item
+    keys = shared.column("key").slice(begin, end - begin).to_numpy()
+    groups = DistinctGroups(keys, lattice)
+    for block in _rows(shards):
+        groups.add(block)
+    return pa.record_batch([pa.array(keys), pa.array(groups.sums)], names=["key", "sum"])
 
 
 def count_groups(
@@ -93,9 +119,8 @@ def count_groups(
     tuples = np.arange(0, len(sets) + _TUPLES_AT_A_TIME, _TUPLES_AT_A_TIME)
     bounds = np.unique(np.searchsorted(number[order], tuples)).tolist()
     # Groups of different shards may be the same: only one pass over all of them can tell.
-    items = [_Item(*ends, shards) for ends in pairwise(bounds)]
-    counter = partial(DistinctGroups, lattice=lattice)
-    return WriteParts(partial(_summed, counter), items, folder, pa.table({"key": keys[order]}))
+    count = partial(_groups, lattice, shards)
+    return WriteParts(count, [*pairwise(bounds)], folder, pa.table({"key": keys[order]}))
 
 
 def slice_sums(parts: Sequence[pa.Table]) -> tuple[Keys, NDArray[np.uint64]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -35,7 +35,7 @@ from slicebeam.pipelines.changelist.revisions import base_of
 from slicebeam.pipelines.define.document_data import open_data
 from slicebeam.pipelines.define.fingerprints import fingerprint_again
 from slicebeam.pipelines.page.overview import shown_slices
-from slicebeam.pipelines.show.terminal_text import harmless, json_line
+from slicebeam.pipelines.show.terminal_text import harmless
 from slicebeam.transforms.encode.column import plain_type
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import storage_path
@@ -250,11 +250,9 @@ def _new(tree: TestTree, tests: Sequence[Test]) -> set[str]:
     }
 
 
-def show_tests(made: SliceTests, config: AdaptFromConfig) -> None:
+def show_tests(made: SliceTests, _: AdaptFromConfig) -> None:
     """Print the topics, and where they are."""
-    if config.as_json:
-        sys.stdout.write(json_line(asdict(made)) + "\n")
-    elif not config.quiet and made.topics:
+    if made.topics:
         lines = [f"{made.tests:,} new tests in {len(made.topics):,} topics"]
         for one in made.topics:
             failing = "" if one.failing is None else f", {one.failing:,} failing"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.adaptive.proposers.families import ORIGIN
 from slicebeam.pipelines.adaptive.topics import displayed
-from slicebeam.pipelines.show.terminal_text import console_of_stdout, json_line
+from slicebeam.pipelines.show.terminal_text import console_of_stdout
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.adaptive.suggestions.rounds import Suggestion
@@ -18,15 +18,8 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 25
 
 
-def show_suggestions(found: Suggestions, config: AdaptSuggestConfig) -> None:
-    """Print suggestions, and where they are."""
-    if config.as_json:
-        sys.stdout.write(f"{json_line(_json(found))}\n")
-    elif not config.quiet:
-        _show(found)
-
-
-def _json(found: Suggestions) -> dict[str, Any]:
+def suggestions_json(found: Suggestions) -> dict[str, Any]:
+    """Return what ``--json`` prints of suggestions."""
     return {
         "topic": found.topic,
         "model": found.model,
@@ -60,7 +53,8 @@ def _json(found: Suggestions) -> dict[str, Any]:
     }
 
 
-def _show(found: Suggestions) -> None:
+def show_suggestions(found: Suggestions, _: AdaptSuggestConfig) -> None:
+    """Print suggestions, and where they are."""
     from rich.table import Table
 
     console = console_of_stdout()

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slicebeam.metrics.counting import counting, counting_plan, membership
-from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.counting.membership import DistinctGroups, RowHashSums, plan_hashes
+from slicebeam.metrics.counting import counting, membership
+from slicebeam.metrics.counting.membership import DistinctGroups
 from tests.metrics.counting.test_counting import CUTS, SEEDS, Table
 
 
@@ -35,9 +34,8 @@ def check(table, cuts, seed, enough):
     found = DistinctGroups(keys, table.lattice)
     for block in table.blocks(cuts):
         found.add(block)
-    assert sorted(found.keys.tolist()) == sorted(keys.tolist())
     assert found.sums.dtype == np.uint64
-    for key, groups in zip(found.keys.tolist(), found.sums.tolist(), strict=True):
+    for key, groups in zip(keys.tolist(), found.sums.tolist(), strict=True):
         assert groups == min(wanted[key], enough)
 
 
@@ -68,57 +66,4 @@ def test_no_rows_and_no_slices():
     assert DistinctGroups(keys, table.lattice).sums.tolist() == [0]
     none = DistinctGroups(keys[:0], table.lattice)
     none.add(table.block(0, table.rows))
-    assert none.sums.size == none.keys.size == 0
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    seed=SEEDS,
-    cuts=CUTS,
-    row=st.sampled_from([0.0, 4.5e-9, 1.0]),
-    cells=st.sampled_from([3, 40, 1 << 17]),
-)
-def test_sums_tell_slices_apart(seed, cuts, row, cells):
-    table = Table(seed, rows=12)
-    members = {
-        table.key(features, codes): frozenset(table.members(features, codes))
-        for features in table.tuples()
-        for codes in table.slices(features)
-    }
-    keys = np.random.default_rng(seed).permutation(np.array(list(members), np.int64))
-    singles = np.zeros(table.lattice.base, np.int64)
-    with pytest.MonkeyPatch.context() as patch:
-        # Tables are free, worth it or dear; large enough or not.
-        for each in ("TABLE_ROW", "AXIS_ROW", "TABLE_CELL", "MARGIN_CELL", "TABLE_UNIT"):
-            patch.setattr(counting_plan, each, row)
-        patch.setattr(membership, "_BLOCK_BYTES", 8 * cells)
-        patch.setattr(membership, "_TUPLES_AT_A_TIME", 3)
-        blocks = plan_hashes(keys, table.lattice, 12, singles)
-    if row == 1.0:
-        assert not any(block.tables for block in blocks)
-    by_members = {}
-    hashed_keys = []
-    for block in blocks:
-        hashed = RowHashSums(block.keys, table.lattice, singles, block.tables)
-        for rows in table.blocks(cuts):
-            hashed.add(rows)
-        hashed_keys += hashed.keys.tolist()
-        for key, total in zip(hashed.keys.tolist(), hashed.sums.tolist(), strict=True):
-            by_members.setdefault(members[key], set()).add(total)
-    assert sorted(hashed_keys) == sorted(members)
-    assert all(len(sums) == 1 for sums in by_members.values())
-    assert len(set.union(*by_members.values())) == len(by_members)
-    assert by_members.get(frozenset(), {0}) == {0}
-
-
-def test_many_slices_are_summed_in_tables_and_few_small_ones_looked_up():
-    lattice = Lattice((10,) * 14, 3)
-    singles = np.full(lattice.base, 100_000)
-    every = np.concatenate(
-        [lattice.cell_keys(row, np.arange(1000)) for row in lattice.tuples(3).tolist()]
-    )
-    blocks = plan_hashes(every, lattice, 1_000_000, singles)
-    assert 37 <= sum(len(block.tables) for block in blocks) <= 110
-    assert sum(block.seconds for block in blocks) < 1
-    (block,) = plan_hashes(every[::200_000], lattice, 1_000_000, np.full(lattice.base, 20))
-    assert not block.tables
+    assert none.sums.size == 0

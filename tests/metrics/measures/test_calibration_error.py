@@ -101,14 +101,14 @@ def test_random_parts_of_a_slice_are_not_worse_than_it():
     slices, parent = slices_of(score, label, rows), slices_of(score, label, [high])
     parents = replace(slices, sums=np.repeat(parent.sums, 1500, axis=0))
     for worse in (True, False):
-        p = ECE.p_refine(slices, parents, worse=worse)
+        p = ECE.p_refine(slices, parents, ECE.tail("worse" if worse else "better"))
         # The sum of few absolute values is skewed.
         assert 0.02 < (p <= 0.05).mean() < 0.08
         assert 0.45 < p.mean() < 0.55
-    assert np.all(ECE.p_refine(parents, parents, worse=True) == 1.0)
+    assert np.all(ECE.p_refine(parents, parents, ECE.tail("worse")) == 1.0)
     of_one_label = slices_of(score, label, [high[label[high]][:500]])
-    assert ECE.p_refine(of_one_label, parent, worse=True) < 1e-9
-    assert ECE.p_refine(of_one_label, parent, worse=False) > 0.99
+    assert ECE.p_refine(of_one_label, parent, ECE.tail("worse")) < 1e-9
+    assert ECE.p_refine(of_one_label, parent, ECE.tail("better")) > 0.99
 
 
 def test_a_slice_that_cannot_be_tested():

@@ -117,7 +117,10 @@ def test_f1_of_two_models_against_the_parent_is_by_the_delta_method(*, weighted)
     terms = child * (own - above) ** 2 + (parent & ~child) * above**2
     t = (gap(weight * child) - gap(weight * parent)) / (terms @ weight**2) ** 0.5
     for worse, expected in ((True, stats.t.cdf(t, freedom)), (False, stats.t.sf(t, freedom))):
-        p = f1.p_refine(*(Slices(one[None], space, totals) for one in sums), worse=worse)
+        p = f1.p_refine(
+            *(Slices(one[None], space, totals) for one in sums),
+            f1.tail("worse" if worse else "better"),
+        )
         assert p == pytest.approx(expected, rel=1e-3)
 
 
@@ -137,7 +140,7 @@ def test_shares_against_the_parent_are_random_subsets_of_it():
         ("precision", "overall", pytest.approx(exact, rel=1e-9)),
     ):
         own, slices = metric(name), examples.of([name], comparison, np.stack([child, parent]))
-        assert own.p_refine(slices.rows([0]), slices.rows([1]), worse=True)[0] == expected
+        assert own.p_refine(slices.rows([0]), slices.rows([1]), own.tail("worse"))[0] == expected
     slices = examples.of(["accuracy"], "baseline", np.stack([child, parent]))
     change = new.astype(float) - old
     varied = [change[child].var(), change[parent].var()]

@@ -73,7 +73,9 @@ def test_two_constants_are_the_most_extreme_subset(*, weighted):
     assert (low[2], high[2]) == (0, 0)
     # As part of all examples it is the same subset.
     for worse, expected in ((True, [one, 1]), (False, [1, one])):
-        p = own.p_refine(slices.rows([0, 1]), slices.rows([2, 2]), worse=worse)
+        p = own.p_refine(
+            slices.rows([0, 1]), slices.rows([2, 2]), own.tail("worse" if worse else "better")
+        )
         np.testing.assert_allclose(p, expected, rtol=1e-9)
 
 

@@ -24,7 +24,9 @@ def test_auc_of_two_models_against_the_parent_varies_by_what_is_outside_of_the_c
     t = (gain[0] - gain[1]) / (variance * (1 - fewest[0] / fewest[1])) ** 0.5
     law = stats.t(fewest[0] - 1)
     for worse, expected in ((True, law.cdf(t)), (False, law.sf(t))):
-        p = auc.p_refine(slices.rows([0]), slices.rows([1]), worse=worse)
+        p = auc.p_refine(
+            slices.rows([0]), slices.rows([1]), auc.tail("worse" if worse else "better")
+        )
         assert p == pytest.approx(expected, rel=1e-6)
 
 
@@ -77,7 +79,7 @@ def test_intervals_of_average_precision_hold_that_of_all(n, prevalence, apart):
         assert ((low <= centre[~few]) & (centre[~few] <= high)).all()
         assert ((low <= at) & (at <= high)).mean() > 0.915
     if n == 60:
-        p = own.p_refine(slices, slices.rows(np.zeros(400, np.int64)).total, worse=True)
+        p = own.p_refine(slices, slices.rows(np.zeros(400, np.int64)).total, own.tail("worse"))
         assert abs((p < 0.05).mean() - 0.05) < 0.04
 
 
@@ -106,7 +108,7 @@ def test_ends_of_bounds_are_values_too(name):
         moved = replace(slices, sums=slices.space.moved(slices.sums, side))
         ends = np.clip(own.value(slices) + side * own.value_error(slices), 0, 1)
         np.testing.assert_allclose(own.value(moved), ends, atol=1e-15)
-        p = own.p_refine(slices.rows([0]), moved.rows([1]), worse=True)
+        p = own.p_refine(slices.rows([0]), moved.rows([1]), own.tail("worse"))
         assert 0 < p[0] < 1
         assert own.value_error(slices).min() > 0
         for alternative in ("worse", "better"):

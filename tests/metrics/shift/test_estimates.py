@@ -6,7 +6,7 @@ import pytest
 from scipy import optimize, stats
 
 from slicebeam.metrics.shift.estimates import Subpools, cell_p_values, estimate, reliance, summarise
-from slicebeam.metrics.shift.strata import Sample, Strata
+from slicebeam.metrics.shift.strata import Sample, Strata, counts_of
 from tests.oracles import shift_oracle as oracle
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
@@ -188,7 +188,8 @@ def test_reliance_is_what_makes_the_estimated_loss_least():
     inside = 0
     for rng, pool in pools(9, 60):
         asked = oracle.random_asked(rng, pool)
-        lam = reliance(pool.strata(), oracle.sample_of(pool, [asked]))[0]
+        strata = pool.strata()
+        lam = reliance(strata, counts_of(strata, oracle.sample_of(pool, [asked])))[0]
         found = optimize.minimize_scalar(
             lambda x, pool=pool, asked=asked: oracle.estimated_loss(pool, asked, x),
             bounds=(0, 1),

@@ -51,6 +51,19 @@ def test_value_is_that_of_scikit_learn_within_the_bound():
     assert str(precisions(alone, alone, coarse).value.tolist()) == "[nan, 1.0]"
 
 
+def test_value_in_random_order_is_the_mean_of_orders():
+    label, _, bucket, histogram, coarse = drawn(6, 3000, 0.2, 1.0)
+    rng = np.random.default_rng(7)
+    orders = [
+        average_precision_score(label, bucket + coarse[bucket] * rng.random(label.size))
+        for _ in range(400)
+    ]
+    found = Ranks.of([histogram]).mixed(coarse)[0]
+    assert found == pytest.approx(np.mean(orders), abs=4 * np.std(orders) / 20)
+    tied = average_precision_score(label, bucket)
+    assert abs(found - tied) > 20 * np.std(orders) / 20
+
+
 def test_influence_is_the_derivative_of_the_value():
     histogram = np.random.default_rng(4).integers(0, 5, (2, 12)) * 1.0
     n, step = histogram.sum(), 1e-6
@@ -72,12 +85,15 @@ def test_influence_is_the_derivative_of_the_value():
         slow(3000, 0.5, 0.5, 40, 1),
         slow(3000, 0.2, 1.5, 100, 5),
         slow(3000, 0.1, 2.0, 700, 5),
+        # Of more than 2,000 examples, moments go on as they grew.
+        slow(40_000, 0.1, 1.0, 6000, 5),
     ],
 )
 def test_p_values_are_those_of_permuted_examples(rows, prevalence, apart, n, tied):
     label, score, _, histogram, coarse = drawn(3, rows, prevalence, apart, tied)
     rng = np.random.default_rng(5)
-    law = PrecisionLaw(tuple(map(tuple, histogram.tolist())), tuple(coarse.tolist()))
+    value = average_precision_score(label, score)
+    law = PrecisionLaw(tuple(map(tuple, histogram.tolist())), tuple(coarse.tolist()), value)
     values = np.empty(6000)
     for at in range(values.size):
         some = rng.permutation(rows)[:n]
@@ -86,10 +102,10 @@ def test_p_values_are_those_of_permuted_examples(rows, prevalence, apart, n, tie
         for tail, cut in (("lower", share), ("upper", 1 - share)):
             value = np.quantile(values, cut)
             observed = log_odds(np.array([value]), law.half(n))
-            tested = p_of_draws(law, np.array([n]), observed, tail)
+            tested = p_of_draws(law, np.array([n]), observed, tail, 2000)
             noise = 4 * np.sqrt(share / values.size + share / 5000)
             assert tested.p[0] == pytest.approx(share, abs=noise + 0.1 * share)
             assert tested.reasons.tolist() == [0]
     assert law.of_size(n) is law.of_size(n)
-    both = p_of_draws(law, np.array([n]), observed, "both").p
+    both = p_of_draws(law, np.array([n]), observed, "both", 2000).p
     assert both == pytest.approx(2 * tested.p)

@@ -233,7 +233,9 @@ def test_refinement_of_any_parent(name, comparison, *, weighted):
         child, parent = np.nonzero((members[:, None] <= members[None]).all(axis=2))
         slices = seen(space, sums, totals)
         for worse in (False, True):
-            p = own.p_refine(slices.rows(child), slices.rows(parent), worse=worse)
+            p = own.p_refine(
+                slices.rows(child), slices.rows(parent), own.tail("worse" if worse else "better")
+            )
             assert p.shape == child.shape
             assert ((p >= 0) & (p <= 1)).all(), kind
         if own.target(space) is not None:

@@ -26,7 +26,7 @@ from slicebeam.pipelines.adaptive.proposers.endpoint import ENDPOINT
 from slicebeam.pipelines.adaptive.proposers.families import Context
 from slicebeam.pipelines.adaptive.proposers.offline import offline_proposers
 from slicebeam.pipelines.adaptive.suggestions.pool import read_pool
-from slicebeam.pipelines.adaptive.suggestions.printed import show_suggestions
+from slicebeam.pipelines.adaptive.suggestions.printed import show_suggestions, suggestions_json
 from slicebeam.pipelines.adaptive.suggestions.rounds import draw, scored, yields
 from slicebeam.pipelines.adaptive.suggestions.suggest import suggest
 from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest
@@ -155,14 +155,13 @@ def test_a_paid_model_is_asked_once_for_each_text(tree, tmp_path, paid_server):
 
 
 def test_what_is_printed(tree, capsys):
-    given = config(tree, proposals=30, as_json=True)
+    given = config(tree, proposals=30)
     found = suggest(given, lambda _: None)
-    show_suggestions(found, given)
-    told = json.loads(capsys.readouterr().out)
+    told = suggestions_json(found)
     assert len(told["suggestions"]) == 30
     counts = {"proposals", "failing", "to_judge", "failing_per_100"}
     assert told["yields"][0].keys() == {"proposer", *counts}
-    show_suggestions(found, given.model_copy(update={"as_json": False}))
+    show_suggestions(found, given)
     text = capsys.readouterr().out
     failing = sum(one.fails for one in found.tests)
     assert f"{failing} of 30 proposals fail" in " ".join(text.split())
@@ -170,7 +169,7 @@ def test_what_is_printed(tree, capsys):
     assert "Failing per 100" in text
     assert text.rstrip().endswith(f"Suggestions: {found.path}")
     topics, _ = run(tree, topics=True)
-    show_suggestions(topics, given.model_copy(update={"as_json": False}))
+    show_suggestions(topics, given)
     assert "  /Negation  (templates)" in capsys.readouterr().out
 
 

@@ -22,8 +22,8 @@ from slicebeam.pipelines.attribution.sheets import read_sheet
 from slicebeam.pipelines.attribution.spreadsheet_cells import quoted, unquoted
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.commands import attribute as module
+from slicebeam.pipelines.commands.command import Invocation
 from slicebeam.pipelines.commands.flags import program
-from slicebeam.pipelines.commands.launch import Invocation
 from tests import attribute_runs as runs
 from tests.attribute_runs import (
     TEXT,

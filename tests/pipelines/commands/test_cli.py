@@ -127,12 +127,12 @@ def test_a_search_loads_what_it_uses(data, tmp_path):
     code, modules, printed = loaded(*command, f"--output={tmp_path}")
     assert (code, printed) == (0, "")
     own = {name.removeprefix("slicebeam.") for name in modules if name.startswith("slicebeam.")}
-    assert len(own) <= 200
+    assert len(own) <= 163
     # By option: --explain, --since, --tolerance, --parity, --domains, --model; metrics of TFMA; several workers.
     rooms = {"pipelines.tfma", "pipelines.shift", "pipelines.discovery", "pipelines.adaptive"}
     assert not {name for name in own for room in rooms if name.startswith(room)}
     assert own.isdisjoint(
-        {f"pipelines.search.{one}" for one in ("explain", "since", "tolerance", "parity")}
+        {f"pipelines.search.{one}" for one in ("explain", "since", "tolerance", "parity", "sensitivity")}
         | {"pipelines.prepare.given_domains", "metrics.discovery.mixture"}
         | {"transforms.encode.models", "runner_configs.local_processes", "pipelines.config.shift"}
     )  # fmt: skip

@@ -17,7 +17,7 @@ from slicebeam.pipelines.changelist.document import (
     SearchChangeList,
     ShiftChangeList,
 )
-from slicebeam.pipelines.commands.table import command_spec
+from slicebeam.pipelines.commands.table import COMMANDS
 from slicebeam.pipelines.config.common import Command
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 
@@ -138,7 +138,7 @@ def models_of(root, seen):
 
 
 def test_every_option_of_a_document_is_in_a_table():
-    found = set().union(*(texts_of(command_spec(name).options[0]) for name in get_args(Command)))
+    found = set().union(*(texts_of(COMMANDS[name].models[0]) for name in get_args(Command)))
     assert found == {*CODE, *PROCESS, *ADDRESS, *READ, *WRITTEN, *NAMES, *VALUES}
 
 

@@ -18,9 +18,9 @@ from slicebeam.pipelines.changelist import revisions as rev
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.command import Invocation
 from slicebeam.pipelines.commands.edit import annotate
 from slicebeam.pipelines.commands.flags import program
-from slicebeam.pipelines.commands.launch import Invocation
 from slicebeam.pipelines.config.document import AnnotateConfig
 from slicebeam.pipelines.define.id_lists import id_list
 from slicebeam.pipelines.define.llm_filter import llm_filter

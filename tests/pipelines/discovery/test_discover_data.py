@@ -15,7 +15,7 @@ from slicebeam.pipelines import api
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.discovery.llm_phrases import phrases_of_model
-from slicebeam.pipelines.show.discovery import found_lines
+from slicebeam.pipelines.show.result_notes import discovery_lines
 from slicebeam.pipelines.show.worst_slices import worst_slices
 from tests.conftest import google_first, slow
 from tests.discover_runs import discover, embeddings, examples, written
@@ -516,7 +516,7 @@ def test_they_describe_slices_and_the_user_is_shown_them(paid_server, tmp_path):
     assert [(one.text, one.source) for one in first.found.phrases] == [("sour soup", "llm")]
     assert len(paid.charged) == len(report.changelist.slices)
     assert list((tmp_path / "out").glob("phrases-*"))
-    lines, correlation = found_lines(report.changelist), first.found.phrases[0].correlation
+    lines, correlation = discovery_lines(report.changelist), first.found.phrases[0].correlation
     assert f"  {first.name}: sour soup ({correlation:.2f})" in lines
     told = f"{first.found.improved:,} improved, {first.found.degraded:,} degraded"
     assert any(line.startswith(f"    {told}; such as “") for line in lines)

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+from functools import partial
 from unittest.mock import Mock
 
 import numpy as np
@@ -12,11 +13,12 @@ import pytest
 from slicebeam.metrics.errors import EngineError, OptionError
 from slicebeam.pipelines.check.check import run_check
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.commands.table import command_spec
+from slicebeam.pipelines.commands.table import data_command
 from slicebeam.pipelines.config.check import check_config
-from slicebeam.pipelines.config.discover import discover_config
+from slicebeam.pipelines.config.common import validated
+from slicebeam.pipelines.config.discover import DiscoverConfig
 from slicebeam.pipelines.config.search import search_config
-from slicebeam.pipelines.config.shift import shift_config
+from slicebeam.pipelines.config.shift import ShiftConfig
 from slicebeam.pipelines.discovery.discover import run_discovery
 from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.pipelines.run import engine
@@ -227,8 +229,8 @@ ROLES = {"data": ("d.parquet",), "output": "out", "label": "y"}
 CONFIGS = {
     "search": search_config({**ROLES, "prediction": "p"}),
     "check": check_config({**ROLES, "prediction": "p", "slices": "s.yaml"}),
-    "discover": discover_config({**ROLES, "prediction": "p", "embedding": "z", "example_id": "id"}),
-    "shift": shift_config({**ROLES, "old_prediction": "p", "replay_prediction": "q", "budget": "9"}),
+    "discover": validated(DiscoverConfig, {**ROLES, "prediction": "p", "embedding": "z", "example_id": "id"}),
+    "shift": validated(ShiftConfig, {**ROLES, "old_prediction": "p", "replay_prediction": "q", "budget": "9"}),
 }  # fmt: skip
 OF_A_CHECK = {"changelist": "c.json", "slices": None}
 CONFIGS["check --changelist"] = CONFIGS["check"].model_copy(update=OF_A_CHECK)
@@ -241,7 +243,7 @@ def other(value):
 def test_every_option_is_classified():
     known = {name for config in CONFIGS.values() for name in type(config).model_fields}
     assert known == DECIDE | MAY_DIFFER | RESOLVED
-    each = [command_spec(name).options[1] for name in COMMANDS]
+    each = [data_command(name).models[1] for name in COMMANDS]
     assert {name for options in each for name in options.model_fields} == SHOW
     assert len(known) == len(DECIDE) + len(MAY_DIFFER) + len(RESOLVED)
     assert not SHOW & known
@@ -427,8 +429,8 @@ def driven(config_of, run):
 DRIVEN = {
     "search": driven(search_config, run_search),
     "check": driven(check_config, run_check),
-    "discover": driven(discover_config, run_discovery),
-    "shift": driven(shift_config, run_shift),
+    "discover": driven(partial(validated, DiscoverConfig), run_discovery),
+    "shift": driven(partial(validated, ShiftConfig), run_shift),
 }
 
 

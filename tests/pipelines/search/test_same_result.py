@@ -3,6 +3,7 @@
 import json
 import re
 from itertools import product
+from typing import get_args
 
 import numpy as np
 import pandas as pd
@@ -13,7 +14,7 @@ import pytest
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.kinds import CORRECTIONS
 from slicebeam.pipelines.attribution.state import folder_name
-from slicebeam.pipelines.config.search import STRATEGIES, search_config
+from slicebeam.pipelines.config.search import Strategy, search_config
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from tests.conftest import slow
 from tests.refusals import refuses
@@ -225,7 +226,7 @@ def said(found):
 
 @pytest.mark.parametrize(("correction", "strategy"), [
     one if "fdr-level" in one or one == ("none", "batch") else slow(*one)
-    for one in product(CORRECTIONS, STRATEGIES)
+    for one in product(CORRECTIONS, get_args(Strategy))
 ])  # fmt: skip
 def test_the_document_is_the_same(data, tmp_path, correction, strategy):
     options = SAVING | {"correction": correction, "strategy": strategy, "data": (str(data),)}

@@ -495,8 +495,8 @@ def test_values_without_intervals_are_not_compared(frames, nights, tmp_path):
     since = str(tmp_path / "changelist.json")
     table = pq.read_table(nights[0].folder / "slices.parquet")
     for name in ("value_low", "value_high"):
-        none = pa.nulls(len(table), pa.float64())
-        table = table.set_column(table.column_names.index(name), name, none)
+        at = table.column_names.index(name)
+        table = table.set_column(at, name, pa.nulls(table.num_rows, pa.float64()))
     pq.write_table(table, tmp_path / "slices.parquet")
     document = json.loads((nights[0].folder / "changelist.json").read_text("utf-8"))
     digest = hashlib.sha256((tmp_path / "slices.parquet").read_bytes()).hexdigest()

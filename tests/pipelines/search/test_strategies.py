@@ -237,8 +237,8 @@ def test_knowledge_stays_sorted():
     assert known.p[5] == known.keys[5] / 40
     np.testing.assert_array_equal(known.significant, known.keys % 3 == 0)
     assert known.size_of(np.array([7, 3])).tolist() == [8, 4]
-    assert known.barren(prune_significant=False).tolist() == [0]
-    assert known.barren(prune_significant=True).tolist() == list(range(0, 40, 3))
+    assert known.keys[known.closed(prune_significant=False)].tolist() == [0]
+    assert known.keys[known.closed(prune_significant=True)].tolist() == list(range(0, 40, 3))
 
 
 ROLES = {"data": ("x.parquet",), "output": "out", "label": "y", "prediction": "p"}

@@ -420,24 +420,3 @@ def test_a_wrong_api_file_costs_nothing(bench, capsys, changes, told):
     assert told in found.refused(f"--budget={'6USD' if money else '60'}", capsys=capsys, **changes)
     assert (found.api.requests, found.ledger()) == ([], [])
     assert not (found.folder / "out" / "changelist.json").exists()
-
-
-@pytest.mark.parametrize("wrong", ["answer", "labels"])
-@pytest.mark.slow
-def test_what_is_mended_reads_the_paid_answers_again(bench, capsys, wrong):
-    frame, names = frame_of(), {"a": "ALPHA", "b": "BETA", "c": "GAMMA"}
-    found = bench(frame, answers=dict(zip(frame["text"], frame["new"].map(names), strict=True)))
-    mended = {"labels": {**{name: label for label, name in names.items()}, "UNKNOWN": None}}
-    given = {"answer": "result.lable"} if wrong == "answer" else {"labels": ...}
-    said = found.refused("--budget=100", capsys=capsys, **{**mended, **given})
-    assert said.startswith("DIR/api.yaml: none of the first 20 answers is a class (")
-    assert ("nothing at" if wrong == "answer" else "none of them is a class of the pool") in said
-    assert "correct 'answer'" in said
-    assert len(found.api.charged) == 20
-    # All are bought, and have no class as long as the file is wrong.
-    document = found.bought("--budget=100", **{**mended, **given, "stop_after": 0})
-    assert document["shift"]["cost"]["no_result"] == 100
-    assert len(found.api.charged) == 100
-    document = found.bought("--budget=100", **mended)
-    assert len(found.api.charged) == 100
-    assert unpaid(document) == unpaid(found.replayed("--budget=100"))

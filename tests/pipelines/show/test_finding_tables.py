@@ -17,6 +17,7 @@ import pytest
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.slices import Finding
 from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.show.finding_tables import Numbers, lines_of
@@ -40,7 +41,7 @@ def found(adult_path, tmp_path_factory):
 
 def show_again(out):
     paths = [out / name for name in ("changelist.json", "slices.parquet")]
-    show(Published(read_search(str(paths[0]), "--changelist"), *paths))
+    show(Published(read_search(str(paths[0]), "--changelist"), *paths), RunOptions())
 
 
 def rows_of(printed):
@@ -214,7 +215,7 @@ def test_the_table_of_all(adult_path, tmp_path, capsys):
 
 
 def test_more_findings_than_lines(found, capsys, monkeypatch):
-    monkeypatch.setattr("slicebeam.pipelines.show.slice_tables.MOST_LINES", 6)
+    monkeypatch.setattr("slicebeam.pipelines.show.finding_tables.MOST_LINES", 6)
     show_again(found)
     printed, findings = capsys.readouterr().out, read(found).document["findings"]
     assert len(rows_of(printed)) == 6

@@ -152,14 +152,11 @@ def test_the_flag_and_the_key_of_a_file_insist(command, tmp_path, capsys, monkey
 
 
 def test_the_flag_is_declared_for_all_that_ask_endpoints():
-    from slicebeam.pipelines.commands.table import COMMANDS, SUBCOMMANDS
+    from slicebeam.pipelines.commands.table import COMMANDS
 
-    commands = dict(COMMANDS)
-    for name, within in SUBCOMMANDS.items():
-        commands |= {f"{name} {key}": one for key, one in within.items()}
     flags = {
         name: {option for one in command.fields() for option in one.flags}
-        for name, command in commands.items()
+        for name, command in COMMANDS.items()
     }
     asks = {"--encoder", "--api", "--llm", "--phrases", "--endpoint"}
     # The model of texts may be the file of an endpoint.

@@ -1,0 +1,249 @@
+"""Commands on data: from options, wherever they come from, to a published document and an exit code."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.commands.command import CommandSpec, named
+from slicebeam.transforms.secrets.plain_http import allow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from slicebeam.pipelines.commands.command import Invocation
+    from slicebeam.pipelines.config.option_fields import OptionField
+    from slicebeam.pipelines.config.run_options import RunOptions
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.open_run import Published
+    from slicebeam.pipelines.shift.run import PublishedShift
+    from slicebeam.pipelines.show.terminal import Terminal
+
+# Why an option does nothing.
+_WHY = {
+    ("allow_http", "search"): "a search, which calls no endpoint",
+    ("dry_run", "shift"): "shift; --plan estimates the cost; leave it out",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataCommand(CommandSpec):
+    """A command that tests slices of data, or assesses an API with it.
+
+    ``configures``: function of the options that returns the configuration, where the model alone does
+    not. ``runs``: function of the configuration, the engine and the `Terminal`, and of how to run.
+    """
+
+    json: str = "show.printed_json:printed_json"
+    configures: str = ""
+
+    def fields(self) -> list[OptionField]:
+        """Return its options as flags, the data as an argument too, and the output with its default."""
+        fields = {one.name: one for one in super().fields()}
+        data, output = fields["data"], fields["output"]
+        files = replace(
+            data.option,
+            help="Files or globs, as --data. Columns that no option names are guessed by their names.",
+            is_argument=True,
+        )
+        to = f"{output.help} [default: slicebeam-out/, and the name of the data]"
+        place = replace(output.option, help=to)
+        fields |= {
+            "data": replace(data, is_required=False, default=()),
+            "output": replace(output, option=place, is_required=False, default=""),
+            "files": replace(data, name="files", option=files, is_required=False, default=()),
+        }
+        return [*fields.values()]
+
+    def execute(self, name: str, given: Mapping[str, Any], invocation: Invocation) -> int:
+        """Run it with the flags that were given, and what they leave open guessed."""
+        from slicebeam.pipelines.config.common import validated
+        from slicebeam.pipelines.config.option_fields import declared, split_lists
+        from slicebeam.pipelines.config.own_data import default_output, with_guesses
+
+        model, options_type = self.models
+        run_options = {key: given[key] for key in declared(options_type) if key in given}
+        options = {key: value for key, value in given.items() if key not in {*run_options, "files"}}
+        # A pattern without quotes becomes several words, all but the first of them without a flag.
+        options["data"] = (*given.get("data", ()), *given.get("files", ()))
+        if not options["data"]:
+            raise OptionError(f"no data; write slicebeam {name} data.parquet, and see its --help")
+        options = split_lists(model, options)
+        if not (options.get("plan") or options.get("repeat")):
+            options.setdefault("output", default_output(name, options["data"]))
+        options, line = with_guesses(model, options)
+        return self.launch(options, validated(options_type, run_options), invocation, line)
+
+    def launch(
+        self,
+        options: Mapping[str, Any],
+        run_options: RunOptions,
+        invocation: Invocation,
+        line: str | None = None,
+    ) -> int:
+        """Run it, show its result, and return the exit code: that of the gate, if there is one.
+
+        ``options``: of its configuration, other than defaults. ``line``: a note.
+        """
+        from slicebeam.pipelines.config.own_data import check_columns
+
+        invocation.command = self.models[0].command
+        events = invocation.log(run_options)
+        self.check_run_options(run_options)
+        allow(run_options.allow_http)
+        check_columns(self.models[0], options)
+        from slicebeam.pipelines.show.terminal import Terminal
+
+        terminal = Terminal(quiet=run_options.quiet, events=events)
+        if line is not None:
+            terminal.note(line)
+        with engine_of(options) as engine:
+            config = self.configured(options)
+            _check_effects(config, run_options)
+            if run_options.dry_run or getattr(config, "simulates", False):
+                _preview(config, engine, terminal, run_options, invocation)
+                return 0
+            perhaps = options.get("since_if_exists")
+            if perhaps is not None and config.since is None:
+                terminal.note(f"there is no {perhaps!r} yet, so there is nothing to compare with")
+            published = self.publish(config, engine, terminal, run_options)
+            self.print_result(published, run_options, invocation.emit)
+            if run_options.page:
+                from slicebeam.pipelines.config.document import ReportConfig
+                from slicebeam.pipelines.page.report import write_report
+
+                page = ReportConfig.model_validate({"changelist": str(published.changelist_path)})
+                terminal.note(f"page: {write_report(page, terminal.note)}")
+        if events is not None:
+            events.published(published)
+        return terminal.judged(published.changelist.gate)
+
+    def check_run_options(self, run_options: RunOptions) -> None:
+        """Refuse options that it has no use for."""
+        from slicebeam.pipelines.config.option_fields import declared, flag
+
+        if run_options.fail_on not in (None, "worse"):
+            raise OptionError(f"--fail-on {run_options.fail_on!r}: only 'worse' is known")
+        if run_options.tolerance and run_options.fail_on is None:
+            raise OptionError(
+                "--tolerance is for --fail-on worse; add that, or leave --tolerance out"
+            )
+        model, options_type = self.models
+        known = declared(options_type)
+        for key, value in run_options:
+            if value and key not in known:
+                why = _WHY.get((key, model.command), f"{model.command}; leave it out")
+                raise OptionError(f"{flag(key)} has no effect on {why}")
+
+    def configured(self, options: Mapping[str, Any]) -> Any:
+        """Return the validated configuration.
+
+        ``since_if_exists`` is ``since`` where there is such a file, and nothing otherwise.
+        """
+        from slicebeam.pipelines.config.common import validated
+
+        given = dict(options)
+        perhaps = given.pop("since_if_exists", None)
+        if perhaps is not None:
+            from slicebeam.transforms.storage.storage import storage_path
+
+            if given.get("since") is not None:
+                raise OptionError(
+                    "--since and --since-if-exists both name an earlier run; choose one"
+                )
+            if not isinstance(perhaps, str) or not perhaps:
+                raise OptionError(f"--since-if-exists {perhaps!r} is not a path")
+            if storage_path(perhaps, "--since-if-exists").is_file():
+                given["since"] = perhaps
+        if self.configures:
+            return named(self.configures)(given)
+        return validated(self.models[0], given)
+
+    def publish(
+        self, config: Any, engine: Engine, terminal: Terminal, run_options: RunOptions
+    ) -> Published | PublishedShift:
+        """Run a configuration, and return what it published."""
+        how = {
+            "resume": run_options.resume,
+            "explained_slice": run_options.explain,
+            "fail_on": run_options.fail_on,
+            "tolerance": _tolerance(run_options, config),
+        }
+        chosen = {name: value for name, value in how.items() if value not in (None, False, {})}
+        run: Callable[..., Published | PublishedShift] = named(self.runs)
+        with terminal:
+            return run(config, engine, terminal, **chosen)
+
+
+def engine_of(options: Mapping[str, Any]) -> Engine:
+    """Return the engine that options name; its worker processes start while this one imports."""
+    from slicebeam.pipelines.run.engine import start_engine
+
+    return start_engine(options.get("runner_config", "direct"), options.get("runner_option", ()))
+
+
+def _tolerance(run_options: RunOptions, config: Any) -> dict[str, float]:
+    """Return the tolerance of each metric that has one."""
+    if not run_options.tolerance:
+        return {}
+    from slicebeam.pipelines.search.tolerance import tolerances
+
+    return tolerances(run_options.tolerance, config)
+
+
+def _check_effects(config: Any, run_options: RunOptions) -> None:
+    """Refuse options that have no effect with the others."""
+    if run_options.fail_on == "worse" and getattr(config, "alternative", None) == "better":
+        raise OptionError(
+            "--fail-on worse needs --alternative worse or both: with better, no slice is worse"
+        )
+    unused: tuple[str, ...] = ()
+    if run_options.dry_run:
+        _tolerance(run_options, config)
+        unused, why = ("resume", "explain", "page"), "with --dry-run, which runs no job"
+    elif getattr(config, "simulates", False):
+        unused, why = ("fail_on", "page"), "on --plan and --repeat; leave it out"
+        if run_options.resume and not (config.output or config.work_dir):
+            raise OptionError(
+                "--resume continues in the folder where the run began: give its --output or --work-dir"
+            )
+    for key in unused:
+        if getattr(run_options, key):
+            raise OptionError(f"--{key.replace('_', '-')} has no effect {why}")
+
+
+def _preview(
+    config: Any, engine: Engine, terminal: Terminal, run_options: RunOptions, invocation: Invocation
+) -> None:
+    """Print what a run would do or give, in place of a run."""
+    show: Callable[[], Any]
+    if run_options.dry_run:
+        from slicebeam.pipelines.plan.dry_run import plan_of
+        from slicebeam.pipelines.show.terminal_text import harmless
+
+        job_plan = plan_of(config, engine)
+        content: Any = job_plan.to_json()
+        show = partial(sys.stdout.write, harmless(job_plan.to_text()) + "\n")
+    else:
+        from slicebeam.pipelines.shift.run import priced
+        from slicebeam.pipelines.shift.simulated import better_methods, measure, plan
+        from slicebeam.pipelines.show.shift import show_measured, show_plan
+
+        simulate: Any = plan if config.plan else measure
+        with terminal:
+            simulated = simulate(config, engine, terminal, resume=run_options.resume)
+        if config.plan:
+            price, currency = priced(config)
+            # A line holds all budgets.
+            content = [[row._asdict() for row in simulated]]
+            shown_currency = None if price is None else currency
+            show = partial(show_plan, simulated, shown_currency, better_methods(simulated))
+        else:
+            content, show = simulated._asdict(), partial(show_measured, simulated)
+    if run_options.as_json:
+        invocation.emit(content)
+    elif not run_options.quiet:
+        show()
