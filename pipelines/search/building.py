@@ -38,9 +38,8 @@ from slicebeam.pipelines.search.results import (
     stretched_interval,
 )
 from slicebeam.pipelines.search.second_tests import adjusted_overall
-from slicebeam.pipelines.search.sensitivity import nearest_misses
 from slicebeam.pipelines.search.summary import movements, summary
-from slicebeam.pipelines.search.testing_section import testing
+from slicebeam.pipelines.search.testing_section import nearest_misses, testing
 from slicebeam.transforms.encode.sources import ReservedRows
 
 if TYPE_CHECKING:
