@@ -12,7 +12,7 @@ PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 ROOMS = {
     "metrics": """
         arrays.py errors.py imported.py kinds.py randomness.py intervals significance counting
-        findings metric.py measures user_metrics.py registered.py registry.py testing discovery shift
+        findings metric.py measures user_metrics.py registry.py testing discovery shift
         attribution adaptive
     """,
     "transforms": "secrets http storage formats encode count encoders discovery tfma",

@@ -332,7 +332,7 @@ class Metric(ABC):
     >>> low.round(2), high.round(2)
     (array([-0.2 , -0.03]), array([-0.06,  0.15]))
 
-    Add it to ``slicebeam.metrics.registered.METRICS``: the command line and all pipelines then know it
+    Add it to ``slicebeam.metrics.registry.METRICS``: the command line and all pipelines then know it
     by name.
     """
 

@@ -8,10 +8,10 @@ Eyuboglu et al. (2022), "Domino: discovering systematic errors with cross-modal 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import chain, compress, islice
+from itertools import islice
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -25,7 +25,6 @@ _BLOCK = 4096
 # A word, or a sign that ends a clause, which no phrase goes across.
 _TOKEN = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*|[.,;:!?()\[\]{}\"“”…/|\n\t]")
 _WORD = re.compile(r"[^\W_]")
-_CLAUSE_END = 0
 _LONGEST_WORD = 40
 # Of scikit-learn's list, but they have a meaning of their own. Source: Nothman, Qin and Yurchak (2018),
 # "Stop Word Lists in Free Open-source Software Packages".
@@ -76,72 +75,34 @@ def candidate_phrases(
 def occurrences(
     texts: Sequence[str], *, min_texts: int = 5, longest: int = 3, words_per_text: int = 200
 ) -> Occurrences:
-    """Return the n-grams of texts, as numbers to the base of the number of words, then in alphabetical order."""
-    tokens = [_tokens(text, words_per_text) for text in texts]
-    # A clause ends with every text.
-    of_text = np.repeat(np.arange(len(texts)), [len(words) + 1 for words in tokens])
-    ids, vocabulary = _numbered(tokens, min_texts)
-    begins = np.array([not _is_stop_word(word) for word in vocabulary])
-    ends = begins & [not _is_possessive(word) for word in vocabulary]
-    V = len(vocabulary)
-    if V**longest > np.iinfo(np.int64).max:
-        raise ValueError(f"phrases of {longest} of {V} words are too many; give fewer texts")
-    codes, rows = [], []
-    for length in range(1, longest + 1):
-        begin = np.arange(max(ids.size - length + 1, 0))
-        parts = [ids[begin + offset] for offset in range(length)]
-        right = begins[parts[0]] & ends[parts[-1]]
-        for part in parts:
-            right &= part != _CLAUSE_END
-        code = np.zeros(int(right.sum()), np.int64)
-        for part in parts:
-            code = code * V + part[right]
-        codes.append(code)
-        rows.append(of_text[begin[right]])
-    return _counted(np.concatenate(codes), np.concatenate(rows), vocabulary, len(texts), min_texts)
+    """Return the n-grams of texts, in alphabetical order."""
+    # Loading it takes longer than most texts.
+    from sklearn.feature_extraction.text import CountVectorizer
 
-
-def _numbered(tokens: list[list[str]], min_texts: int) -> tuple[IntArray, list[str]]:
-    """Return the tokens of all texts as numbers of words, and the words; rare ones end a clause."""
-    numbers: dict[str, int] = {"": _CLAUSE_END}
-    ids = np.fromiter(
-        (
-            numbers.setdefault(token if _WORD.match(token) else "", len(numbers))
-            for token in chain.from_iterable((*words, "") for words in tokens)
-        ),
-        np.int64,
+    counter = CountVectorizer(
+        # An empty phrase, the first in order, since texts without any are an error.
+        analyzer=lambda text: ["", *_phrases(_tokens(text, words_per_text), longest)],
+        binary=True,
+        dtype=np.float64,
     )
-    frequent = np.bincount(ids, minlength=len(numbers)) >= min_texts
-    frequent[_CLAUSE_END] = True
-    renumbered = np.where(frequent, np.cumsum(frequent) - 1, _CLAUSE_END)
-    return renumbered[ids], list(compress(numbers, frequent))
+    within = counter.fit_transform([*texts, ""])[:-1]
+    counts = np.bincount(within.indices, minlength=within.shape[1])
+    often = 1 + np.flatnonzero(counts[1:] >= min_texts)
+    phrases = counter.get_feature_names_out()[often].tolist()
+    return Occurrences(phrases, counts[often], sparse.csr_array(within[:, often]))
 
 
-def _counted(
-    codes: IntArray, rows: IntArray, vocabulary: list[str], texts: int, min_texts: int
-) -> Occurrences:
-    """Return which texts have which phrases, of all occurrences of n-grams."""
-    distinct, inverse = np.unique(codes, return_inverse=True)
-    shape = (texts, distinct.size)
-    within = sparse.csr_array((np.ones(rows.size), (rows, inverse)), shape)
-    # A phrase that a text repeats is still one text's.
-    within.data[:] = 1.0
-    counts = np.bincount(within.indices, minlength=distinct.size)
-    often = np.flatnonzero(counts >= min_texts)
-    names = [_phrase(int(code), vocabulary) for code in distinct[often]]
-    named = sorted(zip(names, often.tolist(), strict=True))
-    order = np.array([number for _, number in named], np.int64)
-    phrases = [phrase for phrase, _ in named]
-    return Occurrences(phrases, counts[order].astype(np.int64), within[:, order])
-
-
-def _phrase(code: int, vocabulary: list[str]) -> str:
-    words = []
-    # The number of a clause's end is 0, so no word is.
-    while code:
-        code, word = divmod(code, len(vocabulary))
-        words.append(vocabulary[word])
-    return " ".join(reversed(words))
+def _phrases(tokens: list[str], longest: int) -> Iterator[str]:
+    """Yield the n-grams of a text that may be phrases."""
+    for begin, first in enumerate(tokens):
+        if not _begins_phrase(first):
+            continue
+        for end in range(begin + 1, min(begin + longest, len(tokens)) + 1):
+            last = tokens[end - 1]
+            if not _WORD.match(last):
+                break
+            if _begins_phrase(last) and not _is_possessive(last):
+                yield " ".join(tokens[begin:end])
 
 
 def log_odds_ratio(
@@ -193,6 +154,11 @@ def content_words(phrase: str) -> tuple[str, ...]:
 def _tokens(text: str, most: int) -> list[str]:
     # A text of a megabyte is not read to its end.
     return [token.group().lower() for token in islice(_TOKEN.finditer(text), most)]
+
+
+@cache
+def _begins_phrase(token: str) -> bool:
+    return _WORD.match(token) is not None and not _is_stop_word(token)
 
 
 def _is_stop_word(word: str) -> bool:

@@ -25,6 +25,7 @@ from slicebeam.pipelines.prepare.source import (
     QUERY_JOBS,
     SECONDS_PER_BYTE,
     SECONDS_PER_VALUE,
+    format_of,
     with_lists,
 )
 from slicebeam.pipelines.search.search import compared
@@ -41,7 +42,7 @@ from slicebeam.transforms.encode.sources import Source, Split, StoredFile, open_
 from slicebeam.transforms.encode.value_counts import ColumnCounter, unsupported
 from slicebeam.transforms.formats.column_kinds import block_kinds, parse_column
 from slicebeam.transforms.formats.raw_text import open_bytes, open_stored
-from slicebeam.transforms.storage.files import expand_paths, file_format
+from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import identity, storage_path
 
 if TYPE_CHECKING:
@@ -102,17 +103,13 @@ class DataSample:
 
 def read_sample(config: RunConfig, files: Sequence[str]) -> DataSample:
     """Return what footers or first blocks of the files say."""
-    kinds = {file_format(path, config.format) for path in files}
-    if len(kinds) > 1:
-        raise OptionError(
-            f"--data mixes formats ({', '.join(sorted(kinds))}); convert them to one format"
-        )
+    kind = format_of(config, files)
     size = sum(int(identity(storage_path(path))[0]) for path in files)
-    if kinds == {"parquet"}:
+    if kind == "parquet":
         source = open_parquet([StoredFile(path, path) for path in files])
         sample = DataSample(source, size, False, files)
     else:
-        sample = _of_text(config, files, size, kinds.pop())
+        sample = _of_text(config, files, size, kind)
     if sample.rows == 0:
         raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
     return sample

@@ -24,6 +24,7 @@ from slicebeam.pipelines.prepare.features import (
 from slicebeam.pipelines.prepare.scaling import scale, totals
 from slicebeam.pipelines.prepare.source import (
     SECONDS_PER_VALUE,
+    format_of,
     read_rows,
     read_source,
     reserved_rows,
@@ -44,7 +45,6 @@ from slicebeam.transforms.encode.passes import (
 )
 from slicebeam.transforms.encode.shards import CONTENT, Shard, read_all_facts, rows_in
 from slicebeam.transforms.search_graph import EncodeExamples
-from slicebeam.transforms.storage.files import file_format
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import matching
 from slicebeam.transforms.storage.work_files import part_path
@@ -190,7 +190,7 @@ def prepare(
         # What is wrong with it is said before anything takes long.
         read_domains_of(config.domains, config.domains_option)
     stage = Stage("reading the data")
-    if any(file_format(path, config.format) != "parquet" for path in files):
+    if format_of(config, files) != "parquet":
         stage = replace(stage, done=_files(work, "parquet", "*.parquet"), unit="blocks read")
     on_stage(stage)
     examples = read_examples(config, files, work, engine)

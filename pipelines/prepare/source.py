@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.sources import Source, Split
+    from slicebeam.transforms.storage.file_formats import Format
 
 
 # Options that give a column a part other than that of a feature.
@@ -65,20 +66,15 @@ def read_source(
     config: DataConfig, files: Sequence[str], work: WorkFolder, engine: Engine
 ) -> Source:
     """Return the source of the data, after converting what is no Parquet; with --query that of the queries."""
-    kinds = [file_format(path, config.format) for path in files]
-    _refuse_csv_options(config, kinds)
-    if all(kind == "parquet" for kind in kinds):
+    kind = format_of(config, files)
+    if kind == "parquet":
         source = open_parquet(
             [StoredFile(path, path, identity=work.identity_of(path)) for path in files]
         )
-    elif len(set(kinds)) > 1:
-        raise OptionError(
-            f"--data mixes formats ({', '.join(sorted(set(kinds)))}); convert them to one format"
-        )
     else:
-        folder, has_sparse_keys = work.folder("parquet"), kinds[0] != "csv"
+        folder, has_sparse_keys = work.folder("parquet"), kind != "csv"
         conversion = Conversion(folder, config.csv_layout, sparse_keys=has_sparse_keys)
-        numbered = list(zip(range(len(files)), files, kinds, strict=True))
+        numbered = [(number, path, kind) for number, path in enumerate(files)]
         size = sum(int(identity[0]) for identity in map(work.identity_of, files) if identity)
         run_stage(
             work,
@@ -162,13 +158,18 @@ def _by_query(
     return grouped.in_chunks(chunk_rows(config, len(grouped.schema)))
 
 
-def _refuse_csv_options(config: DataConfig, kinds: Sequence[str]) -> None:
-    if "csv" in kinds:
-        return
-    if config.column_names or config.skip_rows:
-        raise OptionError(f"--column-names and --skip-rows are for CSV, but the data is {kinds[0]}")
-    if config.delimiter != ",":
-        raise OptionError(f"--delimiter is for CSV, but the data is {kinds[0]}")
+def format_of(config: DataConfig, files: Sequence[str]) -> Format:
+    """Return the format of the files, after refusing several, and options of another one."""
+    kind, *others = sorted({file_format(path, config.format) for path in files})
+    if others:
+        raise OptionError(
+            f"--data mixes formats ({', '.join([kind, *others])}); convert them to one format"
+        )
+    if kind != "csv" and (config.column_names or config.skip_rows):
+        raise OptionError(f"--column-names and --skip-rows are for CSV, but the data is {kind}")
+    if kind != "csv" and config.delimiter != ",":
+        raise OptionError(f"--delimiter is for CSV, but the data is {kind}")
+    return kind
 
 
 def chunk_rows(config: DataConfig, columns: int) -> int:

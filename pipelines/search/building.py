@@ -45,7 +45,7 @@ from slicebeam.pipelines.search.results import (
 )
 from slicebeam.pipelines.search.second_tests import adjusted_overall
 from slicebeam.pipelines.search.summary import movements, summary
-from slicebeam.pipelines.search.testing_section import testing
+from slicebeam.pipelines.search.testing_section import nearest_misses, testing
 from slicebeam.transforms.encode.sources import ReservedRows
 
 if TYPE_CHECKING:
@@ -141,8 +141,6 @@ def _near_misses(results: Results, measured: MetricResult) -> tuple[NearMiss, ..
     if results.prepared.given is not None:
         # All of them are reported.
         return ()
-    from slicebeam.pipelines.search.sensitivity import nearest_misses
-
     order = nearest_misses(results, measured)
     if not order.size:
         return ()

@@ -1,4 +1,4 @@
-"""The section of the ChangeList about the tests, with its warnings."""
+"""The section of the ChangeList about the tests, with its warnings, and what they would have noticed."""
 
 from __future__ import annotations
 
@@ -12,10 +12,12 @@ from slicebeam.metrics.counting.statistic_space import BUCKETS
 from slicebeam.metrics.metric import Needs
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
-from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Testing
+from slicebeam.metrics.testing.power import POWER, smallest_fall
+from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Noticeable, Testing
 from slicebeam.pipelines.config.search import SearchConfig
+from slicebeam.pipelines.search.duplicates import nested_classes
 from slicebeam.pipelines.search.results import CONFIDENCE
-from slicebeam.pipelines.search.second_tests import LEAST_GROUPS
+from slicebeam.pipelines.search.second_tests import LEAST_GROUPS, q_values
 from slicebeam.pipelines.search.summary import counted, of_metrics, promise
 from slicebeam.transforms.encode.predicates import shortened
 
@@ -29,12 +31,18 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
+    from slicebeam.pipelines.search.iteration_records import SearchResult
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import Reported
     from slicebeam.transforms.encode.extract_predictions import LabelCounts
 
 # So many slices that could not be tested are named.
 _MOST_LINES = 10
+SLICE_SIZES = (100, 1_000, 10_000)
+_MOST_MISSES = 3
+# So many slices are looked at for misses of which none is a part of another.
+_CANDIDATES = 200
+_TINY = 1e-30
 
 
 def testing(
@@ -123,7 +131,7 @@ def _metric_tests(
     degraded = int(np.count_nonzero(measured.significant & measured.worse))
     looks = blind is None and not degraded and results.config.alternative != "better"
     if looks:
-        from slicebeam.pipelines.search.sensitivity import noticeable
+        pass
     return MetricTests(
         metric=measured.name,
         test=_tests_used(results.config, results.methods[number]),
@@ -134,7 +142,7 @@ def _metric_tests(
         degraded=degraded,
         reported=reported,
         nearest=near_misses(measured) if looks else (),
-        noticeable=tuple(noticeable(results, measured.name)) if looks else (),
+        noticeable=tuple(_noticeable(results, measured.name)) if looks else (),
     )
 
 
@@ -167,6 +175,63 @@ def _blind(
     answers = {REASONS[code]: int(reasons[code]) for code in _ANSWERS if reasons[code]}
     every = {**untested, **answers}
     return "; ".join(f"{counted(count, 'slice')}: {reason}" for reason, count in every.items())
+
+
+def _noticeable(results: Results, name: str) -> Iterator[Noticeable]:
+    """Yield the smallest fall of a metric that is noticed with probability `POWER`, over all examples and on slices.
+
+    Slices by the strictest threshold of any level, at which a single slice is significant.
+    """
+    config, prepared = results.config, results.prepared
+    if config.group or config.resamples_examples:
+        return
+    measured, everything = metric(name), prepared.slices()
+    if everything.is_paired:
+        alpha = config.used_alpha / len(config.metric)
+        fall = smallest_fall(measured, everything, None, alpha, "both")
+        if fall is not None:
+            yield Noticeable(n=None, fall=fall, power=POWER)
+    alpha = config.used_alpha / _strictness(config, results.searched)
+    for n in SLICE_SIZES:
+        if n >= prepared.rows:
+            return
+        fall = smallest_fall(measured, everything, n, alpha, config.alternative)
+        if fall is not None:
+            yield Noticeable(n=n, fall=fall, power=POWER)
+
+
+def _strictness(config: RunConfig, searched: SearchResult) -> float:
+    """Return by how much the correction raises the p-value of a slice that alone is significant, at most."""
+    family, p = searched.tests_per_level, np.array([_TINY])
+    levels = np.flatnonzero(family) + 1
+    # Each level by itself: a slice that alone has a small p-value.
+    q = [q_values(config, p, np.array([level]), family).item() for level in levels]
+    return max(q, default=_TINY) / _TINY
+
+
+def nearest_misses(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+    """Return the positions of the worse slices with the smallest p-values; the nearest first.
+
+    None is a part of another, and none has the same examples as another.
+    """
+    lattice = results.prepared.lattice
+    possible = np.flatnonzero(measured.worse & (measured.p_value < 1))
+    nearest = possible[np.argsort(measured.p_value[possible], kind="stable")[:_CANDIDATES]]
+    conditions = [
+        set(digits[digits > 0].tolist()) for digits in lattice.digits(results.keys[nearest])
+    ]
+    examples = np.arange(nearest.size)
+    # Only slices with equal sums can be the same.
+    if len(np.unique(results.sums[nearest], axis=0)) < nearest.size:
+        examples = nested_classes(results.keys, results.sizes, nearest, lattice)
+    chosen: list[int] = []
+    for at, mine in enumerate(conditions):
+        parts = (mine <= conditions[other] or mine >= conditions[other] for other in chosen)
+        if not any(parts) and examples[at] not in examples[chosen]:
+            chosen.append(at)
+            if len(chosen) == _MOST_MISSES:
+                break
+    return nearest[chosen]
 
 
 def _not_tested(given: GivenSlices, results: Results) -> Iterator[str]:

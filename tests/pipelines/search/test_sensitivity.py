@@ -8,7 +8,7 @@ import pytest
 
 from slicebeam.metrics.testing.multiplicity import adjusted
 from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.search.sensitivity import _strictness
+from slicebeam.pipelines.search.testing_section import _strictness
 from tests.running import search
 
 
