@@ -10,7 +10,6 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.run.open_run import Published
-from slicebeam.pipelines.show.result_notes import hint_lines
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.secrets.variables import redacted
 
@@ -97,6 +96,7 @@ class EventLog:
 def _of_slices(published: Published) -> tuple[Sequence[str], dict[str, Any]]:
     """Return the warnings and the facts of a run that tested slices."""
     from slicebeam.pipelines.search.summary import overall_json
+    from slicebeam.pipelines.show.result_notes import hint_lines
 
     document = published.changelist
     since, testing = document.since, document.testing

@@ -127,7 +127,7 @@ def test_a_search_loads_what_it_uses(data, tmp_path):
     code, modules, printed = loaded(*command, f"--output={tmp_path}")
     assert (code, printed) == (0, "")
     own = {name.removeprefix("slicebeam.") for name in modules if name.startswith("slicebeam.")}
-    assert len(own) <= 156
+    assert len(own) <= 155
     # By option: --explain, --since, --tolerance, --parity, --domains, --model; metrics of TFMA; several workers.
     rooms = {"pipelines.tfma", "pipelines.shift", "pipelines.discovery", "pipelines.adaptive"}
     assert not {name for name in own for room in rooms if name.startswith(room)}
