@@ -390,7 +390,9 @@ class Metric(ABC):
         tested = Tested.by(Method.NONE, np.ones(len(slices)), self.untestable(slices))
         ready = np.flatnonzero(tested.reasons == 0)
         if ready.size:
-            parts = law(slices.rows(ready), self.tail(alternative))
+            # Weights of slices are computed once where all can be tested.
+            some = slices if ready.size == len(slices) else slices.rows(ready)
+            parts = law(some, self.tail(alternative))
             tested.p[ready], tested.reasons[ready], tested.methods[ready] = parts
         return tested
 

@@ -105,10 +105,8 @@ class Share(CellMetric):
         """Mid-p of X ~ Hypergeom within the denominator; likelihood ratio where that is large."""
         x, n = self.numbers(slices)
         K, N = (int(number[0]) for number in self.numbers(slices.total))
-        p, exact = (
-            np.ones(n.shape),
-            count_tests.variance(n, N, K) <= count_tests.EXACT_UP_TO_VARIANCE,
-        )
+        exact = count_tests.variance(n, N, K) <= count_tests.EXACT_UP_TO_VARIANCE
+        p = np.ones(n.shape)
         for law, some in ((count_tests.mid_p, exact), (count_tests.likelihood_mid_p, ~exact)):
             p[some] = law(n[some], x[some], N, K, tail)
         method = np.where(exact, Method.HYPERGEOMETRIC, Method.LIKELIHOOD_RATIO)

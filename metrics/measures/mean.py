@@ -107,9 +107,8 @@ class Mean(Metric):
         centre = self._total(slices, source, 1) / safe
         n = ratio(weight**2, squares, otherwise=0.0)
         # Of single values: n times the linearised variance of the mean.
-        first, second = (self._total(slices, source, power, 2) * n / safe**2 for power in (1, 2))
-        size = second
-        raw = second - 2 * centre * first + centre**2 * ratio(squares * n, safe**2)
+        first, size = (self._total(slices, source, power, 2) * n / safe**2 for power in (1, 2))
+        raw = size - 2 * centre * first + centre**2 * squares * n / safe**2
         varies = some & (n > 1) & (raw > ROUNDING * size)
         variance = np.where(varies, raw * n / np.where(n > 1, n - 1, 1.0), 0.0)
         return Moments(n, np.where(some, centre, 0.0), variance, np.asarray(skewness, np.float64))
@@ -161,9 +160,10 @@ class Mean(Metric):
         constant = ~(changes.variance > 0)
         p, too_skewed = t.p_value(tail)
         one_way = changes.mean * self.of_all(slices, "change").skewness >= 0
-        flipped = count_tests.constant_change_p(changes.n, changes.mean, tail)
-        least = np.where(one_way | ~(t.error > 0), 0.0, p)
-        p = np.where(constant, np.maximum(flipped, least), p)
+        if constant.any():
+            flipped = count_tests.constant_change_p(changes.n, changes.mean, tail)
+            least = np.where(one_way | ~(t.error > 0), 0.0, p)
+            p = np.where(constant, np.maximum(flipped, least), p)
         if (varies := ~constant).any():
             p[varies] = self.change_p(slices.rows(varies), 0.0, tail)
         method = np.where(constant, Method.SIGN_FLIP, Method.STUDENT)
