@@ -223,10 +223,8 @@ class _Choice:
     def _changes(self, sums: NDArray[np.float64], none: float) -> Changes:
         layout = self.target.layout
         first, size = layout.moment(sums, 1, 1), layout.moment(sums, 1, 0)
-        second, both, squares = (layout.moment(sums, 2, power) for power in (2, 1, 0))
-        return Changes(
-            first - none * size, second - 2.0 * none * both + none**2 * squares, self._are_counts
-        )
+        squares = layout.squared_deviations(sums, none)
+        return Changes(first - none * size, squares, self._are_counts)
 
     def _sizes(self) -> NDArray[np.int64]:
         """Return the sizes [candidates, size columns] in the denominator."""
@@ -307,8 +305,7 @@ class _Choice:
         if self._are_counts:
             return self._law_of_changes(mean, of_all)
         n = self._examples(self.everything[None])[0]
-        second, first, size = (layout.moment(of_all, 2, power)[0] for power in (2, 1, 0))
-        variance = float(second - 2.0 * mean * first + mean**2 * size) / n
+        variance = float(layout.squared_deviations(of_all, mean)[0]) / n
         if not variance > 0:
             return None
         ends = DeviationEnds(self.measured.name, self.scaling, mean)
