@@ -47,8 +47,6 @@ class FileError(InputError):
 class EngineError(SlicebeamError):
     """The engine, an API or the storage failed: the work folder keeps finished work."""
 
-    exit_code = 3
-
 
 class StorageError(EngineError):
     """The storage failed: a disk is full, a bucket refuses or does not answer."""

@@ -22,8 +22,6 @@ from slicebeam.metrics.counting.lattice import Keys, Lattice
 from slicebeam.metrics.counting.statistic_space import BUCKETS, StatisticSpace
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
 
-Array = IntArray
-
 Method = Literal["dense", "sparse", "inside", "listed"]
 
 # Rows that are counted at a time: their packed codes stay in the second-level cache.
@@ -443,7 +441,7 @@ class UnitSums:
     """The sums of some units over some rows; those over disjoint rows add up."""
 
     totals: IntArray  # [layers, columns]
-    tables: list[list[Array]]  # the arrays of each unit
+    tables: list[list[IntArray]]  # the arrays of each unit
     is_sparse: tuple[bool, ...]  # of each unit, whether its arrays are codes and their sums
 
     def __add__(self, other: UnitSums) -> UnitSums:
@@ -462,7 +460,7 @@ class UnitSums:
         return self.totals.nbytes + sum(array.nbytes for arrays in self.tables for array in arrays)
 
 
-def _merge_sparse(mine: list[Array], other: list[Array]) -> list[Array]:
+def _merge_sparse(mine: list[IntArray], other: list[IntArray]) -> list[IntArray]:
     table = _Sparse()
     for arrays in filter(None, (mine, other)):
         table.add(*arrays)
@@ -507,7 +505,9 @@ class SumReader:
     def _tables(self) -> tuple[int, int]:
         return self.layers, self.space.raw_columns
 
-    def _every_slice(self, features: tuple[int, ...], codes: Array, by_column: Array) -> SliceSums:
+    def _every_slice(
+        self, features: tuple[int, ...], codes: IntArray, by_column: IntArray
+    ) -> SliceSums:
         sizes = by_column[0, : self.space.cells].sum(axis=0)
         matched = self.lattice.matched(features, codes)
         if matched is not None:
@@ -517,7 +517,7 @@ class SumReader:
         keys = self.lattice.cell_keys(features, codes[kept])
         return SliceSums(keys, sums, int(np.count_nonzero(sizes)))
 
-    def _listed(self, unit: Unit, arrays: list[Array], candidates: Keys) -> IntArray:
+    def _listed(self, unit: Unit, arrays: list[IntArray], candidates: Keys) -> IntArray:
         sums = np.zeros((candidates.size, *self._tables), np.int64)
         if unit.method == "inside":
             self._read_inside(unit, arrays, candidates, sums)
@@ -537,7 +537,7 @@ class SumReader:
         return sums
 
     def _read_inside(
-        self, unit: Unit, arrays: list[Array], candidates: Keys, sums: IntArray
+        self, unit: Unit, arrays: list[IntArray], candidates: Keys, sums: IntArray
     ) -> None:
         """Fill in the sums of candidates: each has a base and one more predicate."""
         lattice = self.lattice
@@ -559,12 +559,12 @@ class Margins:
     """The tables of some of the features of a joint table, as sums over its other axes."""
 
     def __init__(
-        self, features: tuple[int, ...], table: Array, lattice: Lattice, tables: tuple[int, int]
+        self, features: tuple[int, ...], table: IntArray, lattice: Lattice, tables: tuple[int, int]
     ) -> None:
         self._lattice, self._shape = lattice, tables
         self._known = {features: table.reshape(*tables, -1)}
 
-    def of(self, features: tuple[int, ...]) -> Array:
+    def of(self, features: tuple[int, ...]) -> IntArray:
         """Return the table [layers, columns, cells], summed from the smallest one known."""
         known = self._known.get(features)
         if known is not None:

@@ -26,6 +26,7 @@ _BLOCK = 4096
 _TOKEN = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*|[.,;:!?()\[\]{}\"“”…/|\n\t]")
 _WORD = re.compile(r"[^\W_]")
 _LONGEST_WORD = 40
+_WORDS_PER_TEXT, _WORDS_PER_PHRASE = 200, 3
 # Of scikit-learn's list, but they have a meaning of their own. Source: Nothman, Qin and Yurchak (2018),
 # "Stop Word Lists in Free Open-source Software Packages".
 _MEANINGFUL = {
@@ -49,13 +50,7 @@ class Occurrences(NamedTuple):
 
 
 def candidate_phrases(
-    texts: Sequence[str],
-    *,
-    most: int = 2000,
-    members: BoolArray | None = None,
-    min_texts: int = 5,
-    longest: int = 3,
-    words_per_text: int = 200,
+    texts: Sequence[str], *, most: int = 2000, members: BoolArray | None = None, min_texts: int = 5
 ) -> list[str]:
     """Return the n-grams of texts, in lower case, that are most useful to describe slices.
 
@@ -63,7 +58,7 @@ def candidate_phrases(
     slices the texts are in, half of the places go, in turns, to what is most distinctive of each. A
     phrase neither begins nor ends with a stop word, a letter or a number, nor crosses punctuation.
     """
-    grams = occurrences(texts, min_texts=min_texts, longest=longest, words_per_text=words_per_text)
+    grams = occurrences(texts, min_texts)
     words = np.array([phrase.count(" ") + 1 for phrase in grams.phrases], np.int64)
     # Phrases are in alphabetical order, which a stable sort keeps.
     ranked = np.argsort(-grams.texts * words, kind="stable")
@@ -72,16 +67,14 @@ def candidate_phrases(
     return [grams.phrases[number] for number in _without_repeats(ranked)[:most]]
 
 
-def occurrences(
-    texts: Sequence[str], *, min_texts: int = 5, longest: int = 3, words_per_text: int = 200
-) -> Occurrences:
+def occurrences(texts: Sequence[str], min_texts: int) -> Occurrences:
     """Return the n-grams of texts, in alphabetical order."""
     # Loading it takes longer than most texts.
     from sklearn.feature_extraction.text import CountVectorizer
 
     counter = CountVectorizer(
         # An empty phrase, the first in order, since texts without any are an error.
-        analyzer=lambda text: ["", *_phrases(_tokens(text, words_per_text), longest)],
+        analyzer=lambda text: ["", *_phrases(_tokens(text, _WORDS_PER_TEXT))],
         binary=True,
         dtype=np.float64,
     )
@@ -92,12 +85,12 @@ def occurrences(
     return Occurrences(phrases, counts[often], sparse.csr_array(within[:, often]))
 
 
-def _phrases(tokens: list[str], longest: int) -> Iterator[str]:
+def _phrases(tokens: list[str]) -> Iterator[str]:
     """Yield the n-grams of a text that may be phrases."""
     for begin, first in enumerate(tokens):
         if not _begins_phrase(first):
             continue
-        for end in range(begin + 1, min(begin + longest, len(tokens)) + 1):
+        for end in range(begin + 1, min(begin + _WORDS_PER_PHRASE, len(tokens)) + 1):
             last = tokens[end - 1]
             if not _WORD.match(last):
                 break

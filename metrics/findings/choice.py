@@ -486,8 +486,7 @@ class ReservedSums:
             return 0.0
         layout, none = self.layout, self.no_change
         size, first = (float(layout.moment(part, 1, power).sum()) for power in (0, 1))
-        whole, both, squares = (float(layout.moment(part, 2, power).sum()) for power in (0, 1, 2))
-        spread = squares - 2.0 * none * both + none**2 * whole
+        spread = float(layout.squared_deviations(part, none).sum())
         return change_p_value(first - none * size, spread, self.tail, counts=self.are_counts)
 
     def _groups(self, pattern: IntArray, inside: BoolArray) -> GroupSums:

@@ -230,9 +230,8 @@ def pattern_variances(model: ExpectationModel, sums: FloatArray, layout: TargetS
     29:305): with no finding the variance of a candidate's sum is n(N − n)/(N(N − 1))·Σ(x − x̄)², that
     of a random subset's (Cochran 1977, "Sampling techniques", section 2.3).
     """
-    mu, squares = model.expected, layout.moment(sums, 2, 0)
-    deviations = layout.moment(sums, 2, 2) - 2.0 * mu * layout.moment(sums, 2, 1) + mu**2 * squares
-    weight = layout.moment(sums, 1, 0)
+    deviations = layout.squared_deviations(sums, model.expected)
+    squares, weight = layout.moment(sums, 2, 0), layout.moment(sums, 1, 0)
     valid = model.varies & (squares > 0)
     size = np.where(valid, squares, 1.0)
     heavy = np.where(valid, model.variance, 0.0)

@@ -51,6 +51,11 @@ class TargetSums:
         at = self.powers.index((weight if self.weighted else 0, power))
         return np.asarray(sums[..., at], dtype=np.float64)
 
+    def squared_deviations(self, sums: FloatArray, mean: FloatArray | float) -> FloatArray:
+        """Return Σ weight²·(target − mean)² [...] of sums [..., columns]."""
+        second, first, size = (self.moment(sums, 2, power) for power in (2, 1, 0))
+        return np.asarray(second - 2.0 * mean * first + mean**2 * size)
+
     def size(self, sizes: FloatArray, weight: int) -> FloatArray:
         """Return Σ weight^a [...] of the sizes [..., size columns] of parts, for a of 1 and 2."""
         return np.asarray(sizes[..., weight - 1 if self.weighted else 0], dtype=np.float64)

@@ -188,12 +188,8 @@ class _Choice:
     def _changes(self, sums: NDArray[np.float64]) -> Changes:
         layout, none = self.target.layout, self.terms.no_change or 0.0
         first, size = layout.moment(sums, 1, 1), layout.moment(sums, 1, 0)
-        second, both, squares = (layout.moment(sums, 2, power) for power in (2, 1, 0))
-        return Changes(
-            first - none * size,
-            second - 2.0 * none * both + none**2 * squares,
-            self.terms.are_counts,
-        )
+        squares = layout.squared_deviations(sums, none)
+        return Changes(first - none * size, squares, self.terms.are_counts)
 
     def _sizes(self) -> NDArray[np.int64]:
         """Return the sizes [candidates, size columns] in the denominator."""
@@ -269,8 +265,7 @@ class _Choice:
         if self.terms.are_counts:
             return self._law_of_changes(mean, of_all)
         n = self._examples(self.everything[None])[0]
-        second, first, size = (layout.moment(of_all, 2, power)[0] for power in (2, 1, 0))
-        variance = float(second - 2.0 * mean * first + mean**2 * size) / n
+        variance = float(layout.squared_deviations(of_all, mean)[0]) / n
         if not variance > 0:
             return None
         ends = DeviationEnds(self.measured.name, self.scaling, mean)

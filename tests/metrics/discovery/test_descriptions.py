@@ -139,7 +139,7 @@ def slow_occurrences(texts, min_texts):
 )
 def test_occurrences_are_those_of_scikit_learn(texts, min_texts):
     joined = [" ".join(words) for words in texts]
-    found = occurrences(joined, min_texts=min_texts)
+    found = occurrences(joined, min_texts)
     wanted = slow_occurrences(joined, min_texts)
     assert dict(zip(found.phrases, found.texts.tolist(), strict=True)) == wanted
     assert found.phrases == sorted(wanted)
@@ -223,14 +223,16 @@ def test_the_log_odds_ratio_is_the_formula():
     assert np.isfinite(log_odds_ratio([9, 0], [0, 9], [9, 9], [9, 9])).all()
 
 
-def test_texts_without_phrases_have_no_candidates():
+def test_texts_without_phrases_have_no_candidates(monkeypatch):
     for texts in ([], [""], ["the of", "1 2 3", "… !"] * 9):
         assert candidate_phrases(texts, min_texts=1) == []
         assert candidate_phrases(texts, min_texts=1, members=np.ones((2, len(texts)), bool)) == []
     assert candidate_phrases(["plot"], min_texts=1) == ["plot"]
-    twists = candidate_phrases(["plot twist battery"] * 5, words_per_text=2)
+    monkeypatch.setattr(module, "_WORDS_PER_TEXT", 2)
+    twists = candidate_phrases(["plot twist battery"] * 5)
     assert twists == ["plot twist", "plot", "twist"]
-    assert candidate_phrases(["plot twist"] * 5, longest=1) == ["plot", "twist"]
+    monkeypatch.setattr(module, "_WORDS_PER_PHRASE", 1)
+    assert candidate_phrases(["plot twist"] * 5) == ["plot", "twist"]
 
 
 def test_content_words():
