@@ -1,19 +1,39 @@
-"""Which rows are in listed slices, and in how many groups these have rows."""
+"""Which rows are in listed slices, in how many groups these have rows, and which hold the same rows."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from slicebeam.metrics.arrays import IntArray
-from slicebeam.metrics.counting.counting import Coded, Ragged, RowBlock, extend, positions
+from slicebeam.metrics.counting.counting import (
+    Coded,
+    Ragged,
+    RowBlock,
+    SumReader,
+    Tables,
+    Unit,
+    extend,
+    positions,
+)
+from slicebeam.metrics.counting.counting_plan import Budget, PlannedUnit, blocks, whole_tuples
 from slicebeam.metrics.counting.lattice import Keys, Lattice
+from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
+from slicebeam.metrics.randomness import splitmix64
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 # Counting stops at this many distinct groups per slice.
 ENOUGH_GROUPS = 100
+# Bytes of the tables of hashes.
+_HASH_BYTES = 1 << 25
+# Slices with equal sums of row hashes hold the same examples, but for 2^-64.
+_HASHES = StatisticSpace((), "overall", terms=(Term("row hash", "new", 1),))
 
 
 @dataclass(frozen=True)
@@ -142,3 +162,25 @@ def rows_in(block: RowBlock, lattice: Lattice, key: int) -> IntArray:
         else:
             held &= column == code
     return np.flatnonzero(held)
+
+
+def hash_plan(keys: Keys, lattice: Lattice, rows: int) -> Iterator[list[PlannedUnit]]:
+    """Yield the units that sum the row hashes of slices, in blocks that fit the memory."""
+    budget = Budget(rows, 1, 1, 1, _HASH_BYTES, block_seconds=math.inf)
+    tuples = {features: keys[places] for features, places in lattice.by_tuple(keys).items()}
+    return blocks(whole_tuples(tuples, lattice, budget), budget)
+
+
+def hash_sums(
+    units: Sequence[Unit], lattice: Lattice, examples: Iterable[RowBlock]
+) -> tuple[Keys, NDArray[np.uint64]]:
+    """Return the slices of some units [slices], and the sums of their row hashes."""
+    tables = Tables(units, lattice, _HASHES, None)
+    for block in examples:
+        # Signed sums wrap around as unsigned ones do.
+        hashes = splitmix64(block.positions).view(np.int64)
+        tables.add(replace(block, cells=np.zeros_like(block.cells), terms=hashes[None]))
+    read = SumReader(lattice, _HASHES, 1, 0).slices(units, tables.state())
+    pairs = ((own.keys, own.sums[:, 0, -1]) for own in read)
+    keys, sums = map(np.concatenate, zip(*pairs, strict=True))
+    return keys, sums.view(np.uint64)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.adaptive.topics import displayed
 from slicebeam.pipelines.changelist.shifted import never_given_text
+from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.show.terminal_text import WIDE, console_of_stdout, harmless, table_of
 
 if TYPE_CHECKING:
@@ -138,7 +139,11 @@ def _notes(adaptive: AdaptiveTests, topics: Sequence[TopicOutcome]) -> list[str]
         price = "" if one.spent is None else f", {one.spent:,.2f} {one.currency} in all"
         lines.append(
             f"{one.model}: {one.calls:,} answers paid{price}; {one.replayed:,} of them were in the ledger"
-            + (f"; {one.unaccounted:,} calls without an outcome" if one.unaccounted else "")
+            + (
+                f"; {counted(one.unaccounted, 'call')} without an outcome"
+                if one.unaccounted
+                else ""
+            )
         )
     return lines
 

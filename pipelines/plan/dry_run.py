@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
+from rich.filesize import decimal
 
 from slicebeam.metrics.counting.counting import Resampling
 from slicebeam.metrics.counting.counting_plan import TABLE_ROW, TABLE_UNIT, plan_all, plan_listed
@@ -234,7 +235,7 @@ class RunPlan:
         """Return it for a reader."""
         facts = self.facts
         rows = f"{facts['rows']:,}" + (" or so" if facts["is_sampled"] else "")
-        size = f"{facts['bytes'] / 1e6:,.1f} MB in {counted(facts['files'], 'file')}"
+        size = f"{decimal(facts['bytes'])} in {counted(facts['files'], 'file')}"
         features = f"{facts['features']} features with {facts['singletons']} predicates"
         guessed = "guessed from a sample" if facts["is_guessed"] else "known"
         lines = [

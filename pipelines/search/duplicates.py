@@ -9,9 +9,10 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from slicebeam.metrics.counting.lattice import contains
+from slicebeam.metrics.counting.membership import hash_plan
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.run.stage import run_parts
-from slicebeam.transforms.count.slice_sums import hash_plan, hash_slices, slice_sums
+from slicebeam.transforms.count.slice_sums import hash_slices, slice_sums
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, pairwise
@@ -12,11 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.arrays import ratio
-from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, RowBlock, SumReader, Tables
-from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuples
-from slicebeam.metrics.counting.membership import DistinctGroups, Membership
-from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
-from slicebeam.metrics.randomness import splitmix64
+from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, RowBlock
+from slicebeam.metrics.counting.membership import DistinctGroups, Membership, hash_plan, hash_sums
 from slicebeam.metrics.significance.auc import Areas, ScoredRows
 from slicebeam.transforms.count.tables import WorkItem, work_items
 from slicebeam.transforms.encode.shards import Shard, score_column
@@ -24,13 +20,12 @@ from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import FloatArray, IntArray
-    from slicebeam.metrics.counting.counting import Resampling, Unit
-    from slicebeam.metrics.counting.counting_plan import PlannedUnit
+    from slicebeam.metrics.counting.counting import Resampling
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.storage.storage import StoragePath
@@ -42,38 +37,13 @@ if TYPE_CHECKING:
 WHOLE = 0
 # Feature tuples whose groups a work item counts.
 _TUPLES_AT_A_TIME = 512
-# Bytes of the tables of hashes.
-_HASH_BYTES = 1 << 25
-# Slices with equal sums of row hashes hold the same examples, but for 2^-64.
-HASHES = StatisticSpace((), "overall", terms=(Term("row hash", "new", 1),))
-
-
-def hash_plan(keys: Keys, lattice: Lattice, rows: int) -> Iterator[list[PlannedUnit]]:
-    """Yield the units that sum the row hashes of slices, in blocks that fit the memory."""
-    budget = Budget(rows, 1, 1, 1, _HASH_BYTES, block_seconds=math.inf)
-    tuples = {features: keys[places] for features, places in lattice.by_tuple(keys).items()}
-    return blocks(whole_tuples(tuples, lattice, budget), budget)
-
-
-def hash_sums(
-    units: Sequence[Unit], lattice: Lattice, examples: Iterable[RowBlock]
-) -> pa.RecordBatch:
-    """Return the key and the sum of row hashes of each slice of some units."""
-    tables = Tables(units, lattice, HASHES, None)
-    for block in examples:
-        # Signed sums wrap around as unsigned ones do.
-        hashes = splitmix64(block.positions).view(np.int64)
-        tables.add(replace(block, cells=np.zeros_like(block.cells), terms=hashes[None]))
-    read = SumReader(lattice, HASHES, 1, 0).slices(units, tables.state())
-    pairs = ((own.keys, own.sums[:, 0, -1]) for own in read)
-    keys, sums = map(np.concatenate, zip(*pairs, strict=True))
-    return pa.record_batch([pa.array(keys), pa.array(sums.view(np.uint64))], names=["key", "sum"])
 
 
 def _hashed(lattice: Lattice, rows: int, item: WorkItem, shared: pa.Table) -> pa.RecordBatch:
     plan = hash_plan(shared.column("key").to_numpy(), lattice, rows)
     units = [planned.unit for planned in next(islice(plan, item.block, None))]
-    return hash_sums(units, lattice, _rows(item.shards))
+    keys, sums = hash_sums(units, lattice, _rows(item.shards))
+    return pa.record_batch([pa.array(keys), pa.array(sums)], names=["key", "sum"])
 
 
 def _rows(shards: Sequence[str]) -> Iterator[RowBlock]:

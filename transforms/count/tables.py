@@ -211,7 +211,10 @@ def tested_block(units: Sequence[Unit], state: UnitSums, config: BlockTest) -> p
         if config.is_first:
             found["first"] = tested.p
             if test.needs_rows():
-                tested = _until_resampled(tested)
+                # The quick test only says whether replicates are to decide.
+                reasons = np.where(tested.reasons == 0, Reason.NOT_RESAMPLED, tested.reasons)
+                ones, none = np.ones(tested.p.shape), np.zeros_like(tested.methods)
+                tested = Tested(ones, reasons.astype(np.int8), none)
         found |= {"p": tested.p, "reason": tested.reasons, "method": tested.methods, "se": errors}
         for name, values in found.items():
             is_number = values.dtype.kind == "f"
@@ -222,12 +225,6 @@ def tested_block(units: Sequence[Unit], state: UnitSums, config: BlockTest) -> p
     arrays = [pa.array(np.ascontiguousarray(column)) for column in columns.values()]
     batch = pa.record_batch(arrays, names=list(columns))
     return batch.replace_schema_metadata({"facts": json.dumps(facts)})
-
-
-def _until_resampled(tested: Tested) -> Tested:
-    """Return what holds of slices whose quick test only says whether replicates are to decide."""
-    reasons = np.where(tested.reasons == 0, Reason.NOT_RESAMPLED, tested.reasons)
-    return Tested(np.ones(tested.p.shape), reasons.astype(np.int8), np.zeros_like(tested.methods))
 
 
 def read_part(path: StoragePath) -> pa.RecordBatch:

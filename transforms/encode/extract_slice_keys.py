@@ -81,11 +81,6 @@ class Encoding:
         return list(dict.fromkeys(name for name in wanted if name))
 
 
-def shard_path(folder: StoragePath, split: int, batch: int) -> StoragePath:
-    """Return the file of a chunk's shard."""
-    return folder / f"{split:06d}-{batch:06d}.arrow"
-
-
 def read_chunks(split: Split, encoding: Encoding) -> Iterator[Chunk]:
     """Yield the chunks of a split with the columns that are encoded."""
     return read_split(encoding.source, split, encoding.columns())
@@ -139,7 +134,7 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> int:
         "heaviest": 1.0 if weights is None else float(weights.max(initial=0)),
         "content": int(whole.sum(dtype=np.uint64)),
     }
-    path = shard_path(encoding.folder, chunk.split, chunk.batch)
+    path = encoding.folder / f"{chunk.split:06d}-{chunk.batch:06d}.arrow"
     write_shard(path, codes, radices, measured, facts)
     return chunk.table.num_rows
 

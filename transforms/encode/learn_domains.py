@@ -69,12 +69,6 @@ class DomainOptions:
     exact_edges: bool = False
 
 
-def column_groups(features: Sequence[str], rows: int, memory: int) -> list[tuple[str, ...]]:
-    """Return the features in groups whose distinct values fit the memory together."""
-    width = max(1, memory // 2 // max(1, rows * _BYTES_PER_ROW))
-    return [tuple(features[i : i + width]) for i in range(0, len(features), width)]
-
-
 def learn_columns(
     source: Source, features: Sequence[str], options: DomainOptions
 ) -> Iterator[FeatureDomain | LeftOutColumn]:
@@ -135,7 +129,9 @@ def learn_domains(
     source: Source, features: Sequence[str], options: DomainOptions, folder: StoragePath
 ) -> WriteParts:
     """Return the transform that writes the domains of all features, a part for a group of columns."""
-    groups = column_groups(features, source.rows, options.memory)
+    # The distinct values of a group fit the memory together.
+    width = max(1, options.memory // 2 // max(1, source.rows * _BYTES_PER_ROW))
+    groups = [tuple(features[i : i + width]) for i in range(0, len(features), width)]
     return WriteParts(partial(_learned, source, options), groups, folder)
 
 

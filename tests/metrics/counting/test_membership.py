@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slicebeam.metrics.counting import counting, membership
+from slicebeam.metrics.counting import counting, counting_plan, membership
 from slicebeam.metrics.counting.membership import DistinctGroups
 from tests.metrics.counting.test_counting import CUTS, SEEDS, Table
 
@@ -67,3 +67,37 @@ def test_no_rows_and_no_slices():
     none = DistinctGroups(keys[:0], table.lattice)
     none.add(table.block(0, table.rows))
     assert none.sums.size == 0
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=SEEDS,
+    cuts=CUTS,
+    fits=st.sampled_from([0, 1 << 16]),
+    memory=st.sampled_from([1 << 10, 1 << 25]),
+)
+def test_sums_of_hashes_tell_slices_apart(seed, cuts, fits, memory):
+    table = Table(seed, rows=12)
+    members = {
+        table.key(features, codes): frozenset(table.members(features, codes))
+        for features in table.tuples()
+        for codes in table.slices(features)
+    }
+    keys = np.random.default_rng(seed).permutation(np.array(list(members), np.int64))
+    with pytest.MonkeyPatch.context() as patch:
+        # In tables or sparsely, in one block or several.
+        patch.setattr(counting_plan, "_SMALL_TABLE", fits)
+        patch.setattr(counting_plan, "_CELLS_PER_ROW", 0)
+        patch.setattr(membership, "_HASH_BYTES", memory)
+        plan = list(membership.hash_plan(keys, table.lattice, 12))
+    by_members, hashed = {}, []
+    for block in plan:
+        units = [planned.unit for planned in block]
+        found = membership.hash_sums(units, table.lattice, table.blocks(cuts))
+        hashed += found[0].tolist()
+        for key, total in zip(*(column.tolist() for column in found), strict=True):
+            by_members.setdefault(members[key], set()).add(total)
+    assert sorted(hashed) == sorted(members)
+    assert all(len(sums) == 1 for sums in by_members.values())
+    assert len(set.union(*by_members.values())) == len(by_members)
+    assert by_members.get(frozenset(), {0}) == {0}

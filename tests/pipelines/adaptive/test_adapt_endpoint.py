@@ -146,7 +146,7 @@ def test_a_call_without_an_outcome_is_made_again_and_counted_beside(bench, capsy
     answers = len(texts_of(found.frame))
     assert (paid["unaccounted"], paid["spent"]) == (1, PRICE * answers)
     assert len(found.api.charged) == answers + 1
-    assert "; 1 calls without an outcome" in " ".join(capsys.readouterr().out.split())
+    assert "; 1 call without an outcome" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_budget_that_does_not_suffice(bench, capsys):

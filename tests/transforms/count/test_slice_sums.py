@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from slicebeam.metrics.counting import counting_plan
 from slicebeam.metrics.counting.statistic_space import BUCKETS
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.registry import statistic_space
@@ -22,7 +21,6 @@ from slicebeam.pipelines.api import check
 from slicebeam.transforms.count import slice_sums
 from tests.conftest import slow
 from tests.discover_runs import discover
-from tests.metrics.counting.test_counting import CUTS, SEEDS, Table
 from tests.running import Found, check_within_errors, rows_of, search
 
 pytestmark = pytest.mark.filterwarnings("error")
@@ -447,37 +445,3 @@ def test_a_searched_slice_of_all_examples_has_their_auc(tmp_path, metric):
     assert (whole["delta"], whole["reason"]) == (0.0, "the slice is all examples")
     assert whole["value"] == pytest.approx(area(frame), rel=1e-9)
     assert whole["value_error"] == 0.0
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    seed=SEEDS,
-    cuts=CUTS,
-    fits=st.sampled_from([0, 1 << 16]),
-    memory=st.sampled_from([1 << 10, 1 << 25]),
-)
-def test_sums_of_hashes_tell_slices_apart(seed, cuts, fits, memory):
-    table = Table(seed, rows=12)
-    members = {
-        table.key(features, codes): frozenset(table.members(features, codes))
-        for features in table.tuples()
-        for codes in table.slices(features)
-    }
-    keys = np.random.default_rng(seed).permutation(np.array(list(members), np.int64))
-    with pytest.MonkeyPatch.context() as patch:
-        # In tables or sparsely, in one block or several.
-        patch.setattr(counting_plan, "_SMALL_TABLE", fits)
-        patch.setattr(counting_plan, "_CELLS_PER_ROW", 0)
-        patch.setattr(slice_sums, "_HASH_BYTES", memory)
-        plan = list(slice_sums.hash_plan(keys, table.lattice, 12))
-    by_members, hashed = {}, []
-    for block in plan:
-        units = [planned.unit for planned in block]
-        found = slice_sums.hash_sums(units, table.lattice, table.blocks(cuts)).to_pydict()
-        hashed += found["key"]
-        for key, total in zip(found["key"], found["sum"], strict=True):
-            by_members.setdefault(members[key], set()).add(total)
-    assert sorted(hashed) == sorted(members)
-    assert all(len(sums) == 1 for sums in by_members.values())
-    assert len(set.union(*by_members.values())) == len(by_members)
-    assert by_members.get(frozenset(), {0}) == {0}

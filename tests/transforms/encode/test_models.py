@@ -300,7 +300,7 @@ def test_inputs_of_a_model_that_does_not_name_them(frame, tmp_path, capsys):
     for options, message in (
         ((*given[:3], "hours,agee"), "--model-inputs: unknown column 'agee'; did you mean 'age'"),
         (named, "--model-inputs: the model names its own columns"),
-        (("--prediction", "found", *given[2:]), "--model-inputs is for --model"),
+        (("--prediction", "found", *given[2:]), "--model-inputs needs --model or --baseline-model"),
     ):
         assert run([*begin, *options]) == 2
         assert message in capsys.readouterr().err
