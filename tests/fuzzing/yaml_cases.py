@@ -172,7 +172,9 @@ def _check_run(folder, published, _):
 
 
 def _as_json(condition):
-    value = condition.get("value")
+    if "value" not in condition:
+        return condition
+    value = condition["value"]
     infinite = {float("inf"): "Infinity", float("-inf"): "-Infinity"}
     listed = value if isinstance(value, list) else [value]
     listed = [infinite.get(one, one) if isinstance(one, float) else one for one in listed]
