@@ -130,8 +130,6 @@ def _metric_tests(
         blind = _blind(results, measured, reasons, untested)
     degraded = int(np.count_nonzero(measured.significant & measured.worse))
     looks = blind is None and not degraded and results.config.alternative != "better"
-    if looks:
-        pass
     return MetricTests(
         metric=measured.name,
         test=_tests_used(results.config, results.methods[number]),
