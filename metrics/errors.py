@@ -110,6 +110,15 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
     return kind(f"unknown {what} {name!r}{nearest_hint(name, names)} {what}s: {shown}")
 
 
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "finding"), counted(1200, "slice"), counted(0, "finding")
+    ('1 finding', '1,200 slices', 'no findings')
+    """
+    return f"{number or 'no':{',' if number else ''}} {noun}{'' if number == 1 else 's'}"
+
+
 def printable(message: str) -> str:
     r"""Return a message as a terminal can show it: control characters escaped, long words cut.
 

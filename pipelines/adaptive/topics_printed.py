@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from slicebeam.metrics.errors import counted
 from slicebeam.pipelines.adaptive.topics import displayed
 from slicebeam.pipelines.changelist.shifted import never_given_text
-from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.show.terminal_text import WIDE, console_of_stdout, harmless, table_of
 
 if TYPE_CHECKING:

@@ -139,7 +139,7 @@ class SinceSlice(Part):
 
     slice_id: str
     name: str
-    metric: str | None = optional("absent in documents of earlier versions")
+    metric: str
     predicate: Predicate | None = optional("absent for a slice that is defined in another way")
     status: Status = Field(
         description="of its significance: new is significant now only, gone then only, stays both"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -9,6 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0)]
 Direction = Literal["improved", "degraded", "none"]
+# Of the intervals of a search.
+CONFIDENCE = 0.95
 
 
 def optional(description: str, default: Any = None) -> Any:
@@ -56,6 +59,18 @@ class Estimate(Part):
     lo: float | None = None
     hi: float | None = None
     confidence: float | None = None
+
+
+def finite(value: float) -> float | None:
+    """Return a number; None for NaN and infinities, which JSON lacks."""
+    return float(value) if math.isfinite(value) else None
+
+
+def estimate(value: float, low: float, high: float) -> Estimate:
+    """Return a value with its interval, which a formula may give where there is no value."""
+    if math.isnan(value):
+        low = high = math.nan
+    return Estimate(value=finite(value), lo=finite(low), hi=finite(high), confidence=CONFIDENCE)
 
 
 class SliceCoverage(Part):

@@ -19,6 +19,7 @@ from slicebeam.pipelines.changelist.reading import CHANGELIST, read_search
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.storage import (
     open_input,
+    remove_abandoned,
     storage_errors,
     storage_path,
     written_new,
@@ -133,6 +134,10 @@ def publish_revision(
         # A number that somebody has taken just now may not be listed yet.
         number = max(number, *taken, 0) + 1
         document = changed.model_copy(update={**update, "revision": number})
+        last = revision_path(path.parent, number - 1)
+        if isinstance(last, Path):
+            # Its writer may have been killed when it had its name.
+            remove_abandoned(last)
         target = revision_path(path.parent, number)
         if written_new(target, document.to_json().encode()):
             return read_search(str(target), "--changelist"), target

@@ -49,10 +49,6 @@ class Slice(Part):
     name: str
     description: str | None = optional("written by a person")
     notes: tuple[str, ...] = optional("written by people", ())
-    rank: int | None = optional(
-        "in documents of earlier versions, which had a cover in place of findings"
-    )
-    explained: float | None = optional("in documents of earlier versions")
     origin: Origin = Origin()
     definition: AnyDefinition
     cross_size: int

@@ -121,7 +121,7 @@ class CommandSpec:
         config: Any = validated(self.models[0], split_lists(self.models[0], given))
         result = self.run(config, quiet=getattr(config, "quiet", False))
         if self.shows:
-            self.print_result(result, config)
+            self.print_result(result, config, invocation.emit)
         return self.verdict(result)
 
     def run(self, config: Any, *, quiet: bool) -> Any:
@@ -135,9 +135,7 @@ class CommandSpec:
         allow(getattr(config, "allow_http", False))
         return named(self.runs)(config, note)
 
-    def print_result(
-        self, result: Any, display: Display, emit: Callable[[Any], None] = print_json
-    ) -> None:
+    def print_result(self, result: Any, display: Display, emit: Callable[[Any], None]) -> None:
         """Print a result: with ``--json`` by ``emit``, else unless quiet."""
         if display.as_json:
             emit(named(self.json)(result) if self.json else result)

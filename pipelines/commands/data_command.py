@@ -37,6 +37,8 @@ class DataCommand(CommandSpec):
     not. ``runs``: function of the configuration, the engine and the `Terminal`, and of how to run.
     """
 
+    run_options: str = "config.run_options:RunOptions"
+    shows: str = "show.slice_tables:show"
     json: str = "show.printed_json:printed_json"
     configures: str = ""
 

@@ -28,7 +28,6 @@ COMMANDS: dict[str, CommandSpec] = {
         run_options="config.run_options:SearchRunOptions",
         configures="config.search:search_config",
         runs="search.search:run_search",
-        shows="show.slice_tables:show",
     ),
     "discover": DataCommand(
         group="Find",
@@ -42,7 +41,6 @@ COMMANDS: dict[str, CommandSpec] = {
         options="config.discover:DiscoverConfig",
         run_options="config.run_options:DiscoverRunOptions",
         runs="discovery.discover:run_discovery",
-        shows="show.slice_tables:show",
     ),
     "check": DataCommand(
         group="Find",
@@ -54,10 +52,8 @@ COMMANDS: dict[str, CommandSpec] = {
         example="slicebeam check new.parquet --changelist out/changelist.json --output checked "
         "--fail-on worse",
         options="config.check:CheckConfig",
-        run_options="config.run_options:RunOptions",
         configures="config.check:check_config",
         runs="check.check:run_check",
-        shows="show.slice_tables:show",
     ),
     "define": CommandSpec(
         group="Describe",

@@ -88,8 +88,17 @@ def known_size(text: str) -> str:
 Delimiter = Annotated[str, AfterValidator(delimiter_character), Option(metavar="<character>")]
 Size = Annotated[str, AfterValidator(known_size), Option(metavar="<size>")]
 _OF_ENGINE = Option("Engine", comes_first=True, has_placeholders=True, stands_instead=True)
-EngineName = Annotated[str, _OF_ENGINE, Option(metavar="<engine>")]
-EngineOptions = Annotated[Pairs, _OF_ENGINE, Option(keeps_variables=True)]
+EngineName = Annotated[
+    str,
+    _OF_ENGINE,
+    Option(
+        help="Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.",
+        metavar="<engine>",
+    ),
+]
+EngineOptions = Annotated[
+    Pairs, _OF_ENGINE, Option(help="Option of the engine. Repeatable.", keeps_variables=True)
+]
 
 
 class DataConfig(Options):
@@ -123,9 +132,7 @@ class DataConfig(Options):
     chunk_rows: Annotated[Count, Option("Engine")] = CHUNK_ROWS
     """Maximum number of examples to read at a time."""
     runner_config: EngineName = "direct"
-    """Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file."""
     runner_option: EngineOptions = default(())
-    """Option of the engine. Repeatable."""
 
     # Before pydantic compares with the type, whose message has no nearest name.
     @field_validator("*", mode="before")
@@ -136,7 +143,7 @@ class DataConfig(Options):
         if known and value is not None and value not in known:
             hint = nearest_hint(str(value), known)
             raise InputError(f"{flag(name)} {value!r}{hint} choose from {', '.join(known)}")
-        is_empty = value == "" or (isinstance(value, tuple) and "" in value)
+        is_empty = value == "" or (isinstance(value, (list, tuple)) and "" in value)
         # A delimiter is not a name, and has a check of its own.
         if is_empty and name != "delimiter":
             raise InputError(f"{flag(name)} contains an empty name; give one or leave it out")

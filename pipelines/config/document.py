@@ -88,9 +88,7 @@ class CountingConfig(ExamplesConfig):
     """Options of every command that counts new slices."""
 
     runner_config: EngineName = "direct"
-    """Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file."""
     runner_option: EngineOptions = default(())
-    """Option of the engine. Repeatable."""
 
 
 class SliceConfig(DocumentConfig):

@@ -176,7 +176,7 @@ class Requires(Rule):
 
     def _broken(self, name: str, options: Options) -> str | None:
         others = self.others.split()
-        if not options.has(name) or any(getattr(options, one) for one in others):
+        if not options.has(name) or any(map(options.is_on, others)):
             return None
         why = self.why and f": {self.why}"
         return f"{flag(name).replace('=', ' ')} needs {any_flag(others)}{why}"
@@ -222,6 +222,11 @@ class Options(BaseModel):
         value = getattr(self, name)
         is_empty = value is None or value is False or value == ()
         return name in self.model_fields_set and not is_empty and chosen in ("", value)
+
+    def is_on(self, name: str) -> bool:
+        """Return whether an option has an effect: it has a value, or was given one that is wrong, such as 0."""
+        value = getattr(self, name)
+        return bool(value) or (self.has(name) and value != type(self).model_fields[name].default)
 
     @model_validator(mode="after")
     def _keeps_rules(self) -> Options:

@@ -231,9 +231,8 @@ class RunConfig(DataConfig):
                     if is_read and not any(getattr(self, one) for one in names):
                         of_lists = kind and f", a column of {kind}"
                         instead = ", or --compare overall" if prefix and compares else ""
-                        raise OptionError(
-                            f"--metric {name} needs {any_flag(names)}{of_lists}{instead}"
-                        )
+                        what = f"--metric {name}" if name in self.metric else "--parity"
+                        raise OptionError(f"{what} needs {any_flag(names)}{of_lists}{instead}")
 
     def _check_models(self) -> None:
         """Refuse a baseline that is read from the same place as the predictions."""

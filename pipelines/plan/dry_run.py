@@ -14,7 +14,7 @@ from rich.filesize import decimal
 from slicebeam.metrics.counting.counting import Resampling
 from slicebeam.metrics.counting.counting_plan import TABLE_ROW, TABLE_UNIT, plan_all, plan_listed
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.metrics.errors import InputError, OptionError, counted
 from slicebeam.metrics.registry import statistic_space
 from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.search import SearchConfig
@@ -32,7 +32,6 @@ from slicebeam.pipelines.prepare.source import (
 from slicebeam.pipelines.search.search import compared
 from slicebeam.pipelines.search.slice_counter import counting_budget
 from slicebeam.pipelines.search.strategies import batch_cost, conjunctions_per_level, test_seconds
-from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.tfma.request import cost_lines
 from slicebeam.transforms.encode.column import plain_type
 from slicebeam.transforms.encode.convert import file_blocks

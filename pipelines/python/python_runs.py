@@ -187,7 +187,8 @@ def run_document(name: str, first: Any, given: dict[str, Any], *, progress: bool
     """Run a command on a ChangeList or another file, the first argument, and return what it returns."""
     command = COMMANDS[name]
     model = command.models[0]
-    config = validated(model, typed_options(model, {first_argument(model): first, **given}))
+    named = {} if first is None else {first_argument(model): first}
+    config = validated(model, typed_options(model, {**named, **given}))
     return command.run(config, quiet=not progress)
 
 

@@ -20,9 +20,8 @@ from slicebeam.metrics.intervals.intervals import normal_quantile
 from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.changelist import slices as document
-from slicebeam.pipelines.changelist.parts import SliceCoverage
+from slicebeam.pipelines.changelist.parts import CONFIDENCE, SliceCoverage, finite
 from slicebeam.pipelines.prepare.encoded_dataset import pass_over_shards
-from slicebeam.pipelines.search.results import CONFIDENCE, finite
 from slicebeam.transforms.count.finding_passes import CountOverlaps, without_buckets
 from slicebeam.transforms.storage.storage import storage_path
 

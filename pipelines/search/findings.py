@@ -19,9 +19,9 @@ from slicebeam.metrics.metric import Slices
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
 from slicebeam.pipelines.changelist import slices as document
+from slicebeam.pipelines.changelist.parts import finite
 from slicebeam.pipelines.prepare.encoded_dataset import LEAST_PASS_SECONDS, pass_over_shards
 from slicebeam.pipelines.search.finding_terms import FindingList, FindingTerms
-from slicebeam.pipelines.search.results import finite
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
     DeviationBins,

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from slicebeam.metrics.errors import counted
 from slicebeam.pipelines.changelist.document import ChangeList
 from slicebeam.pipelines.changelist.testing import Gate
 from slicebeam.pipelines.run.open_run import sealed
-from slicebeam.pipelines.search.summary import change_text, counted, overall_text
+from slicebeam.pipelines.search.summary import change_text, overall_text
 from slicebeam.transforms.storage.storage import written_whole
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.testing.parity import LEAST_EXAMPLES, largest_gap, shares
-from slicebeam.pipelines.changelist.parts import ParityGap, ParityGroup
-from slicebeam.pipelines.search.results import CONFIDENCE, estimate
+from slicebeam.pipelines.changelist.parts import CONFIDENCE, ParityGap, ParityGroup, estimate
 from slicebeam.pipelines.search.slice_counter import looked_up
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from scipy.special import stdtrit
 
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
-from slicebeam.pipelines.changelist.parts import Estimate
+from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.prepare.exact_auc import put_whole
 from slicebeam.pipelines.search.duplicates import same_examples
 from slicebeam.pipelines.search.refinement_labels import NO_LABEL, ParentSums, labels, says_more
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search.iterations import Iterations
     from slicebeam.pipelines.search.slice_names import SliceNames
 
-CONFIDENCE = 0.95
 # Slices up to this number are all saved unless --save-slices says otherwise.
 SAVE_ALL_UP_TO = 1_000_000
 
@@ -120,18 +119,6 @@ class Results:
     def says_more(self) -> NDArray[np.bool_]:
         """Which slices say more than those above them in any metric [slices]."""
         return np.any([says_more(one.label) for one in self.metrics], axis=0)
-
-
-def finite(value: float) -> float | None:
-    """Return a number; None for NaN and infinities, which JSON lacks."""
-    return float(value) if math.isfinite(value) else None
-
-
-def estimate(value: float, low: float, high: float) -> Estimate:
-    """Return a value with its interval, which a formula may give where there is no value."""
-    if math.isnan(value):
-        low = high = math.nan
-    return Estimate(value=finite(value), lo=finite(low), hi=finite(high), confidence=CONFIDENCE)
 
 
 def direction_of(own: Metric, delta: float) -> Literal["improved", "degraded", "none"]:

@@ -19,11 +19,10 @@ from slicebeam.pipelines.changelist.changes import (
     SinceSlice,
 )
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
-from slicebeam.pipelines.changelist.parts import Estimate, Predicate
+from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, Predicate, estimate, finite
 from slicebeam.pipelines.changelist.reading import TABLE
 from slicebeam.pipelines.prepare.given_domains import is_carried_on, why_absent
 from slicebeam.pipelines.search.earlier_run import COLUMNS
-from slicebeam.pipelines.search.results import CONFIDENCE, estimate, finite
 from slicebeam.pipelines.search.second_tests import adjusted_overall
 from slicebeam.pipelines.search.summary import of_metrics, promise, shown, verdict
 from slicebeam.transforms.encode.predicates import Singleton

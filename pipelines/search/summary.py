@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slicebeam.metrics.errors import counted
 from slicebeam.metrics.intervals.intervals import agresti_coull
 from slicebeam.metrics.registry import metric
 from slicebeam.pipelines.changelist.changes import Moved
-from slicebeam.pipelines.search.results import CONFIDENCE, estimate, finite
+from slicebeam.pipelines.changelist.parts import CONFIDENCE, estimate, finite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,15 +113,6 @@ def overall_sentences(overall: Sequence[Change]) -> list[str]:
         f"{_overall(change)}{'' if place else f' over {change.n:,} examples'}."
         for place, change in enumerate(overall)
     ]
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> counted(1, "finding"), counted(1200, "slice"), counted(0, "finding")
-    ('1 finding', '1,200 slices', 'no findings')
-    """
-    return f"{number or 'no':{',' if number else ''}} {noun}{'' if number == 1 else 's'}"
 
 
 def promise(

@@ -9,16 +9,17 @@ import numpy as np
 
 from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
 from slicebeam.metrics.counting.statistic_space import BUCKETS
+from slicebeam.metrics.errors import counted
 from slicebeam.metrics.metric import Needs
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.metrics.testing.power import POWER, smallest_fall
+from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Noticeable, Testing
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.search.duplicates import nested_classes
-from slicebeam.pipelines.search.results import CONFIDENCE
 from slicebeam.pipelines.search.second_tests import LEAST_GROUPS, q_values
-from slicebeam.pipelines.search.summary import counted, of_metrics, promise
+from slicebeam.pipelines.search.summary import of_metrics, promise
 from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:

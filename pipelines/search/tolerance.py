@@ -11,8 +11,8 @@ from scipy.special import stdtr, stdtrit
 from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.registry import metric
 from slicebeam.metrics.testing.slice_test import has_margin_test, worse_by_more_p
+from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.changelist.testing import Tolerated
-from slicebeam.pipelines.search.results import CONFIDENCE
 from slicebeam.pipelines.search.second_tests import adjusted_overall, q_values
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import printable
+from slicebeam.metrics.errors import counted, printable
 from slicebeam.pipelines.attribution.session import Stopped
-from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.show.terminal_text import console_of_stdout, table_of
 
 if TYPE_CHECKING:

@@ -7,9 +7,8 @@ import json
 import sys
 import uuid
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.secrets.variables import redacted
 
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.config.common import DataConfig
+    from slicebeam.pipelines.run.open_run import Published
     from slicebeam.pipelines.shift.run import PublishedShift
 
 _MOST_FILES = 100
@@ -68,10 +68,10 @@ class EventLog:
     def published(self, published: Published | PublishedShift) -> None:
         """Log the warnings, and the publication."""
         document, gate = published.changelist, published.changelist.gate
-        if isinstance(published, Published):
-            warnings, facts = _of_slices(published)
+        if document.shift is None:
+            warnings, facts = _of_slices(cast("Published", published))
         else:
-            warnings, facts = _of_shift(published)
+            warnings, facts = _of_shift(cast("PublishedShift", published))
         for warning in warnings:
             self.write("warning", text=warning)
         judged: dict[str, Any] = {"gate": None, "reasons": [], "exit_code": 0}

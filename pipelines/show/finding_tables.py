@@ -8,8 +8,8 @@ from itertools import chain
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
+from slicebeam.metrics.errors import counted
 from slicebeam.metrics.registry import metric
-from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.show.terminal_text import FILES
 
 if TYPE_CHECKING:

@@ -88,7 +88,7 @@ class Terminal:
 
     def prepared(self, prepared: EncodedDataset) -> None:
         """Show the prepared data, and log the columns that are not features."""
-        from slicebeam.pipelines.search.summary import counted
+        from slicebeam.metrics.errors import counted
 
         lattice, space, features = prepared.lattice, prepared.lattice.space(), len(prepared.domains)
         what = f"{counted(space, 'slice')} to check"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import sys
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 if TYPE_CHECKING:
@@ -52,11 +51,6 @@ def json_line(content: Any) -> str:
     """
     text = json.dumps(content, ensure_ascii=False)
     return _STEERING.sub(lambda sign: f"\\u{ord(sign[0]):04x}", text)
-
-
-def print_json(content: Any) -> None:
-    """Write a JSON line to stdout."""
-    sys.stdout.write(json_line(content) + "\n")
 
 
 def console_of_stdout() -> Console:

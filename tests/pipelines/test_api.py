@@ -26,7 +26,7 @@ from slicebeam.metrics.errors import (
     OptionError,
     StorageError,
 )
-from slicebeam.pipelines.api import FindSlices, check, define, edit, search, shift
+from slicebeam.pipelines.api import FindSlices, check, define, edit, report, search, shift
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.python import find_slices
 from slicebeam.pipelines.python.memory_tables import arrow_table
@@ -333,6 +333,7 @@ def test_documents_are_edited(adult_path, tmp_path):
     with pytest.raises(OptionError, match="unknown option 'nam'; did you mean 'name'"):
         edit.rename(tmp_path, slice="young women", nam="girls")
     refuses(OptionError, "^name is missing", edit.rename, tmp_path, slice="young women")
+    refuses(OptionError, "^changelist is missing", report, None)
     refuses(OptionError, "a slice needs exactly one of", define, tmp_path, name="x")
 
 

@@ -496,6 +496,22 @@ def test_crash_leaves_no_revision(copied, tmp_path, monkeypatch, dies_at):
     assert len(list(tmp_path.iterdir())) == 2
 
 
+def test_crash_after_a_revision_has_its_name(copied, tmp_path, monkeypatch):
+    process = os.fork()
+    if not process:
+        try:
+            monkeypatch.setattr(storage, "sync_folder", lambda _: os._exit(9))
+            noted(copied, "one")
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
+    revision = rev.latest(tmp_path)
+    assert (len(list(tmp_path.iterdir())), revision.name) == (3, "changelist.r1.json")
+    assert noted(str(revision), "two")[1].name == "changelist.r2.json"
+    names = {"changelist.json", "changelist.r1.json", "changelist.r2.json"}
+    assert {one.name for one in tmp_path.iterdir()} == names
+
+
 def test_file_system_without_links(copied, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "link", Mock(side_effect=PermissionError(1, "Operation not permitted")))
     # One that died between the two steps keeps a number without a revision.

@@ -11,12 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
+from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist.document import json_schema
 from slicebeam.pipelines.check.check import run_check
 from slicebeam.pipelines.config.check import check_config, taken_over
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.show.terminal import Terminal
 from tests.conftest import ADULT_ROLES
+from tests.refusals import refuses
 from tests.running import as_options, read, refused, rows_of, search
 
 SLICES = """\
@@ -237,6 +239,13 @@ def test_options_are_those_of_the_earlier_run_unless_given(searched, tmp_path, a
     }
     for (name, value), gone in left.values():
         assert set(everything) - set(taken_over(was, {name: value})) == gone
+    # What a document says is checked as flags are.
+    refuses(
+        InputError,
+        "--features contains an empty name",
+        check_config,
+        {**base, "features": ["a", ""]},
+    )
 
 
 def test_resume(slices, tmp_path, adult_path, monkeypatch):

@@ -268,6 +268,8 @@ def test_one_way_to_define(out):
     refused("--budget needs --llm-filter", out, "--where=age < 3", "--budget=3")
     refused("--llm-filter needs --llm", out, "--llm-filter={text}?", "--budget=3")
     refused("--llm-filter needs --budget", out, "--llm-filter={text}?", "--llm=llm.yaml")
+    nothing = ("--llm-filter={text}?", "--llm=llm.yaml", "--budget=0")
+    refused("--budget 0: give at least 1", out, *nothing)
 
 
 def test_json_and_quiet(out, capsys):

@@ -14,12 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from slicebeam.metrics.errors import counted
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.slices import Finding
 from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.run.open_run import Published
-from slicebeam.pipelines.search.summary import counted
 from slicebeam.pipelines.show.finding_tables import Numbers, lines_of
 from slicebeam.pipelines.show.result_notes import found_line
 from slicebeam.pipelines.show.slice_tables import show
