@@ -176,6 +176,9 @@ def _wrong_models(document: ChangeList) -> Iterator[str]:
                 yield f"{own} is of the findings {ranks}, which are not ascending ranks"
             if not 0.0 < one.share <= 1.0:
                 yield f"{own}.share is {one.share:g}, which is not between 0 and 1"
+        whole = sum(one.share for one in model.intersections)
+        if whole > 1.0 + _ROUNDING:
+            yield f"the shares of {place}.intersections add up to {whole:g}, above 1"
 
 
 def _wrong_findings(document: ChangeList, *, with_slices: bool) -> Iterator[str]:
@@ -190,6 +193,19 @@ def _wrong_findings(document: ChangeList, *, with_slices: bool) -> Iterator[str]
             yield f"{place} is about slice {one.slice_id!r}, which is not in the document"
         if size is not None and not (size if one.metric in count_all else 1) <= one.n <= size:
             yield f"{place}.n is {one.n:,}, but its slice has {size:,} examples"
+        low, high = one.interval
+        if low is not None and high is not None and low > high:
+            yield f"{place}.interval begins at {low:g}, above its end at {high:g}"
+        corrected = one.corrected
+        ends = (corrected.low, corrected.difference, corrected.high)
+        if (known := [end for end in ends if end is not None]) != sorted(known):
+            yield f"{place}.corrected is {corrected.difference:g}, outside its interval"
+        difference = one.value - one.expected
+        off = abs(difference - one.difference)
+        if off > _ROUNDING * max(abs(one.value), abs(one.expected)):
+            yield (
+                f"{place}.difference is {one.difference:g}, but value - expected is {difference:g}"
+            )
         if not 0.0 <= one.p_value <= 1.0:
             yield f"{place}.p_value is {one.p_value:g}, which is not a probability"
         if one.held_share is not None and not 0.0 <= one.held_share <= 1.0 + _ROUNDING:
