@@ -142,6 +142,10 @@ class Objects:
         kind = attributes.get("contentType") or "application/octet-stream"
         now = time.strftime("%Y-%m-%dT%H:%M:%S.000Z", time.gmtime())
         stored = Stored(bucket, name, data, 0, kind, attributes.get("metadata") or {}, now)
+        for key, value in (("md5Hash", stored.md5), ("crc32c", stored.crc32c)):
+            told = attributes.get(key)
+            if told and told != value:
+                raise Refused(400, "invalid", f"Provided {key} {told} doesn't match {value}.")
         with self._lock:
             content = self._content(bucket)
             _check(content.get(name), query)
@@ -222,6 +226,11 @@ class Objects:
                 session.done = self.insert(*where, data, session.attributes, session.query)
             return session
 
+    def give_up(self, key):
+        with self._lock:
+            if self._sessions.pop(key, None) is None:
+                raise Refused(404, "notFound", "There is no such upload.")
+
 
 def crc32c(data):
     """The checksum as the API tells it."""
@@ -272,7 +281,17 @@ class Handler(BaseHTTPRequestHandler):
             self._send(refused.status, refused.body())
 
     def _body(self):
-        size = int(self.headers.get("Content-Length") or 0)
+        if self.headers.get("Transfer-Encoding", "").lower() != "chunked":
+            return self._exactly(int(self.headers.get("Content-Length") or 0))
+        blocks = []
+        while size := int(self.rfile.readline().split(b";")[0], 16):
+            blocks.append(self._exactly(size))
+            self._exactly(2)
+        while self.rfile.readline().strip():
+            """Trailers are nothing that a client needs here."""
+        return b"".join(blocks)
+
+    def _exactly(self, size):
         data = self.rfile.read(size)
         if len(data) != size:
             raise ConnectionError("the body is cut")
@@ -307,13 +326,18 @@ class Handler(BaseHTTPRequestHandler):
                 self._insert(bucket, query, body)
             case ("PUT", "upload", "storage", "v1", "b", _, "o"):
                 self._go_on(query, body)
+            case ("DELETE", "upload", "storage", "v1", "b", _, "o"):
+                self.store.give_up(query.get("upload_id", ""))
+                self._send(499)
             case _:
                 raise Refused(501, "notImplemented", f"{self.command} {self.path} is not known.")
 
     def _insert(self, bucket, query, body):
         kind = query.get("uploadType", "")
         _known(query, {"uploadType", "name", "ifGenerationMatch"})
-        if kind == "multipart":
+        if kind == "media":
+            attributes, data = {}, body
+        elif kind == "multipart":
             attributes, data = _related(self.headers.get("Content-Type", ""), body)
         elif kind == "resumable":
             attributes = json.loads(body) if body else {}

@@ -1,5 +1,6 @@
 """A search that is struck in the middle of a job, which waits for the file ``begun-may-end``."""
 
+import os
 import subprocess
 import sys
 import time
@@ -35,11 +36,28 @@ def search_at_work(folder, data, engine, stage):
     return process, psutil.Process(process.pid).children(recursive=True)
 
 
+def forked_search_at_work(commands, folder, data, engine, stage):
+    """Start the same as a fork of a process that has imported what it needs."""
+    begun = folder / "begun"
+    _, _, _, *arguments = command(folder / "out", data, engine)
+    environment = {**os.environ, "BEGUN": str(begun), "STAGE": stage}
+    hook = "tests.waiting_jobs:wait_as_told"
+    started = commands.start(arguments, environment=environment, hook=hook)
+    while not begun.exists():
+        assert started.runs(), started.ended()
+        time.sleep(0.005)
+    return started, psutil.Process(started.pid).children(recursive=True)
+
+
 def main(begun, stage):
     from slicebeam.pipelines import cli
 
     _wait_in_a_job(begun, stage)
     cli.main()
+
+
+def wait_as_told():
+    _wait_in_a_job(os.environ["BEGUN"], os.environ["STAGE"])
 
 
 def _wait_in_a_job(begun, stage):

@@ -1,6 +1,7 @@
-"""Worker processes share a job, and end with the run; a full disk publishes nothing."""
+"""Worker processes share a job, and end with the run, however it ends: interrupted, or on a full disk."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections import Counter
@@ -19,6 +20,7 @@ from tests.conftest import slow
 from tests.object_stores import ROOT
 from tests.refusals import refuses
 from tests.running import search
+from tests.waiting_jobs import command, forked_search_at_work
 
 
 def children(*, recursive=False):
@@ -166,6 +168,35 @@ def test_nothing_heavy_is_loaded_before_they_start():
     assert {"apache_beam", "numpy", "pyarrow"}.isdisjoint(done.stdout.split())
 
 
+@pytest.mark.slow
+def test_a_killed_run_leaves_no_worker(commands, tmp_path, adult_path):
+    how = "direct_multi", "iteration-1"
+    search, workers = forked_search_at_work(commands, tmp_path, adult_path, *how)
+    assert len(workers) == 3
+    search.send(signal.SIGKILL)
+    assert search.ended(60).code == -signal.SIGKILL
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert not alive
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_a_line_and_the_run_is_resumed(commands, tmp_path, adult_path):
+    output = tmp_path / "out"
+    how = "direct_multi", "iteration-1"
+    search, workers = forked_search_at_work(commands, tmp_path, adult_path, *how)
+    workers[-1].kill()
+    ended = search.ended(60)
+    assert ended.code == 3, ended
+    first, second = ended.said.strip().splitlines()
+    assert first.startswith("slicebeam: ")
+    assert "--resume" in second
+    assert not (output / "changelist.json").exists()
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert not alive
+    assert run([*command(output, adult_path, "direct_multi")[3:], "--resume"]) == 0
+    assert (output / "changelist.json").exists()
+
+
 @pytest.fixture
 def small_disk(tmp_path):
     mount = tmp_path / "disk"
@@ -195,3 +226,25 @@ def test_a_full_disk_publishes_nothing_and_can_be_resumed(small_disk, adult_path
         assert not list(output.glob("*.parquet"))
     assert (codes[0], codes[-1]) == (3, 0)
     assert (output / "changelist.json").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["direct", "direct_multi"])
+@pytest.mark.parametrize("stage", ["encode", "iteration-1"])
+def test_interrupted(commands, tmp_path, adult_path, engine, stage):
+    """Ctrl-C ends with 130 and one line, leaves no process, and the run can be resumed."""
+    output = tmp_path / "out"
+    search, workers = forked_search_at_work(commands, tmp_path, adult_path, engine, stage)
+    # Two workers, and the process that they are forked from.
+    assert len(workers) == (3 if engine == "direct_multi" else 0)
+    search.send(signal.SIGINT)
+    ended = search.ended(60)
+    assert ended.code == 130, ended
+    said = "slicebeam: interrupted; a search continues with the same options and --resume"
+    assert ended.said.strip() == said
+    assert not (output / "changelist.json").exists()
+    _, alive = psutil.wait_procs(workers, timeout=10)
+    assert not alive
+    if engine == "direct":
+        assert run([*command(output, adult_path, engine)[3:], "--resume"]) == 0
+        assert (output / "changelist.json").exists()

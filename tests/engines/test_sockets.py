@@ -12,6 +12,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import grpc
 import psutil
@@ -25,7 +26,7 @@ from slicebeam.runner_configs.flink import Flink
 from slicebeam.runner_configs.guarded_process import GuardedProcess
 from slicebeam.runner_configs.loopback import LoopbackPool
 from slicebeam.runner_configs.private_sockets import socket_folder
-from tests.open_sockets import at_work, attacked, needs_root
+from tests.open_sockets import at_work, attacked, listening, needs_root
 from tests.refusals import refusal, refuses
 
 is_private_possible = pytest.mark.skipif(
@@ -53,6 +54,31 @@ def temporary(request, tmp_path, monkeypatch):
 def test_in_this_process_and_in_worker_processes_a_run_listens_at_nothing(tmp_path, engine):
     with at_work(tmp_path, engine) as (_, sockets):
         assert sockets == set()
+
+
+@needs_root
+@pytest.mark.slow
+def test_the_attack_succeeds_where_sockets_are_open(tmp_path):
+    """What Beam's own server lets others do, and a pool whose secret they know."""
+    from apache_beam.runners.portability.fn_api_runner import worker_handlers
+
+    state = worker_handlers.StateServicer()
+    manager = worker_handlers.WorkerHandlerManager({}, None)
+    provision = SimpleNamespace(provision_info=None)
+    before = listening()
+    server = worker_handlers.GrpcServer(state, provision, manager)
+    known, safe = LoopbackPool(secret="guessed"), LoopbackPool()
+    try:
+        told = attacked(listening() - before, tmp_path)
+    finally:
+        server.close()
+        known.stop()
+        safe.stop()
+    assert f"[::]:{server.control_port}" in told
+    assert told[f"[::]:{server.control_port}"]["reads"] == "of the owner alone"
+    enters = {"connects": True, "reads": "", "takes_jobs": False}
+    assert told[known.address] == {**enters, "starts": True}
+    assert told[safe.address] == {**enters, "starts": False}
 
 
 @pytest.mark.parametrize("params", [{}, {"secret": "guessed"}])

@@ -3,6 +3,8 @@
 import os
 import re
 import shutil
+import signal
+import subprocess
 import threading
 from functools import partial
 from pathlib import Path
@@ -15,7 +17,7 @@ from slicebeam.transforms.storage import publication, storage
 from slicebeam.transforms.storage.publication import files_to_publish
 from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import ObjectPath
-from tests.conftest import google_first, slow
+from tests.conftest import google_first, own_stores, slow
 from tests.publications import (
     MIXTURE,
     MemoryStore,
@@ -276,6 +278,68 @@ def test_copies_go_by_the_well_known_names(tmp_path):
     assert read_table(uri, read_search(uri, "--changelist"), ["accuracy"], ["slice_id"]) is None
 
 
+CHANGING = [
+    *("openat", "write", "fsync", "chmod", "rename", "renameat2", "link", "linkat"),
+    *("unlink", "unlinkat", "flock"),
+]
+
+
+def dies_at_call(folder, call, number):
+    """Publish in a process that is killed as it makes a system call for the n-th time."""
+    go, may = os.pipe()
+    process = os.fork()
+    if not process:
+        code = 1
+        try:
+            os.read(go, 1)
+            publish_set(folder, NEW)
+            code = 0
+        finally:
+            os._exit(code)
+    tracer = subprocess.Popen(
+        [
+            *("strace", "-f", "-p", str(process), "-e", f"trace=?{call}"),
+            *("-e", f"inject=?{call}:signal=KILL:when={number}"),
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert tracer.stderr is not None
+    attached = tracer.stderr.readline()
+    os.write(may, b".")
+    code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    tracer.communicate()
+    for end in (go, may):
+        os.close(end)
+    if "attached" not in attached:
+        pytest.skip(f"strace may not trace here: {attached.strip()}")
+    assert code in (0, -signal.SIGKILL)
+    return code != 0
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@begins
+def test_it_is_killed_at_any_system_call(tmp_path, begin):
+    there, make = BEGINNINGS[begin]
+    killed = {}
+    for call in CHANGING:
+        for number in range(1, 60):
+            folder = tmp_path / f"{call}-{number}"
+            folder.mkdir()
+            make(folder)
+            if not dies_at_call(folder, call, number):
+                break
+            killed.setdefault(call, []).append(seen(folder))
+            assert publish_set(folder, NEW) == []
+            assert_published(folder, NEW)
+            shutil.rmtree(folder)
+    assert {one for found in killed.values() for one in found} == {there, NEW.name}
+    for call in ("openat", "fsync", "rename", "flock"):
+        assert len(killed[call]) >= 2, killed
+    assert sum(map(len, killed.values())) > 30
+
+
 @google_first
 @pytest.mark.slow
 @pytest.mark.usefixtures("short_waits")
@@ -477,6 +541,27 @@ def test_two_runs_meet_on_a_disk(tmp_path, monkeypatch, there):
     assert winners == {ONE.name, TWO.name}
 
 
+def test_many_runs_meet_on_a_disk(tmp_path):
+    publish_set(tmp_path, OLD)
+    before = version_of(tmp_path / CHANGELIST)
+    children = []
+    for number in range(8):
+        process = os.fork()
+        if not process:
+            code = 9
+            try:
+                publish_set(tmp_path, Written(f"run {number}"), before)
+                code = 0
+            except ConflictError as error:
+                code = error.exit_code
+            finally:
+                os._exit(code)
+        children.append(process)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    assert sorted(codes) == [0, *[2] * 7]
+    assert_published(tmp_path, Written(f"run {codes.index(0)}"))
+
+
 def test_a_reader_meets_runs_that_publish(tmp_path):
     """Whatever it reads by the document is of one set, or is gone; never of two."""
     publish_set(tmp_path, Written("run 0"))
@@ -499,3 +584,19 @@ def test_a_reader_meets_runs_that_publish(tmp_path):
             assert tables["accuracy"].column("slice_id").to_pylist() == [document.title]
             read += 1
     assert read > 3
+
+
+@own_stores
+@pytest.mark.slow
+def test_two_runs_meet_at_a_server(bucket, monkeypatch):
+    store = ObjectPath(f"{bucket.uri}/out").store
+    for name in ("facts", "read", "write", "delete"):
+        monkeypatch.setattr(store, name, _stepping_first(getattr(store, name), name))
+    for at in range(60):
+        folder = ObjectPath(f"{bucket.uri}/{at}")
+        publish_set(folder, OLD)
+        publishers, was_held = raced(folder, (ONE, TWO), at, 1000)
+        one_won(folder, publishers)
+        if not was_held:
+            break
+    assert at > 8

@@ -177,6 +177,62 @@ def test_a_busy_store_is_asked_again(path, proxy, status):
     assert path.read_bytes() == b"one"
 
 
+RACER = """
+import io, sys
+from slicebeam.metrics.errors import EngineError
+from slicebeam.transforms.storage.publish import publish, version_of
+from slicebeam.transforms.storage.storage import ObjectPath
+folder, me = ObjectPath(sys.argv[1]), sys.argv[2]
+for line in sys.stdin:
+    path = folder / line.strip()
+    version = version_of(path)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        publish(path, io.BytesIO(me.encode() * 1000), version, me)
+        print("won", flush=True)
+    except EngineError as error:
+        print(error, flush=True)
+"""
+
+
+@atomic_stores
+@pytest.mark.slow
+def test_one_of_many_processes_wins(bucket, path):
+    names = [f"process {number}" for number in range(WRITERS)]
+    command = [sys.executable, "-c", RACER, str(path.parent)]
+    racers = [
+        subprocess.Popen(
+            [*command, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        for name in names
+    ]
+
+    def tell(line):
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.write(f"{line}\n")
+            racer.stdin.flush()
+        return [racer.stdout.readline().strip() for racer in racers if racer.stdout is not None]
+
+    try:
+        for round_ in range(ROUNDS):
+            place = path.parent / f"object {round_}"
+            if round_ % 2:
+                put(place, b"before", None)
+            assert tell(place.name) == ["ready"] * WRITERS
+            outcome = tell("go")
+            winners = [name for name, told in zip(names, outcome, strict=True) if told == "won"]
+            assert len(winners) == 1, outcome
+            assert place.read_bytes() == winners[0].encode() * 1000
+            told = [TOLD.search(one) for one in outcome if one != "won"]
+            assert [one.group(1) for one in told if one] == winners * (WRITERS - 1)
+    finally:
+        for racer in racers:
+            racer.kill()
+            racer.communicate()
+
+
 KILLED = """
 import io, sys
 from slicebeam.transforms.storage.publish import publish, version_of
