@@ -146,20 +146,22 @@ def _hashes(keys: Keys, counter: SliceCounter) -> NDArray[np.uint64]:
     prepared, work, engine = counter.prepared, counter.work, counter.engine
     lattice, rows, shards = prepared.lattice, prepared.rows, prepared.shards
 
-    def seconds(some: Keys) -> float:
-        return sum(unit.seconds for block in hash_plan(some, lattice, rows) for unit in block)
+    def planned(some: Keys) -> list[float]:
+        return [sum(unit.seconds for unit in block) for block in hash_plan(some, lattice, rows)]
 
-    stages = {"hashes": shards}
-    if seconds(keys) > _SECONDS_WORTH_A_SAMPLE:
+    stages, seconds = {"hashes": shards}, planned(keys)
+    if sum(seconds) > _SECONDS_WORTH_A_SAMPLE:
         # Most slices that are alike by chance differ in any part of the data.
         stages = {"first-hashes": shards[:1], **stages}
     for stage, some_shards in stages.items():
         if undecided.size == 0:
             break
         some = keys[undecided]
+        if some.size < keys.size:
+            seconds = planned(some)
         folder = work.folder(stage)
-        wired = hash_slices(some, lattice, rows, some_shards, engine.workers, folder)
-        expected = seconds(some) * len(some_shards) / len(shards)
+        wired = hash_slices(some, seconds, lattice, rows, some_shards, engine.workers, folder)
+        expected = sum(seconds) * len(some_shards) / len(shards)
         known, sums = slice_sums(run_parts(work, engine, stage, wired, seconds=expected))
         sums = sums[np.searchsorted(known, some)]
         found[undecided] = sums

@@ -52,18 +52,19 @@ def _rows(shards: Sequence[str]) -> Iterator[RowBlock]:
 
 def hash_slices(
     keys: Keys,
+    seconds: Sequence[float],
     lattice: Lattice,
     rows: int,
     shards: tuple[str, ...],
     workers: int,
     folder: StoragePath,
 ) -> WriteParts:
-    """Return the transform that writes the row-hash sums of slices: equal for equal examples."""
+    """Return the transform that writes the row-hash sums of slices, whose blocks by `hash_plan` take some seconds."""
     # Sums of hashes are small: each block is dealt out over the workers by shards.
     items = [
         WorkItem(number, work.shards)
-        for number, block in enumerate(hash_plan(keys, lattice, rows))
-        for work in work_items([number], shards, sum(unit.seconds for unit in block), workers)
+        for number, own in enumerate(seconds)
+        for work in work_items([number], shards, own, workers)
     ]
     return WriteParts(partial(_hashed, lattice, rows), items, folder, pa.table({"key": keys}))
 
