@@ -20,7 +20,7 @@ from slicebeam.metrics.counting.counting import (
     extend,
     positions,
 )
-from slicebeam.metrics.counting.counting_plan import Budget, PlannedUnit, blocks, whole_tuples
+from slicebeam.metrics.counting.counting_plan import Budget, PlannedUnit, blocks, plan_chosen
 from slicebeam.metrics.counting.lattice import Keys, Lattice
 from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
 from slicebeam.metrics.randomness import splitmix64
@@ -164,11 +164,12 @@ def rows_in(block: RowBlock, lattice: Lattice, key: int) -> IntArray:
     return np.flatnonzero(held)
 
 
-def hash_plan(keys: Keys, lattice: Lattice, rows: int) -> Iterator[list[PlannedUnit]]:
+def hash_plan(
+    keys: Keys, sizes: IntArray, lattice: Lattice, rows: int
+) -> Iterator[list[PlannedUnit]]:
     """Yield the units that sum the row hashes of slices, in blocks that fit the memory."""
     budget = Budget(rows, 1, 1, 1, _HASH_BYTES, block_seconds=math.inf)
-    tuples = {features: keys[places] for features, places in lattice.by_tuple(keys).items()}
-    return blocks(whole_tuples(tuples, lattice, budget), budget)
+    return blocks(plan_chosen(keys, sizes, lattice, budget), budget)
 
 
 def hash_sums(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -60,7 +61,7 @@ def same_examples(
     _, first = np.unique(nested, return_index=True)
     classes = np.bincount(group[first], minlength=members.size)
     hashed = first[classes[group[first]] > 1]
-    found = _hashes(keys[alike[hashed]], counter)
+    found = _hashes(keys[alike[hashed]], sizes[alike[hashed]], counter)
     merged = np.arange(nested.max() + 1)
     _, representative, found_class = np.unique(found, return_index=True, return_inverse=True)
     merged[nested[hashed]] = nested[hashed][representative][found_class.reshape(-1)]
@@ -139,28 +140,29 @@ def _closures(
     return closed
 
 
-def _hashes(keys: Keys, counter: SliceCounter) -> NDArray[np.uint64]:
+def _hashes(keys: Keys, sizes: NDArray[np.int64], counter: SliceCounter) -> NDArray[np.uint64]:
     """Return numbers [slices] that are equal where the slices hold the same examples."""
     found = np.arange(keys.size, dtype=np.uint64)
     undecided = np.arange(keys.size)
     prepared, work, engine = counter.prepared, counter.work, counter.engine
     lattice, rows, shards = prepared.lattice, prepared.rows, prepared.shards
 
-    def planned(some: Keys) -> list[float]:
-        return [sum(unit.seconds for unit in block) for block in hash_plan(some, lattice, rows)]
+    def planned() -> list[float]:
+        plan = hash_plan(keys[undecided], sizes[undecided], lattice, rows)
+        return [sum(unit.seconds for unit in block) for block in plan]
 
-    stages, seconds = {"hashes": shards}, planned(keys)
+    stages, seconds = {"hashes": shards}, planned()
     if sum(seconds) > _SECONDS_WORTH_A_SAMPLE:
         # Most slices that are alike by chance differ in any part of the data.
         stages = {"first-hashes": shards[:1], **stages}
     for stage, some_shards in stages.items():
         if undecided.size == 0:
             break
-        some = keys[undecided]
-        if some.size < keys.size:
-            seconds = planned(some)
-        folder = work.folder(stage)
-        wired = hash_slices(some, seconds, lattice, rows, some_shards, engine.workers, folder)
+        if undecided.size < keys.size:
+            seconds = planned()
+        folder, some = work.folder(stage), keys[undecided]
+        slices = pa.table({"key": some, "size": sizes[undecided]})
+        wired = hash_slices(slices, seconds, lattice, rows, some_shards, engine.workers, folder)
         expected = sum(seconds) * len(some_shards) / len(shards)
         known, sums = slice_sums(run_parts(work, engine, stage, wired, seconds=expected))
         sums = sums[np.searchsorted(known, some)]

@@ -40,7 +40,7 @@ _TUPLES_AT_A_TIME = 512
 
 
 def _hashed(lattice: Lattice, rows: int, item: WorkItem, shared: pa.Table) -> pa.RecordBatch:
-    plan = hash_plan(shared.column("key").to_numpy(), lattice, rows)
+    plan = hash_plan(*(column.to_numpy() for column in shared.columns), lattice, rows)
     units = [planned.unit for planned in next(islice(plan, item.block, None))]
     keys, sums = hash_sums(units, lattice, _rows(item.shards))
     return pa.record_batch([pa.array(keys), pa.array(sums)], names=["key", "sum"])
@@ -51,7 +51,7 @@ def _rows(shards: Sequence[str]) -> Iterator[RowBlock]:
 
 
 def hash_slices(
-    keys: Keys,
+    slices: pa.Table,
     seconds: Sequence[float],
     lattice: Lattice,
     rows: int,
@@ -59,14 +59,14 @@ def hash_slices(
     workers: int,
     folder: StoragePath,
 ) -> WriteParts:
-    """Return the transform that writes the row-hash sums of slices, whose blocks by `hash_plan` take some seconds."""
+    """Return the transform that writes row-hash sums of slices, key and size, whose planned blocks take some seconds."""
     # Sums of hashes are small: each block is dealt out over the workers by shards.
     items = [
         WorkItem(number, work.shards)
         for number, own in enumerate(seconds)
         for work in work_items([number], shards, own, workers)
     ]
-    return WriteParts(partial(_hashed, lattice, rows), items, folder, pa.table({"key": keys}))
+    return WriteParts(partial(_hashed, lattice, rows), items, folder, slices)
 
 
 def _groups(
