@@ -40,7 +40,8 @@ _TUPLES_AT_A_TIME = 512
 
 
 def _hashed(lattice: Lattice, rows: int, item: WorkItem, shared: pa.Table) -> pa.RecordBatch:
-    plan = hash_plan(*(column.to_numpy() for column in shared.columns), lattice, rows)
+    keys, sizes = (column.to_numpy() for column in shared.columns)
+    plan = hash_plan(keys, sizes, lattice, rows)
     units = [planned.unit for planned in next(islice(plan, item.block, None))]
     keys, sums = hash_sums(units, lattice, _rows(item.shards))
     return pa.record_batch([pa.array(keys), pa.array(sums)], names=["key", "sum"])
