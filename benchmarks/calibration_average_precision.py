@@ -10,8 +10,8 @@ import numpy as np
 
 from benchmarks.calibration_designs import SIDES, Each, N, Result, in_turn
 from slicebeam.metrics.counting.statistic_space import BUCKETS
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric, statistic_space
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric, statistic_space
 
 # Prevalence, and examples of the slice: at least ten positives are expected.
 SHAPES = ((0.03, 1000), (0.1, 150), (0.1, 300), (0.4, 60), (0.4, 200), (0.7, 200))

@@ -10,8 +10,8 @@ from scipy import stats
 
 from benchmarks.calibration_designs import Each, Result, in_turn
 from slicebeam.metrics.measures.mean import subset_p
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.random_subset import Population
 from tests.metrics.significance.test_delta_method import LAWS, METRICS, paired_rates
 from tests.metrics.significance.test_few_cells import NAMES, SPACE, TOTALS, p_of, tables

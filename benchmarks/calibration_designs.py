@@ -19,10 +19,10 @@ from scipy import stats
 from scipy.special import ndtri
 
 from slicebeam.metrics.counting.statistic_space import Range, fixed_point
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric, statistic_space
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric, statistic_space
+from slicebeam.metrics.measures.slice_test import t_p_value
 from slicebeam.metrics.significance import auc, count_tests
-from slicebeam.metrics.testing.slice_test import t_p_value
 from tests.deviations import with_deviations
 
 ADULT = Path(__file__).parents[1] / "pipelines" / "demo_data" / "adult_scored.parquet"

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from benchmarks.calibration_designs import SIDES, Each, N, Result, in_turn
 from slicebeam.metrics.counting.statistic_space import Range, fixed_point
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric, statistic_space
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric, statistic_space
 from slicebeam.metrics.significance.hall import against_rest
 from tests.deviations import with_deviations
 

@@ -21,8 +21,8 @@ import pyarrow.parquet as pq
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from slicebeam.pipelines.config.search import search_config
-from slicebeam.pipelines.plan.dry_run import IMPORT_SECONDS, plan_search
 from slicebeam.pipelines.run.engine import Engine, runner_config
+from slicebeam.pipelines.search.dry_run import IMPORT_SECONDS, plan_search
 from slicebeam.pipelines.search.search import run_search
 from slicebeam.pipelines.show.terminal import Terminal
 from tests.planted import planted_triple
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slicebeam.pipelines.config.search import SearchConfig
-    from slicebeam.pipelines.plan.dry_run import RunPlan
     from slicebeam.pipelines.run.engine import Cost
+    from slicebeam.pipelines.search.dry_run import RunPlan
 
 ADULT = Path(__file__).parents[1] / "pipelines" / "demo_data" / "adult_scored.parquet"
 ROLES = ("row_id", "score", "prediction_old", "score_old")

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, RowBlock, SumReader, Tables
 from slicebeam.metrics.counting.counting_plan import Budget, blocks, plan_all
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.registry import statistic_space
+from slicebeam.metrics.measures.registry import statistic_space
 
 DEMO = Path(__file__).parents[1] / "pipelines" / "demo_data" / "adult_scored.parquet"
 ROLES = ("row_id", "income", "prediction", "score", "prediction_old", "score_old")

@@ -35,7 +35,7 @@ FIRST = 3
 def searched(data: Path, output: Path, options: list[str]) -> tuple[dict[str, Any], float, float]:
     """Return the document of a search, and the wall and CPU seconds of the command."""
     command = [
-        *(sys.executable, "-m", "slicebeam.pipelines.cli", "search", "--quiet"),
+        *(sys.executable, "-m", "slicebeam.pipelines.commands.cli", "search", "--quiet"),
         *("--data", str(data), "--label", "label", "--prediction", "prediction"),
         *("--output", str(output), *options),
     ]

@@ -32,7 +32,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from slicebeam.metrics.discovery import mixture as em
 from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.mixture import initial
-from slicebeam.pipelines.api import discover
+from slicebeam.pipelines.commands.api import discover
 from tests.fitted_mixture import fit
 
 if TYPE_CHECKING:
@@ -396,7 +396,14 @@ def no_false_slices(folder: Path, sets: int) -> bool:
 def whole_process(path: Path) -> bool:
     """Print what the command costs as a process of its own, imports and all."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "slicebeam.pipelines.cli", "discover", "--data", str(path)]
+        command = [
+            sys.executable,
+            "-m",
+            "slicebeam.pipelines.commands.cli",
+            "discover",
+            "--data",
+            str(path),
+        ]
         command += ["--embedding", "embedding", "--loss", "loss_new", "--baseline-loss", "loss_old"]
         command += ["--id", "id", "--quiet", "--output", str(Path(folder) / "out")]
         before = resource.getrusage(resource.RUSAGE_CHILDREN)

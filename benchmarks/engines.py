@@ -130,7 +130,13 @@ def cluster_of(engines: Engines, name: str) -> Cluster | None:
 def measured(engines: Engines, name: str, way: str, folder: Path) -> dict[str, Any]:
     """Run a search on an engine, and return what it took and what it wrote."""
     output = folder / f"{name}-{way}"
-    command = [sys.executable, "-m", "slicebeam.pipelines.cli", "search", f"--data={ADULT}"]
+    command = [
+        sys.executable,
+        "-m",
+        "slicebeam.pipelines.commands.cli",
+        "search",
+        f"--data={ADULT}",
+    ]
     command += [f"--output={output}", *COMMON, *WAYS[way], *engines.arguments(name)]
     cluster = cluster_of(engines, name)
     pids = cluster.pids() if cluster else []
@@ -203,7 +209,7 @@ def grouped(cluster: Cluster) -> str:
 
 def dealt(arguments: list[str]) -> int:
     """Run the command with the shards of each block dealt out to two workers."""
-    from slicebeam.pipelines.cli import run
+    from slicebeam.pipelines.commands.cli import run
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.search import slice_counter
     from slicebeam.transforms.count.tables import WorkItem

@@ -21,9 +21,9 @@ from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.findings.choice import Candidates, Choice
 from slicebeam.metrics.findings.inside import HeldExamples
-from slicebeam.metrics.findings.target_sums import TargetSums
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.target_sums import TargetSums
 from slicebeam.metrics.significance import count_tests
 from slicebeam.transforms.encode.passes import one_thread
 

@@ -21,14 +21,14 @@ import pyarrow.parquet as pq
 # Loads what a search loads, and its native libraries, but no data.
 _IMPORTS = """
 import resource
-import slicebeam.pipelines.search.search, slicebeam.pipelines.cli, apache_beam.runners
+import slicebeam.pipelines.search.search, slicebeam.pipelines.commands.cli, apache_beam.runners
 import pyarrow.parquet, pyarrow.compute, pandas, datasketches
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 # The child measures itself: the peak of a parent's children is that of the largest ever.
 _SEARCH = """
 import resource, sys
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 if code := run(sys.argv[1:]):
     sys.exit(code)
 print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)

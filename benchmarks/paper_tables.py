@@ -37,9 +37,9 @@ import pyarrow.parquet as pq
 from whole_runs import ADULT, OLD, Run, apart, machine, make_data, measure
 
 from slicebeam.metrics.counting.lattice import Lattice, contains
+from slicebeam.metrics.measures import slice_test
 from slicebeam.metrics.randomness import hash64
-from slicebeam.metrics.testing import slice_test
-from slicebeam.pipelines.cli import run as run_command
+from slicebeam.pipelines.commands.cli import run as run_command
 from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchState
 from slicebeam.transforms.encode.predicates import Singleton
 

@@ -15,7 +15,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from slicebeam.metrics.testing import parity
+from slicebeam.metrics.measures import parity
 
 LEVELS = (0.05, 0.01)
 # The lowest and the highest rate; those of the other groups are between, or the other way round.

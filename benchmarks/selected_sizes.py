@@ -30,9 +30,9 @@ from sklearn.tree import DecisionTreeClassifier
 from slicebeam.metrics.findings.conditional import influence
 from slicebeam.metrics.findings.groups import of_patterns
 from slicebeam.metrics.findings.model import fit
-from slicebeam.metrics.findings.target_sums import TargetSums
-from slicebeam.pipelines.api import search
+from slicebeam.metrics.measures.target_sums import TargetSums
 from slicebeam.pipelines.changelist.slices import Finding
+from slicebeam.pipelines.commands.api import search
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.passes import one_thread
 from slicebeam.transforms.encode.predicates import Singleton

@@ -28,9 +28,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.randomness import splitmix64
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
+from slicebeam.pipelines.page.served import state_folder
 from slicebeam.pipelines.search.slices_table import SCHEMA
-from slicebeam.pipelines.serve.served import state_folder
 from slicebeam.transforms.encode.predicates import Singleton
 
 ROOT = Path(__file__).parents[1]
@@ -234,7 +234,14 @@ def cpu_seconds(pid: int) -> float:
 def measure(folder: Path) -> bool:
     """Serve a result and print what that takes; return whether all bounds are kept."""
     began = time.monotonic()
-    command = [sys.executable, "-m", "slicebeam.pipelines.cli", "serve", str(folder), "--quiet"]
+    command = [
+        sys.executable,
+        "-m",
+        "slicebeam.pipelines.commands.cli",
+        "serve",
+        str(folder),
+        "--quiet",
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             return measured(server, folder, began)

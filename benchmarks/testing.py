@@ -27,9 +27,9 @@ from scipy import stats
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from slicebeam.metrics.counting.statistic_space import Deviations, Range, fixed_point
-from slicebeam.metrics.registry import metric, statistic_space
+from slicebeam.metrics.measures.registry import metric, statistic_space
+from slicebeam.metrics.measures.slice_test import SliceTest
 from slicebeam.metrics.significance import random_subset, student_law
-from slicebeam.metrics.testing.slice_test import SliceTest
 from tests.deviations import with_deviations
 
 if TYPE_CHECKING:

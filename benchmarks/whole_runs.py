@@ -172,7 +172,14 @@ def floor_seconds(rows: int) -> float:
 def measure(run: Run, folder: Path) -> tuple[float, float, float]:
     """Return CPU seconds, wall seconds and peak megabytes of a run in a process of its own."""
     data = apart(make_data, run.data, folder)
-    command = [sys.executable, "-m", "slicebeam.pipelines.cli", "search", "--data", str(data)]
+    command = [
+        sys.executable,
+        "-m",
+        "slicebeam.pipelines.commands.cli",
+        "search",
+        "--data",
+        str(data),
+    ]
     command += [*run.options, "--output", str(folder / f"out-{run.name}")]
     begun = time.monotonic()
     process = subprocess.Popen(command)
@@ -198,7 +205,7 @@ def machine() -> str:
 
 def help_seconds() -> float:
     """Return the wall seconds of ``slicebeam --help``, the best of five."""
-    command = [sys.executable, "-m", "slicebeam.pipelines.cli", "--help"]
+    command = [sys.executable, "-m", "slicebeam.pipelines.commands.cli", "--help"]
     walls = []
     for _ in range(5):
         begun = time.monotonic()

@@ -11,16 +11,14 @@ PAGE = ROOT / "docs" / "explanation" / "architecture.md"
 # directly in it, except those named here.
 ROOMS = {
     "metrics": """
-        arrays.py errors.py imported.py kinds.py randomness.py intervals significance counting
-        findings metric.py measures user_metrics.py registry.py testing discovery shift
-        attribution adaptive
+        arrays.py errors.py chunks.py imported.py kinds.py randomness.py significance counting measures
+        findings discovery shift attribution
     """,
-    "transforms": "secrets http storage formats encode count encoders discovery tfma",
+    "transforms": "http storage formats encode count discovery tfma",
     "runner_configs": "",
     "pipelines": """
-        changelist config run prepare paid_api tfma search discovery check attribution define shift
-        plan show page adaptive adaptive/proposers adaptive/suggestions adaptive/from_slices serve
-        commands python api.py cli.py
+        changelist run config prepare paid_api tfma discovery attribution search define shift show
+        adaptive adaptive/proposers adaptive/suggestions adaptive/from_slices page commands
     """,
 }
 ORDER = tuple(
@@ -40,7 +38,7 @@ compares the imports of every module with the order of the rooms.
 `slicebeam search data.csv` does this, from top to bottom. Steps on the left, what does them on the right.
 
 ```text
-command line, run file, Python            pipelines/cli.py  pipelines/api.py
+command line, run file, Python            pipelines/commands/cli.py  pipelines/commands/api.py
   │ options, each declared once           pipelines/config/search.py
   ▼
 the run: engine, work folder, lock        pipelines/run/open_run.py
@@ -58,11 +56,11 @@ shards of integers in the work folder     transforms/encode/shards.py
   │ Which conjunctions? All of them, or   pipelines/search/strategies.py
   │ what a strategy proposes next         pipelines/search/iterations.py
   │ tables of several features at once    metrics/counting/counting_plan.py
-  │ counted, summed over shards           metrics/counting/counting.py  transforms/search_graph.py
+  │ counted, summed over shards           metrics/counting/counting.py  transforms/count/search_graph.py
   ▼
 sums of each slice                        metrics/counting/statistic_space.py
-  │ value and test of a metric            metrics/metric.py  metrics/testing/slice_test.py
-  │ corrected for the number of tests     metrics/testing/multiplicity.py
+  │ value and test of a metric            metrics/measures/metric.py  metrics/measures/slice_test.py
+  │ corrected for the number of tests     metrics/measures/multiplicity.py
   ▼
 significant slices                        pipelines/search/results.py
   │ the few that explain the others       metrics/findings/choice.py

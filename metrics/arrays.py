@@ -2,18 +2,43 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["ArrayLike", "BoolArray", "FloatArray", "IntArray", "NDArray", "Pair", "floats", "ratio"]
+__all__ = [
+    "ArrayLike",
+    "BoolArray",
+    "FloatArray",
+    "IntArray",
+    "NDArray",
+    "Pair",
+    "Ragged",
+    "floats",
+    "ratio",
+]
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 BoolArray: TypeAlias = NDArray[np.bool_]
 # Such as the ends of intervals, or the upper and lower tail.
 Pair: TypeAlias = tuple[FloatArray, FloatArray]
+
+
+class Ragged(NamedTuple):
+    """A list column: the codes of row i are ``codes[offsets[i]:offsets[i + 1]]``."""
+
+    offsets: IntArray
+    codes: NDArray[Any]
+
+    def take(self, rows: IntArray) -> Ragged:
+        """Return some rows, as `numpy.ndarray.take` does of other columns."""
+        begins = self.offsets[rows]
+        lengths = self.offsets[rows + 1] - begins
+        ends = np.cumsum(lengths)
+        at = np.arange(int(lengths.sum())) + np.repeat(begins - (ends - lengths), lengths)
+        return Ragged(np.append(0, ends), self.codes[at])
 
 
 def floats(*values: ArrayLike) -> tuple[FloatArray, ...]:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 
 _MOST_NAMES = 12
+# Signs of a text in a line.
+LONGEST_IN_TEXT = 60
 # What a file or a command line holds may stand in a message: signs that a terminal obeys, and
 # words of a megabyte. Those that turn the direction of writing hide what stands there.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
@@ -110,6 +112,15 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
     return kind(f"unknown {what} {name!r}{nearest_hint(name, names)} {what}s: {shown}")
 
 
+def flag(name: str) -> str:
+    """Return the flag of an option.
+
+    >>> flag("max_cross_size")
+    '--max-cross-size'
+    """
+    return "--" + name.replace("_", "-")
+
+
 def counted(number: int, noun: str) -> str:
     """Return a number with its noun.
 
@@ -117,6 +128,11 @@ def counted(number: int, noun: str) -> str:
     ('1 finding', '1,200 slices', 'no findings')
     """
     return f"{number or 'no':{',' if number else ''}} {noun}{'' if number == 1 else 's'}"
+
+
+def shortened(text: str) -> str:
+    """Return a text shortened to a line, with ``…`` for the omitted part."""
+    return text if len(text) <= LONGEST_IN_TEXT else text[: LONGEST_IN_TEXT - 1] + "…"
 
 
 def printable(message: str) -> str:

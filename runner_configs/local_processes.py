@@ -143,10 +143,6 @@ class _Worker:
 def main() -> None:
     """Import what steps need, and fork a worker for each socket; all end with the first that ends."""
     logging.getLogger().setLevel(logging.ERROR)
-    import slicebeam.runner_configs.local_job
-    import slicebeam.transforms.count.finding_passes
-    import slicebeam.transforms.encode.learn_domains
-    import slicebeam.transforms.search_graph  # noqa: F401
 
     sockets = [int(number) for number in sys.argv[1:]]
     while sockets:

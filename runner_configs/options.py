@@ -22,8 +22,8 @@ from pydantic import (
 )
 
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
-from slicebeam.transforms.formats.strict_text import parse_yaml
-from slicebeam.transforms.secrets.variables import (
+from slicebeam.transforms.storage.strict_text import parse_yaml
+from slicebeam.transforms.storage.variables import (
     HIDDEN,
     is_secret,
     redacted,

@@ -98,7 +98,7 @@ def hide(absent):
 
 if __name__ == "__main__":
     hide(json.loads(Path(sys.argv[1]).read_text("utf-8")))
-    from slicebeam.pipelines.cli import run
+    from slicebeam.pipelines.commands.cli import run
 
     if sys.argv[2].endswith(".json"):
         codes = [run(one) for one in json.loads(Path(sys.argv[2]).read_text("utf-8"))]

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.transforms.storage import storage
 from tests.dataflow_service import Workers, dataflow_service
 

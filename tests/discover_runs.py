@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.discover import DiscoverConfig
-from slicebeam.pipelines.discovery.discover import run_discovery
 from slicebeam.pipelines.run.engine import Engine, runner_config
+from slicebeam.pipelines.search.discover import run_discovery
 from slicebeam.pipelines.show.terminal import Terminal
 from tests.running import Found, read
 

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slicebeam.transforms.encoders.lsa import LsaEncoder
+from slicebeam.transforms.discovery.lsa import LsaEncoder
 from tests.discover_runs import discover
 
 # Columns of `planted_table`, as the command takes them.

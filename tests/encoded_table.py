@@ -12,7 +12,7 @@ from slicebeam.metrics.findings.choice import Candidates, Choice
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import InsideCounts
-from slicebeam.metrics.findings.target_sums import TargetSums
+from slicebeam.metrics.measures.target_sums import TargetSums
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, bin_sums, population
 
 

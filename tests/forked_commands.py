@@ -22,7 +22,7 @@ from tests import quick_beam
 _POLL = 0.002
 _IMPORTED = (
     *("apache_beam.runners.portability.fn_api_runner.fn_runner", "pyarrow.csv", "pyarrow.parquet"),
-    *("rich.console", "slicebeam.pipelines.cli", "slicebeam.pipelines.search.search"),
+    *("rich.console", "slicebeam.pipelines.commands.cli", "slicebeam.pipelines.search.search"),
     "slicebeam.pipelines.show.terminal",
 )
 # Loaded where a command uses it, which is then asked for more than once.
@@ -40,7 +40,7 @@ def _start(request):
     code = 99
     try:
         _arrange(request)
-        from slicebeam.pipelines import cli
+        from slicebeam.pipelines.commands import cli
 
         if request["hook"]:
             module, _, function = request["hook"].partition(":")
@@ -115,7 +115,7 @@ def _import_what_is_needed():
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        from slicebeam.pipelines.cli import run
+        from slicebeam.pipelines.commands.cli import run
 
         with tempfile.TemporaryDirectory() as folder:
             options = ["--label=income", "--prediction=prediction", "--features=sex,race"]

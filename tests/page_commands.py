@@ -53,7 +53,7 @@ NOT_RUN = {
     "PYTHONPATH=. slicebeam adapt suggest": ELSEWHERE,
     "PYTHONPATH=. slicebeam adapt run found.csv": ELSEWHERE,
     "slicebeam adapt from out/found --to found.csv --append": "goes on with what the page wrote before",
-    "slicebeam serve": "runs until it is ended; the tests of `pipelines/serve` start and end it",
+    "slicebeam serve": "runs until it is ended; the tests of `pipelines/page` start and end it",
     "ssh -N": ELSEWHERE,
     "slicebeam search --data electricity.parquet": ELSEWHERE,
     "slicebeam search --data compas.parquet": ELSEWHERE,

@@ -14,7 +14,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.counting.counting import Tables
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.search.search import run_search

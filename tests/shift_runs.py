@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from slicebeam.metrics.randomness import hash64
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests.oracles import shift_oracle
 
 ROLES = ("--label", "label", "--old-prediction", "old")

@@ -10,7 +10,10 @@ import ast
 import re
 import runpy
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = "slicebeam"
@@ -112,6 +115,37 @@ def test_each_folder_imports_only_from_those_before_it_and_nothing_in_a_circle()
     assert (upward(found, ORDER), circles(found)) == ([], [])
 
 
+def rooms_of(found):
+    """Which folders know which: those directly in a package, and the package's modules together."""
+    pairs = [
+        ["/".join(file.split("/")[:-1][:2]) for file in (arrow.source, arrow.target)]
+        for arrow in found
+        if not arrow.target.endswith("__init__.py")
+    ]
+    return {(one, other) for one, other in pairs if one != other}
+
+
+def floors_of(known):
+    """How many folders stand on one another; graphlib raises where they do so in a circle."""
+    below = {}
+    for one, other in known:
+        below.setdefault(one, set()).add(other)
+    height = {}
+    for one in TopologicalSorter(below).static_order():
+        height[one] = 1 + max((height[other] for other in below.get(one, ())), default=0)
+    return max(height.values())
+
+
+def test_the_folders_fit_on_a_drawing():
+    """Whoever adds a room finds what knows too much, and does not raise the figures."""
+    known = rooms_of(arrows(ROOT, FOLDERS))
+    assert len({one for pair in known for one in pair}) <= 34
+    assert floors_of(known) <= 15
+    assert len(known) <= 200
+    with pytest.raises(CycleError):
+        floors_of({*known, ("metrics", "pipelines/commands")})
+
+
 def test_the_order_names_what_there_is():
     assert [name for name in ORDER if not (ROOT / name).exists()] == []
     assert len(set(ORDER)) == len(ORDER)
@@ -128,9 +162,10 @@ def test_each_folder_says_what_may_be_in_it():
             assert len(tree.body) == 1, f"{first}: leave what runs to a module"
 
 
-def test_only_the_doors_lie_beside_the_folders_of_pipelines():
-    beside = {path.name for path in (ROOT / "pipelines").iterdir() if not path.is_dir()}
-    assert beside == {"__init__.py", "api.py", "cli.py", "py.typed"}
+def test_only_folders_lie_in_pipelines_and_transforms():
+    for package in ("pipelines", "transforms"):
+        beside = {path.name for path in (ROOT / package).iterdir() if not path.is_dir()}
+        assert beside == {"__init__.py", "py.typed"}
 
 
 def test_wrong_arrows_are_named_with_file_and_line(tmp_path):

@@ -17,7 +17,7 @@ import slicebeam.metrics
 import slicebeam.pipelines
 import slicebeam.runner_configs
 import slicebeam.transforms
-from slicebeam.pipelines import api
+from slicebeam.pipelines.commands import api
 from slicebeam.runner_configs.job_log import importing_beam
 from tests.base_install import ROOT, tomllib
 

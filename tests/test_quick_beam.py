@@ -15,8 +15,8 @@ from apache_beam.options.pipeline_options import (
 from apache_beam.transforms import userstate
 from apache_beam.typehints import decorators
 
-from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.commands import flags
+from slicebeam.pipelines.commands.cli import run
 from tests import quick_beam
 
 SEEN = userstate.SetStateSpec("seen", VarIntCoder())

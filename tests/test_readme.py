@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests import page_commands as pc
 from tests.page_commands import PAGES, README, ROOT, TRAINING, TUTORIAL, blocks, runnable, text_of
 
@@ -159,8 +159,8 @@ def test_python_works_as_pasted(tmp_path, monkeypatch, capsys):
 
 def test_no_python_is_left_unread():
     pages = {one.page for one in blocks("python")}
-    # What docs/develop.md shows is tried in tests/pipelines/test_options.py, and what needs
-    # TFMA in tests/transforms/tfma/test_extractor.py; the metric in tests/metrics/test_user_metrics.py,
+    # What docs/develop.md shows is tried in tests/pipelines/config/test_options.py, and what needs
+    # TFMA in tests/transforms/tfma/test_extractor.py; the metric in tests/metrics/measures/test_user_metrics.py,
     # and the table of CheckList in tests/pipelines/adaptive/test_adapt_run.py.
     elsewhere = {"docs/develop.md", "docs/how-to/own-metric.md", "docs/how-to/tfma.md"}
     elsewhere.add("docs/how-to/test-trees.md")

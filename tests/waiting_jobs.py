@@ -18,7 +18,7 @@ FLAGS += [
 
 
 def command(output, data, engine):
-    program = [sys.executable, "-m", "slicebeam.pipelines.cli", "search", *FLAGS]
+    program = [sys.executable, "-m", "slicebeam.pipelines.commands.cli", "search", *FLAGS]
     engine = [f"--runner-config={engine}"] if isinstance(engine, str) else engine
     return [*program, f"--data={data}", f"--output={output}", *engine]
 
@@ -50,7 +50,7 @@ def forked_search_at_work(commands, folder, data, engine, stage):
 
 
 def main(begun, stage):
-    from slicebeam.pipelines import cli
+    from slicebeam.pipelines.commands import cli
 
     _wait_in_a_job(begun, stage)
     cli.main()

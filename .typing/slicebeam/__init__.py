@@ -14,7 +14,7 @@ input raises ``slicebeam.metrics.errors.InputError``.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from slicebeam.pipelines.api import (
+    from slicebeam.pipelines.commands.api import (
         FindSlices,
         Report,
         adapt,
@@ -58,7 +58,7 @@ def __getattr__(name: str) -> Any:
         from slicebeam.runner_configs.job_log import importing_beam
 
         with importing_beam():
-            from slicebeam.pipelines import api
+            from slicebeam.pipelines.commands import api
 
             return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -49,7 +49,14 @@ def printed(width: int = WIDTH) -> list[str]:
     """Return the lines that the command prints, with the terminal's codes for bold and dim text."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"COLUMNS": str(width), "FORCE_COLOR": "1"}
-        command = [sys.executable, "-m", "slicebeam.pipelines.cli", "demo", "--output", folder]
+        command = [
+            sys.executable,
+            "-m",
+            "slicebeam.pipelines.commands.cli",
+            "demo",
+            "--output",
+            folder,
+        ]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     return done.stdout.splitlines()
 

@@ -25,7 +25,7 @@ def main() -> None:
     """Write the pictures."""
     from playwright.sync_api import sync_playwright
 
-    program = [sys.executable, "-m", "slicebeam.pipelines.cli"]
+    program = [sys.executable, "-m", "slicebeam.pipelines.commands.cli"]
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as play:
         for words in (("demo", "--output", folder), ("report", f"{folder}/overall")):
             subprocess.run([*program, *words], check=True, stdout=subprocess.DEVNULL)

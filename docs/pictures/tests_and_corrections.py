@@ -15,9 +15,11 @@ import matplotlib as mpl
 import numpy as np
 from scipy import stats
 
-from slicebeam.metrics.intervals.intervals import wilson
+from slicebeam.metrics.measures.difference import difference
+from slicebeam.metrics.measures.multiplicity import bh_adjusted, holm_adjusted
 from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.significance import count_tests, hall
+from slicebeam.metrics.significance.intervals import wilson
 from slicebeam.metrics.significance.permutation import linear_statistic_moments, pearson_iii_p_value
 from slicebeam.metrics.significance.random_subset import (
     bin_edges,
@@ -25,8 +27,6 @@ from slicebeam.metrics.significance.random_subset import (
     population,
     sum_p_value,
 )
-from slicebeam.metrics.testing.difference import difference
-from slicebeam.metrics.testing.multiplicity import bh_adjusted, holm_adjusted
 
 mpl.use("svg")
 from matplotlib import pyplot as plt

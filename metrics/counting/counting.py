@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.arrays import IntArray, NDArray
+from slicebeam.metrics.arrays import IntArray, NDArray, Ragged
 from slicebeam.metrics.counting.lattice import Keys, Lattice
 from slicebeam.metrics.counting.statistic_space import BUCKETS, StatisticSpace
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
@@ -30,21 +30,6 @@ ROWS_AT_A_TIME = 1 << 16
 _LOOKUP_CELLS = 1 << 18
 # A table of more cells than this many times the rows is added to where the rows are.
 _SPREAD_OUT = 1
-
-
-class Ragged(NamedTuple):
-    """A list column: the codes of row i are ``codes[offsets[i]:offsets[i + 1]]``."""
-
-    offsets: IntArray
-    codes: NDArray[Any]
-
-    def take(self, rows: IntArray) -> Ragged:
-        """Return some rows, as `numpy.ndarray.take` does of other columns."""
-        begins = self.offsets[rows]
-        lengths = self.offsets[rows + 1] - begins
-        ends = np.cumsum(lengths)
-        at = np.arange(int(lengths.sum())) + np.repeat(begins - (ends - lengths), lengths)
-        return Ragged(np.append(0, ends), self.codes[at])
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.arrays import IntArray
+from slicebeam.metrics.arrays import IntArray, Ragged
 from slicebeam.metrics.counting.counting import (
     Coded,
-    Ragged,
     RowBlock,
     SumReader,
     Tables,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
-from slicebeam.metrics.discovery.chunks import Summed, blocks, check_losses
+from slicebeam.metrics.chunks import Summed, blocks, check_losses
 
 # Added to the variance of D, so that a small slice that happens to be of one mind is not the first.
 _PRIOR_VARIANCE = 0.05

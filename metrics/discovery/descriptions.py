@@ -18,7 +18,7 @@ import numpy as np
 from scipy import sparse
 
 from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
-from slicebeam.metrics.discovery.chunks import FIXED, JOINED, Embeddings, Summed, blocks
+from slicebeam.metrics.chunks import FIXED, JOINED, Embeddings, Summed, blocks
 from slicebeam.metrics.discovery.pca import PcaSums
 
 _BLOCK = 4096

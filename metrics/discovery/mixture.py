@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray
-from slicebeam.metrics.discovery.chunks import (
+from slicebeam.metrics.chunks import (
     FIXED,
     Embeddings,
     Summed,

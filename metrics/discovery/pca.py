@@ -8,7 +8,7 @@ import numpy as np
 from scipy import linalg
 
 from slicebeam.metrics.arrays import FloatArray, NDArray
-from slicebeam.metrics.discovery.chunks import Embeddings, Summed, blocks, not_finite
+from slicebeam.metrics.chunks import Embeddings, Summed, blocks, not_finite
 
 _BLOCK = 2048
 # Entries of an axis that differ by less are alike, of which the first decides on the sign.

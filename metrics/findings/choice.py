@@ -34,8 +34,8 @@ from slicebeam.metrics.findings.corrected import selected_above
 from slicebeam.metrics.findings.groups import CellSums, Covariance, GroupSums, with_finding
 from slicebeam.metrics.findings.inside import CandidateParts, InsideCounts, PartTables
 from slicebeam.metrics.findings.model import ExpectationModel, fit
-from slicebeam.metrics.findings.target_sums import MOST_FINDINGS, InsideSums, Patterns, TargetSums
 from slicebeam.metrics.kinds import Tail
+from slicebeam.metrics.measures.target_sums import MOST_FINDINGS, InsideSums, Patterns, TargetSums
 
 # Findings, the first ones, and sets of examples that a reader takes in.
 SHOWN_FINDINGS, MOST_SETS = 10, 20

@@ -15,8 +15,8 @@ from scipy.special import expit, logit, ndtr
 
 from slicebeam.metrics.arrays import ArrayLike, FloatArray
 from slicebeam.metrics.findings.model import ExpectationModel
-from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.kinds import Tail
+from slicebeam.metrics.measures.target_sums import TargetSums
 from slicebeam.metrics.significance.count_tests import deviance, mcnemar_mid_p
 from slicebeam.metrics.significance.outcome_codes import select_tail
 from slicebeam.metrics.significance.permutation import SMALLEST_P

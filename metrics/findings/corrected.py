@@ -28,7 +28,7 @@ import numpy as np
 from scipy.special import log_ndtr, ndtri
 
 from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, floats
-from slicebeam.metrics.intervals.intervals import bisect, normal_quantile
+from slicebeam.metrics.significance.intervals import bisect, normal_quantile
 
 # The likelihood is summed at so many points, from so many errors below 0 to as many above z.
 _POINTS, _BEYOND = 512, 8.0

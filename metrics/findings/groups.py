@@ -15,8 +15,8 @@ from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
 from slicebeam.metrics.counting.counting import positions
 from slicebeam.metrics.findings.conditional import p_of_side, pattern_variances
 from slicebeam.metrics.findings.model import ExpectationModel
-from slicebeam.metrics.findings.target_sums import MOST_FINDINGS, TargetSums
 from slicebeam.metrics.kinds import Tail
+from slicebeam.metrics.measures.target_sums import MOST_FINDINGS, TargetSums
 
 
 class Covariance(NamedTuple):

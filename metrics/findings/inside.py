@@ -25,7 +25,7 @@ from slicebeam.metrics.counting.counting_plan import Budget, blocks, whole_tuple
 from slicebeam.metrics.counting.lattice import Keys, Lattice
 from slicebeam.metrics.counting.membership import Membership, rows_in
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.findings.target_sums import InsideSums, Patterns, PatternSplit, TargetSums
+from slicebeam.metrics.measures.target_sums import InsideSums, Patterns, PatternSplit, TargetSums
 
 Pairs = tuple[IntArray, IntArray, IntArray]
 

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import expit, logit
 
 from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
-from slicebeam.metrics.findings.target_sums import Kind, design
+from slicebeam.metrics.measures.target_sums import Kind, design
 
 _MOST_STEPS = 200
 _MOST_HALVINGS = 40

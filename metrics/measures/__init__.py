@@ -1,1 +1,1 @@
-"""Metrics: functions of summed statistics, by family, with their direction, range and tests."""
+"""Metrics: what one is, those built in, the registry of their names, and the test of a slice by a metric."""

@@ -15,7 +15,7 @@ from scipy.special import ndtr
 from slicebeam.metrics.arrays import FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
 from slicebeam.metrics.kinds import Tail
-from slicebeam.metrics.metric import Metric, Needs, Slices
+from slicebeam.metrics.measures.metric import Metric, Needs, Slices
 from slicebeam.metrics.significance import permutation
 from slicebeam.metrics.significance.outcome_codes import Reason, Tested, select_tail
 from slicebeam.metrics.significance.random_subset import BINS

@@ -15,10 +15,9 @@ import numpy as np
 
 from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.kinds import Tail
-from slicebeam.metrics.metric import Metric, Needs, Slices
-from slicebeam.metrics.significance import count_tests, hall, permutation, student_law
+from slicebeam.metrics.measures.metric import Metric, Needs, Slices
+from slicebeam.metrics.significance import count_tests, hall, intervals, permutation, student_law
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 from slicebeam.metrics.significance.random_subset import Population
 

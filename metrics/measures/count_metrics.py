@@ -10,12 +10,11 @@ import numpy as np
 from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.counting import RowBlock
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.findings.target_sums import TargetSums
-from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.cell_metric import CellMetric, needs_of
-from slicebeam.metrics.metric import Movement, Needs, Slices, Target
-from slicebeam.metrics.significance import count_tests, few_cells, margins
+from slicebeam.metrics.measures.metric import Movement, Needs, Slices, Target
+from slicebeam.metrics.measures.target_sums import TargetSums
+from slicebeam.metrics.significance import count_tests, few_cells, intervals, margins
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 # A literal is an indicator, or its opposite after "~".
@@ -132,7 +131,7 @@ class Share(CellMetric):
         return margins.unpaired_p_value(x, n, K - x, N - n, apart, tail)
 
     def delta_interval(self, slices: Slices, confidence: float) -> Pair:
-        """Score-based intervals of the difference, see `slicebeam.metrics.intervals.intervals`."""
+        """Score-based intervals of the difference, see `slicebeam.metrics.significance.intervals`."""
         if not self.has_exact_law(slices):
             return super().delta_interval(slices, confidence)
         x, n = self.numbers(slices)

@@ -12,9 +12,9 @@ from scipy.special import gammaln, xlogy
 from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.counting import RowBlock
 from slicebeam.metrics.counting.statistic_space import Source, StatisticSpace, Term
-from slicebeam.metrics.findings.target_sums import TargetSums
 from slicebeam.metrics.kinds import Comparison, Tail
-from slicebeam.metrics.metric import ROUNDING, Metric, Movement, Needs, Slices, Target
+from slicebeam.metrics.measures.metric import ROUNDING, Metric, Movement, Needs, Slices, Target
+from slicebeam.metrics.measures.target_sums import TargetSums
 from slicebeam.metrics.significance import count_tests, hall, random_subset, student_law
 from slicebeam.metrics.significance.hall import Moments
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail

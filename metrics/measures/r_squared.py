@@ -13,10 +13,10 @@ import numpy as np
 
 from slicebeam.metrics.arrays import FloatArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.statistic_space import Term
-from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.mean import LABEL, subset_p
-from slicebeam.metrics.metric import ROUNDING, Metric, Needs, Slices
+from slicebeam.metrics.measures.metric import ROUNDING, Metric, Needs, Slices
+from slicebeam.metrics.significance import intervals
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 # Where errors are but a multiple of (y − ȳ)², nothing of u varies but by rounding.

@@ -11,10 +11,9 @@ from scipy.special import expit, stdtrit
 
 from slicebeam.metrics.arrays import FloatArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.statistic_space import GAINS, StatisticSpace, Term
-from slicebeam.metrics.intervals import intervals
 from slicebeam.metrics.kinds import Alternative, Comparison, Tail
-from slicebeam.metrics.metric import Metric, Needs, Slices
-from slicebeam.metrics.significance import auc, hall, permutation
+from slicebeam.metrics.measures.metric import Metric, Needs, Slices
+from slicebeam.metrics.significance import auc, hall, intervals, permutation
 from slicebeam.metrics.significance.auc import Area, Placements
 from slicebeam.metrics.significance.average_precision import (
     LARGEST_DRAWN,

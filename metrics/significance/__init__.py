@@ -1,1 +1,1 @@
-"""Tests of one slice at a time: exact, approximate and the published one, on summed counts."""
+"""Tests and intervals of one slice at a time: exact, approximate and the published one, on summed counts."""

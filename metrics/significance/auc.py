@@ -24,8 +24,8 @@ from slicebeam.metrics.arrays import (
     Pair,
     floats,
 )
-from slicebeam.metrics.intervals.intervals import bisect, normal_quantile
 from slicebeam.metrics.kinds import Tail
+from slicebeam.metrics.significance.intervals import bisect, normal_quantile
 from slicebeam.metrics.significance.outcome_codes import select_tail
 
 # Histogram entries that are worked on at once: about twenty float arrays of them are alive.

@@ -28,8 +28,8 @@ from slicebeam.pipelines.adaptive.expectations import (
 from slicebeam.pipelines.adaptive.topics import below
 from slicebeam.pipelines.adaptive.tree import FAIL, PASS, Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import write_tree
-from slicebeam.transforms.formats.strict_text import parse_yaml
 from slicebeam.transforms.storage.storage import open_input, storage_path
+from slicebeam.transforms.storage.strict_text import parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,9 +17,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from slicebeam.metrics.adaptive.failure_scores import FAILS_ABOVE, change_failure, output_failure
 from slicebeam.metrics.arrays import FloatArray, IntArray
 from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.pipelines.adaptive.failure_scores import FAILS_ABOVE, change_failure, output_failure
 from slicebeam.pipelines.adaptive.outputs import Outputs
 from slicebeam.pipelines.adaptive.tree import FAIL, PASS, Test
 

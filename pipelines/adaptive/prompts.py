@@ -14,7 +14,7 @@ from urllib.parse import unquote
 
 import numpy as np
 
-from slicebeam.metrics.adaptive.prompt_items import (
+from slicebeam.pipelines.adaptive.prompt_items import (
     IN_SUBTOPIC,
     IN_TOPIC,
     ONE_FURTHER,

@@ -29,10 +29,10 @@ from slicebeam.pipelines.adaptive.scoring import refuse_missing_models, scorable
 from slicebeam.pipelines.adaptive.topic_outcomes import TESTS, TOPICS, gate_of_topics, with_topics
 from slicebeam.pipelines.adaptive.topics import displayed
 from slicebeam.pipelines.adaptive.tree_files import read_tree
-from slicebeam.pipelines.check.check import prepare_check
 from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.run.engine import start_engine
+from slicebeam.pipelines.search.check import prepare_check
 from slicebeam.pipelines.search.earlier_run import earlier_run
 from slicebeam.pipelines.search.search import ExtraOutputs, Steps, run_steps
 from slicebeam.transforms.storage.storage import make_folder, storage_errors, storage_path

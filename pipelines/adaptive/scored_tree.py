@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.metrics.adaptive.failure_scores import fails
 from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.pipelines.adaptive.class_names import ClassNames, mentioned
+from slicebeam.pipelines.adaptive.failure_scores import fails
 from slicebeam.pipelines.adaptive.paid_outputs import (
     SharedBudget,
     affordable,

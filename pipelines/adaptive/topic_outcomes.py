@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.adaptive.failure_scores import FAILS_FROM, fails_by_rule, state_by_rule
+from slicebeam.pipelines.adaptive.failure_scores import FAILS_FROM, fails_by_rule, state_by_rule
 from slicebeam.pipelines.adaptive.topics import displayed
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.shifted import AdaptiveTests, TopicOutcome, never_given_text

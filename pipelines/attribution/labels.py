@@ -14,8 +14,8 @@ import numpy as np
 
 from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
 from slicebeam.metrics.errors import EngineError
-from slicebeam.transforms.formats.strict_text import parse_json
 from slicebeam.transforms.storage.storage import open_plain, storage_errors, written_whole
+from slicebeam.transforms.storage.strict_text import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

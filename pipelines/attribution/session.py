@@ -23,7 +23,6 @@ from slicebeam.pipelines.attribution.state import (
     text_hash,
     write_state,
 )
-from slicebeam.pipelines.config.document import EXPONENT, UNIFORM_SHARE
 from slicebeam.pipelines.run.lock_files import lock_of
 from slicebeam.transforms.storage.storage import beneath, make_folder, storage_errors, storage_path
 
@@ -57,8 +56,8 @@ class Plan:
     seed: int | None = None
     least_precision: float | None = None
     least_recall: float | None = None
-    exponent: float = EXPONENT
-    uniform_share: float = UNIFORM_SHARE
+    exponent: float = 4.0
+    uniform_share: float = 0.2
 
     def __post_init__(self) -> None:
         """Refuse a value that is out of its range."""

@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from slicebeam.metrics.errors import InputError, OptionError, unknown_name
+from slicebeam.metrics.errors import InputError, OptionError, shortened, unknown_name
 from slicebeam.pipelines.changelist.discovered import Edit
 from slicebeam.pipelines.changelist.slices import Finding, Slice
-from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

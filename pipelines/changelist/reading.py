@@ -18,9 +18,9 @@ from slicebeam.pipelines.changelist.document import (
     SearchChangeList,
     ShiftChangeList,
 )
-from slicebeam.transforms.formats.strict_text import parse_json
 from slicebeam.transforms.storage.publish import DocumentFile, sha256_of
 from slicebeam.transforms.storage.storage import open_input, storage_errors, storage_path
+from slicebeam.transforms.storage.strict_text import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -1,1 +1,1 @@
-"""Flags in, exit code out: what each command of ``slicebeam`` does with its flags."""
+"""Flags or keywords in, exit code or result out: the command line, its commands, and their functions in Python."""

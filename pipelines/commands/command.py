@@ -12,7 +12,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import OptionError, nearest_hint
-from slicebeam.transforms.secrets.plain_http import allow
+from slicebeam.transforms.http.plain_http import allow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.commands.command import CommandSpec, named
-from slicebeam.transforms.secrets.plain_http import allow
+from slicebeam.transforms.http.plain_http import allow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -125,7 +125,8 @@ class DataCommand(CommandSpec):
 
     def check_run_options(self, run_options: RunOptions) -> None:
         """Refuse options that it has no use for."""
-        from slicebeam.pipelines.config.option_fields import declared, flag
+        from slicebeam.metrics.errors import flag
+        from slicebeam.pipelines.config.option_fields import declared
 
         if run_options.fail_on not in (None, "worse"):
             raise OptionError(f"--fail-on {run_options.fail_on!r}: only 'worse' is known")
@@ -223,7 +224,7 @@ def _preview(
     """Print what a run would do or give, in place of a run."""
     show: Callable[[], Any]
     if run_options.dry_run:
-        from slicebeam.pipelines.plan.dry_run import plan_of
+        from slicebeam.pipelines.search.dry_run import plan_of
         from slicebeam.pipelines.show.terminal_text import harmless
 
         job_plan = plan_of(config, engine)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from slicebeam.metrics.errors import printable
+from slicebeam.metrics.errors import printable, shortened
 from slicebeam.pipelines.changelist.edits import (
     annotated,
     described,
@@ -24,7 +24,6 @@ from slicebeam.pipelines.changelist.edits import (
 from slicebeam.pipelines.changelist.revisions import from_last
 from slicebeam.pipelines.define.joining import merged_slices, split_slice
 from slicebeam.pipelines.define.new_slices import Counting, EditSession, Revision
-from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable

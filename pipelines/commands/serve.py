@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.serve.app import application, application_of_runs
-from slicebeam.pipelines.serve.protection import PageSession
-from slicebeam.pipelines.serve.runs import Runs
-from slicebeam.pipelines.serve.served import ServedOutput, state_folder
-from slicebeam.pipelines.serve.server import RunningError, bound_socket, only_server, run_server
+from slicebeam.pipelines.page.app import application, application_of_runs
+from slicebeam.pipelines.page.protection import PageSession
+from slicebeam.pipelines.page.runs import Runs
+from slicebeam.pipelines.page.served import ServedOutput, state_folder
+from slicebeam.pipelines.page.server import RunningError, bound_socket, only_server, run_server
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.storage.storage import temporary_beside
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.errors import InputError, printable
+from slicebeam.metrics.errors import InputError, printable, shortened
 from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of
@@ -16,7 +16,6 @@ from slicebeam.pipelines.define.document_data import FAILING, check_size, open_d
 from slicebeam.pipelines.page.examples import entries
 from slicebeam.pipelines.show.define import slice_line, slice_summary
 from slicebeam.transforms.encode.conditions import similarities
-from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

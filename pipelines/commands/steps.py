@@ -9,17 +9,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import FileError, InputError, NoFindingsError, OptionError, printable
+from slicebeam.metrics.errors import (
+    FileError,
+    InputError,
+    NoFindingsError,
+    OptionError,
+    flag,
+    printable,
+)
 from slicebeam.pipelines.commands.command import print_json
 from slicebeam.pipelines.commands.signals import interrupted
 from slicebeam.pipelines.commands.table import data_command
 from slicebeam.pipelines.config.common import validated
-from slicebeam.pipelines.config.option_fields import declared, flag
+from slicebeam.pipelines.config.option_fields import declared
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.config.shift import ShiftConfig
 from slicebeam.pipelines.run.work_folder import OtherRunError
-from slicebeam.transforms.secrets.variables import redacted
 from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.variables import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

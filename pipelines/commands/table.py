@@ -40,7 +40,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "--prediction new --baseline-prediction old --output out",
         options="config.discover:DiscoverConfig",
         run_options="config.run_options:DiscoverRunOptions",
-        runs="discovery.discover:run_discovery",
+        runs="search.discover:run_discovery",
     ),
     "check": DataCommand(
         group="Find",
@@ -53,7 +53,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "--fail-on worse",
         options="config.check:CheckConfig",
         configures="config.check:check_config",
-        runs="check.check:run_check",
+        runs="search.check:run_check",
     ),
     "define": CommandSpec(
         group="Describe",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 
-from slicebeam.metrics.errors import InputError, OptionError, nearest_hint, unknown_name
+from slicebeam.metrics.errors import InputError, OptionError, flag, nearest_hint, unknown_name
 from slicebeam.pipelines.config.option_fields import (
     FILE,
     PATH,
@@ -23,10 +23,9 @@ from slicebeam.pipelines.config.option_fields import (
     Seed,
     declared,
     default,
-    flag,
 )
-from slicebeam.transforms.secrets.variables import without_literals
 from slicebeam.transforms.storage.file_formats import CHUNK_ROWS, Format
+from slicebeam.transforms.storage.variables import without_literals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

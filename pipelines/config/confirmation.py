@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.config.option_fields import flag
+from slicebeam.metrics.errors import InputError, flag
 from slicebeam.transforms.tfma.metric_specs import is_tfma
 
 _RUNS_CODE = "loading it runs the code in it"
@@ -70,7 +69,7 @@ def refuse_unconfirmed(
 
 def _refuse_metrics(source: str, names: Any, confirmed: Any) -> None:
     """Refuse metrics that are not built in; the others are names in a list."""
-    from slicebeam.metrics.registry import is_built_in
+    from slicebeam.metrics.measures.registry import is_built_in
 
     listed = [str(name) for name in (names if isinstance(names, (list, tuple)) else [names])]
     for name in listed:

@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
-from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.metrics.errors import InputError, OptionError, flag
 from slicebeam.pipelines.config.common import EngineName, EngineOptions
 from slicebeam.pipelines.config.confirmation import Confirmed
 from slicebeam.pipelines.config.option_fields import (
@@ -27,7 +27,6 @@ from slicebeam.pipelines.config.option_fields import (
     SliceName,
     Texts,
     default,
-    flag,
 )
 from slicebeam.pipelines.config.run_options import AllowHttp, Display
 

@@ -32,7 +32,7 @@ from typing import (
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.errors import OptionError, flag
 from slicebeam.transforms.tfma.metric_specs import PREFIX, split_outside
 
 if TYPE_CHECKING:
@@ -303,15 +303,6 @@ class OptionField:
 def default(value: Any) -> Any:
     """Return the default of a field that is `Converted`, which has no type of its own."""
     return value
-
-
-def flag(name: str) -> str:
-    """Return the flag of an option.
-
-    >>> flag("max_cross_size")
-    '--max-cross-size'
-    """
-    return "--" + name.replace("_", "-")
 
 
 def any_flag(names: Sequence[str]) -> str:

@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
-from slicebeam.metrics.errors import ColumnError, OptionError, unknown_name
+from slicebeam.metrics.errors import ColumnError, OptionError, flag, unknown_name
 from slicebeam.pipelines.config.common import DataConfig, validated
-from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, declared, flag
+from slicebeam.pipelines.config.option_fields import COLUMN, COLUMNS, declared
 
 OUTPUTS = "slicebeam-out"
 # Names of columns, in any case; docs/how-to/data.md lists them.
@@ -133,7 +133,7 @@ def _needs(model: type[DataConfig], options: Mapping[str, Any]) -> dict[str, boo
     is_open = not any(old + name in options for old in ("", "baseline_") for name in _OF_MODELS)
     if "label" in options and not is_open:
         return {}
-    from slicebeam.metrics.registry import needs_of, user_named
+    from slicebeam.metrics.measures.registry import needs_of, user_named
     from slicebeam.transforms.tfma.metric_specs import is_tfma
 
     metrics = options.get("metric") or ("accuracy",)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.errors import OptionError, flag
 from slicebeam.metrics.kinds import OF_NUMBERS
 from slicebeam.pipelines.config.common import Command, validated
 from slicebeam.pipelines.config.option_fields import (
@@ -17,7 +17,6 @@ from slicebeam.pipelines.config.option_fields import (
     OptionalFile,
     Rule,
     default,
-    flag,
 )
 from slicebeam.pipelines.config.slices import RunConfig, needs_of
 from slicebeam.transforms.tfma.metric_specs import is_tfma, split_outside

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.errors import OptionError, flag
 from slicebeam.metrics.kinds import REPLICATES, Alternative, Comparison, Correction, Test
 from slicebeam.pipelines.config.common import DataConfig
 from slicebeam.pipelines.config.option_fields import (
@@ -27,12 +27,11 @@ from slicebeam.pipelines.config.option_fields import (
     Texts,
     any_flag,
     default,
-    flag,
 )
 from slicebeam.transforms.tfma.metric_specs import is_tfma, parse_metric
 
 if TYPE_CHECKING:
-    from slicebeam.metrics.metric import Needs as MetricNeeds
+    from slicebeam.metrics.measures.metric import Needs as MetricNeeds
 
 # What knows the metrics needs scipy, and is imported where a configuration is checked: the fields
 # are read for a page of help.
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 def needs_of(metrics: Sequence[str]) -> MetricNeeds:
     """Return what metrics must know of each example."""
-    from slicebeam.metrics import registry
+    from slicebeam.metrics.measures import registry
 
     return registry.needs_of(metrics)
 
@@ -190,7 +189,7 @@ class RunConfig(DataConfig):
     @field_validator("metric")
     @classmethod
     def _known_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        from slicebeam.metrics.registry import user_named
+        from slicebeam.metrics.measures.registry import user_named
 
         if not names:
             raise OptionError("--metric is empty; name one, such as accuracy")
@@ -294,7 +293,7 @@ class RunConfig(DataConfig):
                 )
 
     def _check_test(self) -> None:
-        from slicebeam.metrics.testing.slice_test import check_comparison
+        from slicebeam.metrics.measures.slice_test import check_comparison
 
         for name in self.metric:
             check_comparison(
@@ -392,8 +391,8 @@ class RunConfig(DataConfig):
     @property
     def resamples_examples(self) -> bool:
         """Whether examples are resampled: all of them, or those of promising slices."""
-        from slicebeam.metrics.registry import statistic_space
-        from slicebeam.metrics.testing.slice_test import needs_rows
+        from slicebeam.metrics.measures.registry import statistic_space
+        from slicebeam.metrics.measures.slice_test import needs_rows
 
         space = statistic_space(self.metric, self.comparison, weighted=self.weight is not None)
         return any(needs_rows(self.used_test, name, space) for name in self.metric)
@@ -425,7 +424,7 @@ class RunConfig(DataConfig):
 
     def smallest_slice_of(self, name: str) -> int:
         """Return the smallest slice that is tested for a metric."""
-        from slicebeam.metrics.registry import metric
+        from slicebeam.metrics.measures.registry import metric
 
         if self.min_slice_size is not None:
             return self.min_slice_size

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, shortened
 from slicebeam.pipelines.attribution.labels import CHOICES, WORDS, label_of
 from slicebeam.pipelines.attribution.population import positions_of
 from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
-from slicebeam.pipelines.define.id_lists import as_ids, check_known, read_csv, read_text
-from slicebeam.transforms.encode.predicates import shortened
+from slicebeam.pipelines.prepare.id_lists import as_ids, check_known, read_csv, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

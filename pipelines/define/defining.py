@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.errors import OptionError, flag
 from slicebeam.pipelines.changelist.discovered import MembershipDefinition
 from slicebeam.pipelines.changelist.edits import added, check_name
 from slicebeam.pipelines.changelist.revisions import from_last
 from slicebeam.pipelines.config.document import METHODS
-from slicebeam.pipelines.config.option_fields import flag
 from slicebeam.pipelines.define.new_slices import Counting, DefinedSlice, EditSession
 from slicebeam.transforms.storage.storage import storage_path
 
@@ -102,7 +101,7 @@ def _definition(
 
         return text_filter(data, encoder, config.text_filter, config.threshold)
     if config.ids is not None:
-        from slicebeam.pipelines.define.id_lists import id_list
+        from slicebeam.pipelines.prepare.id_lists import id_list
 
         return id_list(config.ids, data.ids, id_field)
     if config.classifier is not None:

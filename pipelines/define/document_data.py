@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import expit
 
-from slicebeam.metrics.discovery.chunks import blocks
+from slicebeam.metrics.chunks import blocks
 from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.attribution.population import SlicePopulation

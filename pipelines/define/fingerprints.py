@@ -54,8 +54,8 @@ def fingerprint_again(
 def _step(command: str, options: dict[str, Any]) -> tuple[Any, Any]:
     """Return what encodes the data of a command, and its configuration."""
     if command == "check":
-        from slicebeam.pipelines.check.check import prepare_check
         from slicebeam.pipelines.config.check import check_config
+        from slicebeam.pipelines.search.check import prepare_check
 
         return prepare_check, check_config(options)
     from slicebeam.pipelines.config.search import search_config

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.rules import slice_id_of
-from slicebeam.pipelines.check.check import prepare_given, wishes_of
 from slicebeam.pipelines.config.check import CheckConfig, taken_over
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed, refuse_unconfirmed
@@ -21,6 +20,7 @@ from slicebeam.pipelines.discovery.known import PublishedDiscovery
 from slicebeam.pipelines.prepare.given_slices import WantedSlices, wanted_slice
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.search.check import prepare_given, wishes_of
 from slicebeam.pipelines.search.finding_terms import MOST_COVERING, list_coverage
 from slicebeam.pipelines.search.iteration_records import SilentObserver
 from slicebeam.pipelines.search.search import Steps, run_steps

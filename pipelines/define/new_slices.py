@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError, nearest
+from slicebeam.metrics.errors import InputError, nearest, shortened
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of, later_revision, publish_revision
 from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.changelist.slices import Origin
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
-from slicebeam.transforms.encode.predicates import shortened
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""Slices of unstructured data: how they are found, described, and kept."""
+"""Groups of texts, images and embeddings: how they are fitted, described, kept and applied again."""

@@ -18,11 +18,11 @@ from slicebeam.transforms.discovery.embeddings import (
     embed_chunk,
     sample_chunk,
 )
+from slicebeam.transforms.discovery.encoders import encoder, needs_fit
+from slicebeam.transforms.discovery.lsa import LsaEncoder, StoredEncoder
 from slicebeam.transforms.encode.extract_slice_keys import ExtractPredictions, ReadExamples
 from slicebeam.transforms.encode.shards import read_all_facts, rows_in
 from slicebeam.transforms.encode.sources import read_split
-from slicebeam.transforms.encoders.lsa import LsaEncoder, StoredEncoder
-from slicebeam.transforms.encoders.registry import encoder, needs_fit
 from slicebeam.transforms.storage.storage import matching
 
 if TYPE_CHECKING:
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.discovery.embeddings import Embedded
+    from slicebeam.transforms.discovery.encoders import Encoder
     from slicebeam.transforms.encode.extract_slice_keys import Encoding
     from slicebeam.transforms.encode.sources import Source
-    from slicebeam.transforms.encoders.registry import Encoder
     from slicebeam.transforms.storage.storage import StoragePath
 
 # Texts that an encoder is fitted to, and that phrases are taken from, at most.

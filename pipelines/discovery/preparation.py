@@ -31,14 +31,14 @@ from slicebeam.transforms.discovery.derive_columns import (
     is_cluster_field,
 )
 from slicebeam.transforms.discovery.embeddings import Embedded, ExampleSplit
+from slicebeam.transforms.discovery.encoders import needs_fit
+from slicebeam.transforms.discovery.lsa import StoredEncoder
 from slicebeam.transforms.encode.extract_predictions import has_losses
 from slicebeam.transforms.encode.extract_slice_keys import (
     Encoding,
     ExtractPredictions,
     ReadExamples,
 )
-from slicebeam.transforms.encoders.lsa import StoredEncoder
-from slicebeam.transforms.encoders.registry import needs_fit
 from slicebeam.transforms.storage.storage import beneath, storage_path
 
 if TYPE_CHECKING:

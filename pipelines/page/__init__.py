@@ -1,1 +1,1 @@
-"""The page that shows a result: what it holds of a document, and the single file that opens anywhere."""
+"""The page of a result: what it holds of a document, as a single file, and with a server behind it."""

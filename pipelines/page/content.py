@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import opened_table
-from slicebeam.pipelines.page.group_map import group_maps
+from slicebeam.pipelines.discovery.group_map import group_maps
 from slicebeam.pipelines.page.overview import overview_of
 from slicebeam.pipelines.page.rows import parts_of_file, parts_of_table
 from slicebeam.pipelines.page.single_file import single_file

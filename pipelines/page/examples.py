@@ -10,7 +10,7 @@ import numpy as np
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.define.document_data import FAILING, FIXED, RIGHT, open_data
-from slicebeam.pipelines.page.overview import shown_slices
+from slicebeam.pipelines.show.worst_slices import shown_slices
 from slicebeam.transforms.encode.column import python_values
 from slicebeam.transforms.storage.storage import storage_path
 

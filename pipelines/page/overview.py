@@ -10,6 +10,7 @@ from slicebeam.pipelines.changelist.rules import singletons
 from slicebeam.pipelines.search.gate import lead
 from slicebeam.pipelines.show.finding_tables import all_findings
 from slicebeam.pipelines.show.result_notes import coverage_lines, notes
+from slicebeam.pipelines.show.worst_slices import shown_slices, slices_in_place
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.parts import Predicate
     from slicebeam.pipelines.changelist.slices import Slice
 
-# Of a metric without findings, the slices of each direction that are shown in their place.
-_MOST_WORST = 10
 # Slices that changed since an earlier run, of those that the document has: of all kinds together, and
 # what of them is kept for each kind.
 _MOST_CHANGED = 100
@@ -30,7 +29,7 @@ _KINDS = ("worse", "better", "new", "gone")
 
 def overview_of(document: ChangeList, left_out: Sequence[str]) -> dict[str, Any]:
     """Return the content of the first view as JSON values; `Overview` in ``model.ts`` has its types."""
-    worst = {one.key: _worst(document, one.key) for one in document.metrics}
+    worst = {one.key: slices_in_place(document, one.key) for one in document.metrics}
     shown = set(shown_slices(document))
     testing = document.testing
     content: dict[str, Any] = {
@@ -65,12 +64,6 @@ def overview_of(document: ChangeList, left_out: Sequence[str]) -> dict[str, Any]
     if document.since is not None:
         content["since"] = _since(document.since)
     return content
-
-
-def shown_slices(document: ChangeList) -> list[str]:
-    """Return the ids of the slices of the first view: the findings, or what is in their place."""
-    worst = [i for one in document.metrics for i in _worst(document, one.key)]
-    return list(dict.fromkeys([*(one.slice_id for one in document.findings), *worst]))
 
 
 def _sections(document: ChangeList) -> Iterator[tuple[str, bool]]:
@@ -164,20 +157,6 @@ def _whole_name(name: str, predicate: Predicate | None) -> str:
     conditions = () if predicate is None else singletons(predicate)
     is_given = name != " & ".join(map(str, conditions))
     return name if is_given else " & ".join(one.whole_text() for one in conditions)
-
-
-def _worst(document: ChangeList, metric: str) -> list[str]:
-    """Return the ids of the slices in place of findings, of each direction the first by their place."""
-    if any(one.metric == metric for one in document.findings):
-        return []
-    placed: dict[str, list[tuple[int, str]]] = {"degraded": [], "improved": []}
-    for one in document.slices:
-        for change in one.changes:
-            if change.metric != metric or change.place is None or not change.significant:
-                continue
-            if change.direction in placed:
-                placed[change.direction].append((change.place, one.slice_id))
-    return [i for some in placed.values() for _, i in sorted(some)[:_MOST_WORST]]
 
 
 def _notes(document: ChangeList) -> Iterator[str]:

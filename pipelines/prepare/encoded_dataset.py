@@ -11,8 +11,8 @@ import numpy as np
 
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import statistic_space
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import statistic_space
 from slicebeam.pipelines.prepare.exact_auc import ExactAuc
 from slicebeam.pipelines.prepare.features import (
     check_parity_columns,
@@ -30,6 +30,7 @@ from slicebeam.pipelines.prepare.source import (
     reserved_rows,
 )
 from slicebeam.pipelines.run.stage import Stage, run_parts, run_stage
+from slicebeam.transforms.count.search_graph import EncodeExamples
 from slicebeam.transforms.encode.extract_predictions import check_classes, sum_labels
 from slicebeam.transforms.encode.extract_slice_keys import Encoding
 from slicebeam.transforms.encode.list_outcomes import refuse_lengths
@@ -44,7 +45,6 @@ from slicebeam.transforms.encode.passes import (
     write_found,
 )
 from slicebeam.transforms.encode.shards import CONTENT, Shard, read_all_facts, rows_in
-from slicebeam.transforms.search_graph import EncodeExamples
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import matching
 from slicebeam.transforms.storage.work_files import part_path

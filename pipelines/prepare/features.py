@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import ColumnError, OptionError, unknown_name
-from slicebeam.metrics.registry import averaged_column, needs_of
+from slicebeam.metrics.measures.registry import averaged_column, needs_of
 from slicebeam.pipelines.prepare.source import ROLES, SECONDS_PER_VALUE
 from slicebeam.pipelines.run.stage import run_parts
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
 
     from slicebeam.metrics.arrays import BoolArray, IntArray
-    from slicebeam.metrics.metric import Needs
+    from slicebeam.metrics.measures.metric import Needs
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.given_domains import GivenDomains

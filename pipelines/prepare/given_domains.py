@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.errors import ColumnError, InputError
-from slicebeam.metrics.registry import averaged_column
+from slicebeam.metrics.errors import ColumnError, InputError, shortened
+from slicebeam.metrics.measures.registry import averaged_column
 from slicebeam.metrics.significance.count_tests import p_more_frequent
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.prepare.source import ROLES
@@ -23,7 +23,7 @@ from slicebeam.transforms.encode.domains import (
     LeftOutColumn,
 )
 from slicebeam.transforms.encode.learn_domains import is_categorical
-from slicebeam.transforms.encode.predicates import Singleton, shortened, shown
+from slicebeam.transforms.encode.predicates import Singleton, shown
 from slicebeam.transforms.encode.value_counts import unsupported
 from slicebeam.transforms.formats.schemas import unify_schemas
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.metrics.errors import ColumnError, FileError, InputError, OptionError, unknown_name
+from slicebeam.metrics.errors import (
+    ColumnError,
+    FileError,
+    InputError,
+    OptionError,
+    shortened,
+    unknown_name,
+)
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
@@ -23,11 +30,10 @@ from slicebeam.transforms.encode.predicates import (
     arrow_values,
     json_values,
     parse_predicate,
-    shortened,
     slice_hashes,
 )
-from slicebeam.transforms.formats.strict_text import parse_yaml
 from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.strict_text import parse_yaml
 from slicebeam.transforms.tfma.eval_config import eval_plan
 
 if TYPE_CHECKING:

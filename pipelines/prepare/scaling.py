@@ -16,7 +16,7 @@ from slicebeam.metrics.kinds import ABOVE
 from slicebeam.metrics.measures.calibration_error import PREFIX, part_edges
 from slicebeam.metrics.measures.mean import LABEL
 from slicebeam.metrics.measures.r_squared import of_error
-from slicebeam.metrics.registry import averaged_column
+from slicebeam.metrics.measures.registry import averaged_column
 from slicebeam.metrics.significance.auc import bucket_edges
 from slicebeam.metrics.significance.random_subset import BINS, bin_edges, bin_sums, population
 from slicebeam.transforms.encode.shards import WEIGHT, Scaling, score_column, value_column

@@ -10,11 +10,10 @@ import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.errors import InputError, NoFindingsError, OptionError
+from slicebeam.metrics.errors import InputError, NoFindingsError, OptionError, flag
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.document import Within
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.config.option_fields import flag
 from slicebeam.pipelines.config.slices import RunConfig
 from slicebeam.pipelines.run.open_run import hash_of_document
 from slicebeam.pipelines.run.stage import run_parts, run_stage

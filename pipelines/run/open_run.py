@@ -34,10 +34,9 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.stage import Observer
-    from slicebeam.pipelines.run.work_folder import RunMarker
+    from slicebeam.pipelines.run.work_folder import DataOptions, RunMarker
     from slicebeam.transforms.storage.publication import FileSet
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -104,7 +103,7 @@ class RunContext(Generic[Document]):
 
 @contextmanager
 def open_run(
-    config: DataConfig,
+    config: DataOptions,
     engine: Engine,
     observer: Observer,
     kind: type[Document],
@@ -153,7 +152,7 @@ def open_run(
             _try_to(run.work.remove, observer)
 
 
-def paths_of(config: DataConfig) -> tuple[Sequence[str], StoragePath, StoragePath]:
+def paths_of(config: DataOptions) -> tuple[Sequence[str], StoragePath, StoragePath]:
     """Return input files, output folder and work folder, after making the output folder."""
     files = expand_paths(config.data)
     output = storage_path(config.output, "--output")
@@ -172,7 +171,7 @@ def paths_of(config: DataConfig) -> tuple[Sequence[str], StoragePath, StoragePat
 
 
 @contextmanager
-def _removing_new_folders(config: DataConfig) -> Iterator[None]:
+def _removing_new_folders(config: DataOptions) -> Iterator[None]:
     """Where wrong input ends a run, remove the empty folders that were not there before it."""
     missing: list[Path] = []
     for option, name in (("--output", config.output), ("--work-dir", config.work_dir)):

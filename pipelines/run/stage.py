@@ -13,9 +13,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.run.engine import Cost, Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.run.work_folder import DataOptions, WorkFolder
     from slicebeam.transforms.storage.parts import WriteParts
 
 
@@ -33,7 +32,7 @@ class Stage:
 class Observer(Protocol):
     """Follows a run."""
 
-    def begin(self, config: DataConfig, files: Sequence[str], engine: str) -> None:
+    def begin(self, config: DataOptions, files: Sequence[str], engine: str) -> None:
         """Take note of what runs: its configuration, the data, and the engine's name."""
 
     def note(self, text: str) -> None:

@@ -15,10 +15,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from slicebeam.metrics.errors import EngineError, InputError, OptionError
-from slicebeam.pipelines.config.option_fields import flag
+from slicebeam.metrics.errors import EngineError, InputError, OptionError, flag
 from slicebeam.pipelines.run.lock_files import LOCK, lock_of
 from slicebeam.transforms.encode.sources import changed
 from slicebeam.transforms.storage.storage import (
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.run.lock_files import RunLock
 
 _MARKER = "run.json"
@@ -58,6 +56,29 @@ _LAYOUT = 8
 
 class OtherRunError(OptionError):
     """What is to be resumed has other options or other data."""
+
+
+class DataOptions(Protocol):
+    """What a run reads of the options of a command."""
+
+    data: tuple[str, ...]
+    output: str
+    work_dir: str | None
+
+    @property
+    def command(self) -> str:
+        """The name of the command."""
+
+    @property
+    def files_read(self) -> tuple[str, ...]:
+        """The files that decide the result, besides the data."""
+
+    @property
+    def non_identity(self) -> frozenset[str]:
+        """The options that do not change the result."""
+
+    def model_dump(self, *, mode: str, exclude: Any = None) -> dict[str, Any]:
+        """Return the options as JSON values."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +174,12 @@ class WorkFolder:
                 raise
 
     def begin(
-        self, config: DataConfig, files: Sequence[str], *, resume: bool, replaces: str | None = None
+        self,
+        config: DataOptions,
+        files: Sequence[str],
+        *,
+        resume: bool,
+        replaces: str | None = None,
     ) -> None:
         """Make the folder ready for a run, new or to continue if it can be, and keep others out until released.
 
@@ -332,7 +358,7 @@ def _plain(name: str) -> str:
     return name
 
 
-def described(config: DataConfig, files: Sequence[str]) -> RunMarker:
+def described(config: DataOptions, files: Sequence[str]) -> RunMarker:
     """Return the identity of a run: its configuration and its inputs."""
     # What is missing among these is said where it is read.
     others = config.files_read

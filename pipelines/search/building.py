@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.changes import (
     Change,
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.metric import Metric, Slices
+    from slicebeam.metrics.measures.metric import Metric, Slices
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.finding_terms import FindingList

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS
 from slicebeam.transforms.encode.predicates import condition_fields, refuse_empty_intervals
 

@@ -15,10 +15,10 @@ from scipy.special import ndtri
 from slicebeam.metrics.discovery.change import Coverage, of_slices
 from slicebeam.metrics.findings import corrected
 from slicebeam.metrics.findings.choice import SHOWN_FINDINGS, largest_intersections
-from slicebeam.metrics.findings.target_sums import membership
-from slicebeam.metrics.intervals.intervals import normal_quantile
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.target_sums import membership
+from slicebeam.metrics.significance.intervals import normal_quantile
 from slicebeam.pipelines.changelist import slices as document
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, SliceCoverage, finite
 from slicebeam.pipelines.prepare.encoded_dataset import pass_over_shards
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.metrics.findings.choice import ChosenSlice, ConfirmedSlice
-    from slicebeam.metrics.findings.target_sums import TargetSums
-    from slicebeam.metrics.metric import Metric, Target
+    from slicebeam.metrics.measures.metric import Metric, Target
+    from slicebeam.metrics.measures.target_sums import TargetSums
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine

@@ -14,9 +14,9 @@ from slicebeam.metrics.findings.choice import Candidates, Changes, Choice, Reser
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter
-from slicebeam.metrics.findings.target_sums import MOST_FINDINGS
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.target_sums import MOST_FINDINGS
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
 from slicebeam.pipelines.changelist import slices as document
 from slicebeam.pipelines.changelist.parts import finite
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.findings.choice import ChosenSlices
     from slicebeam.metrics.findings.inside import InsideCounts
-    from slicebeam.metrics.metric import Metric, Target
+    from slicebeam.metrics.measures.metric import Metric, Target
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder

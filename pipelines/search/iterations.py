@@ -9,8 +9,8 @@ import numpy as np
 
 from slicebeam.metrics.counting.counting_plan import plan_all, plan_listed
 from slicebeam.metrics.counting.lattice import contains
-from slicebeam.metrics.registry import metric
-from slicebeam.metrics.testing.level_bound import Visited, tests_per_level
+from slicebeam.metrics.measures.level_bound import Visited, tests_per_level
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress, SearchResult
 from slicebeam.pipelines.search.second_tests import SecondTests, q_values

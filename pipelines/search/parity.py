@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.testing.parity import LEAST_EXAMPLES, largest_gap, shares
+from slicebeam.metrics.measures.parity import LEAST_EXAMPLES, largest_gap, shares
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, ParityGap, ParityGroup, estimate
 from slicebeam.pipelines.search.slice_counter import looked_up
 

@@ -10,7 +10,7 @@ import numpy as np
 from slicebeam.metrics.counting.counting_plan import plan_listed
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.kinds import Tail
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.pipelines.prepare.exact_auc import has_error, put_ranking
 from slicebeam.pipelines.search.slice_counter import SliceTable, tables_of
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys
-    from slicebeam.metrics.metric import Metric, Slices
+    from slicebeam.metrics.measures.metric import Metric, Slices
     from slicebeam.pipelines.search.iterations import Iterations
 
 NO_LABEL, NEW, REFINES, INHERITED = range(4)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.special import stdtrit
 
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.prepare.exact_auc import put_whole
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys
-    from slicebeam.metrics.metric import Metric, Slices
+    from slicebeam.metrics.measures.metric import Metric, Slices
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.iteration_records import SearchResult

@@ -10,9 +10,9 @@ import numpy as np
 from slicebeam.metrics.counting.counting_plan import plan_chosen
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.multiplicity import adjusted, holm_adjusted
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.outcome_codes import Method, Reason
-from slicebeam.metrics.testing.multiplicity import adjusted, holm_adjusted
 from slicebeam.pipelines.prepare.exact_auc import ExactAuc, has_error, put_ranking
 from slicebeam.pipelines.run.engine import Cost
 from slicebeam.pipelines.run.stage import run_parts
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import FloatArray
     from slicebeam.metrics.counting.counting import Resampling
     from slicebeam.metrics.counting.lattice import Keys
-    from slicebeam.metrics.testing.slice_test import SliceTest
+    from slicebeam.metrics.measures.slice_test import SliceTest
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.search.iteration_records import IterationRecord
     from slicebeam.pipelines.search.slice_counter import CountedPart, SliceCounter

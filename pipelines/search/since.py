@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.registry import metric
-from slicebeam.metrics.testing.difference import difference
-from slicebeam.metrics.testing.multiplicity import adjusted
+from slicebeam.metrics.measures.difference import difference
+from slicebeam.metrics.measures.multiplicity import adjusted
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.pipelines.changelist.changes import (
     Difference,
     MetricSince,

@@ -14,9 +14,10 @@ import numpy as np
 from slicebeam.metrics.counting.counting import Resampling
 from slicebeam.metrics.counting.counting_plan import Budget, balanced, blocks
 from slicebeam.metrics.counting.lattice import contains
-from slicebeam.metrics.testing.slice_test import SliceTest
+from slicebeam.metrics.measures.slice_test import SliceTest
 from slicebeam.pipelines.run.engine import Cost, Engine
 from slicebeam.pipelines.run.stage import run_stage
+from slicebeam.transforms.count.search_graph import CountAndTest
 from slicebeam.transforms.count.tables import (
     BlockTest,
     finished_blocks,
@@ -25,7 +26,6 @@ from slicebeam.transforms.count.tables import (
     work_items,
     write_plan,
 )
-from slicebeam.transforms.search_graph import CountAndTest
 from slicebeam.transforms.storage.storage import fetch, matching
 from slicebeam.transforms.storage.work_files import part_path
 

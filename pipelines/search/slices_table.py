@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 

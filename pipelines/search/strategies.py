@@ -18,7 +18,7 @@ import numpy as np
 from scipy.special import ndtr, ndtri
 
 from slicebeam.metrics.counting.lattice import Lattice, contains
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.registry import metric
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

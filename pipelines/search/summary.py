@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.errors import counted
-from slicebeam.metrics.intervals.intervals import agresti_coull
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.significance.intervals import agresti_coull
 from slicebeam.pipelines.changelist.changes import Moved
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, estimate, finite
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.kinds import Correction
-    from slicebeam.metrics.metric import Metric, Movement, Slices
+    from slicebeam.metrics.measures.metric import Metric, Movement, Slices
     from slicebeam.pipelines.changelist.changes import Change, Difference, OverallSince
     from slicebeam.pipelines.changelist.parts import Estimate
     from slicebeam.pipelines.changelist.testing import MetricTests, Testing

@@ -9,25 +9,24 @@ import numpy as np
 
 from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
 from slicebeam.metrics.counting.statistic_space import BUCKETS
-from slicebeam.metrics.errors import counted
-from slicebeam.metrics.metric import Needs
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.errors import counted, shortened
+from slicebeam.metrics.measures.metric import Needs
+from slicebeam.metrics.measures.power import POWER, smallest_fall
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
-from slicebeam.metrics.testing.power import POWER, smallest_fall
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Noticeable, Testing
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.search.duplicates import nested_classes
 from slicebeam.pipelines.search.second_tests import LEAST_GROUPS, q_values
 from slicebeam.pipelines.search.summary import of_metrics, promise
-from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.metric import Metric
+    from slicebeam.metrics.measures.metric import Metric
     from slicebeam.pipelines.changelist.testing import NearMiss
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset

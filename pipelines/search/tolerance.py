@@ -9,8 +9,8 @@ import numpy as np
 from scipy.special import stdtr, stdtrit
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.metrics.registry import metric
-from slicebeam.metrics.testing.slice_test import has_margin_test, worse_by_more_p
+from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.slice_test import has_margin_test, worse_by_more_p
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.changelist.testing import Tolerated
 from slicebeam.pipelines.search.second_tests import adjusted_overall, q_values

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from slicebeam.metrics.errors import shortened
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.transforms.encode.column import python_rows
-from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from scipy import stats
 
+from slicebeam.metrics.measures.multiplicity import bh_adjusted
 from slicebeam.metrics.shift.estimates import cell_p_values
-from slicebeam.metrics.testing.multiplicity import bh_adjusted
 from slicebeam.pipelines.changelist.changes import Change
 from slicebeam.pipelines.changelist.parts import Estimate
 

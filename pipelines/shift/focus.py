@@ -8,7 +8,7 @@ import numpy as np
 
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.pipelines.config.shift import ACCURACY, is_table
-from slicebeam.pipelines.define.id_lists import read_csv, read_text
+from slicebeam.pipelines.prepare.id_lists import read_csv, read_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy import stats
 
-from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.errors import OptionError, shortened
 from slicebeam.pipelines.changelist.reading import read_shift
-from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

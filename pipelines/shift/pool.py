@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.metrics.counting.counting import Ragged
-from slicebeam.metrics.errors import ColumnError, InputError, OptionError
+from slicebeam.metrics.arrays import Ragged
+from slicebeam.metrics.errors import ColumnError, InputError, OptionError, shortened
 from slicebeam.metrics.randomness import hash64, splitmix64
 from slicebeam.pipelines.prepare.source import read_rows
 from slicebeam.pipelines.shift.candidates import PoolCandidates
@@ -25,7 +25,7 @@ from slicebeam.pipelines.shift.difficulties import (
 from slicebeam.transforms.encode.column import ChunkColumn, id_hashes, missing_mask
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.extract_predictions import MOST_CLASSES
-from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
+from slicebeam.transforms.encode.predicates import Singleton, json_values
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.encode.value_counts import NumberCounts, present_values, unsupported
 

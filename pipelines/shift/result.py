@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics.measures.multiplicity import bh_adjusted
 from slicebeam.metrics.shift.allocation import optimal_calls
 from slicebeam.metrics.shift.estimates import (
     Subpools,
@@ -23,7 +24,6 @@ from slicebeam.metrics.shift.estimates import (
     weighted_sum_errors,
 )
 from slicebeam.metrics.shift.strata import Sample
-from slicebeam.metrics.testing.multiplicity import bh_adjusted
 from slicebeam.pipelines.changelist import shifted
 from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition

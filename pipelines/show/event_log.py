@@ -10,13 +10,13 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, cast
 
 from slicebeam.pipelines.show.terminal_text import json_line
-from slicebeam.transforms.secrets.variables import redacted
+from slicebeam.transforms.storage.variables import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.run.open_run import Published
+    from slicebeam.pipelines.run.work_folder import DataOptions
     from slicebeam.pipelines.shift.run import PublishedShift
 
 _MOST_FILES = 100
@@ -52,7 +52,7 @@ class EventLog:
         # What follows the log sees a line when it is written, not when a buffer is full.
         sys.stderr.flush()
 
-    def begin(self, config: DataConfig, files: Sequence[str], engine: str) -> None:
+    def begin(self, config: DataOptions, files: Sequence[str], engine: str) -> None:
         """Tell what runs: the command, a hash of its configuration, and the data."""
         options = json.dumps(config.model_dump(mode="json"), sort_keys=True)
         self.write(

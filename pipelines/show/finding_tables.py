@@ -9,7 +9,7 @@ from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from slicebeam.metrics.errors import counted
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.pipelines.show.terminal_text import FILES
 
 if TYPE_CHECKING:

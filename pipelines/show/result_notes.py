@@ -9,14 +9,13 @@ import shlex
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from slicebeam.metrics.errors import counted, printable
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.errors import counted, printable, shortened
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.search.summary import overall_text
 from slicebeam.pipelines.show.finding_tables import Numbers, list_lines
 from slicebeam.pipelines.show.terminal_text import FILES
 from slicebeam.pipelines.show.worst_slices import LEAST_ROWS, number_text, signed_text
-from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

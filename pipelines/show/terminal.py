@@ -11,7 +11,7 @@ from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.show.event_log import EventLog
 from slicebeam.pipelines.show.terminal_text import guarded
-from slicebeam.transforms.secrets.variables import redacted
+from slicebeam.transforms.storage.variables import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from slicebeam.pipelines.changelist.testing import Gate
-    from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.run.work_folder import DataOptions
     from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress
 
 _LINE_SECONDS = 10.0
@@ -63,7 +63,7 @@ class Terminal:
         elif not self.quiet:
             self._stderr().print(f"[{time.monotonic() - self._begun:6.1f} s] {shown}")
 
-    def begin(self, config: DataConfig, files: Sequence[str], engine: str) -> None:
+    def begin(self, config: DataOptions, files: Sequence[str], engine: str) -> None:
         """Take note of what runs."""
         if self.events is not None:
             self.events.begin(config, files, engine)

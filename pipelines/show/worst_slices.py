@@ -8,7 +8,7 @@ from slicebeam.pipelines.changelist.parts import Estimate
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import Change
-    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.document import ChangeList, SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
 
 MOST_ROWS = 12
@@ -16,6 +16,8 @@ MOST_ROWS = 12
 MOST_ROWS_IN_ALL = 24
 LEAST_ROWS = 4
 _MOST_SHARED = 0.5
+# Of a metric without findings, the slices of each direction that a page shows in their place.
+_MOST_WORST = 10
 
 
 class MetricRows(NamedTuple):
@@ -80,6 +82,26 @@ def _shares_with(one: Slice, sizes: dict[str, int]) -> list[float]:
         for other in overlaps
         if other.slice_id in sizes
     ]
+
+
+def shown_slices(document: ChangeList) -> list[str]:
+    """Return the ids of the slices of the first view: the findings, or what is in their place."""
+    worst = [i for one in document.metrics for i in slices_in_place(document, one.key)]
+    return list(dict.fromkeys([*(one.slice_id for one in document.findings), *worst]))
+
+
+def slices_in_place(document: ChangeList, metric: str) -> list[str]:
+    """Return the ids of the slices in place of findings, of each direction the first by their place."""
+    if any(one.metric == metric for one in document.findings):
+        return []
+    placed: dict[str, list[tuple[int, str]]] = {"degraded": [], "improved": []}
+    for one in document.slices:
+        for change in one.changes:
+            if change.metric != metric or change.place is None or not change.significant:
+                continue
+            if change.direction in placed:
+                placed[change.direction].append((change.place, one.slice_id))
+    return [i for some in placed.values() for _, i in sorted(some)[:_MOST_WORST]]
 
 
 def number_text(value: float | None) -> str:

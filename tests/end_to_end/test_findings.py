@@ -11,10 +11,10 @@ from scipy import special, stats
 from sklearn.linear_model import LogisticRegression
 
 from slicebeam.metrics.findings import corrected
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests.conftest import slow
 from tests.oracles import predicates
-from tests.pipelines.serve.asking import asks, served_page
+from tests.pipelines.page.asking import asks, served_page
 from tests.running import read, search
 
 EPS = np.finfo(float).eps

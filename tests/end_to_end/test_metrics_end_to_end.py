@@ -10,11 +10,11 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from slicebeam.metrics.errors import InputError
 from tests.conftest import slow
-from tests.pipelines.check.test_check import check
+from tests.pipelines.search.test_check import check
 from tests.refusals import refuses
 from tests.running import check_within_errors, rows_of, search
 
-# One of each kind: tests/metrics/test_metric.py has the formulas of all.
+# One of each kind: tests/metrics/measures/test_metric.py has the formulas of all.
 BINARY = ("accuracy", "precision", "f1", "fpr", "mcc", "log_loss", "recall_micro")
 BINARY += ("calibration_in_the_large",)
 # The same for every model, so that two models cannot be compared by it.

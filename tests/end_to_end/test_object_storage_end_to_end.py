@@ -22,7 +22,7 @@ from sklearn.preprocessing import OneHotEncoder
 from sklearn.tree import DecisionTreeClassifier
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.commands.data_command import DataCommand
 from slicebeam.pipelines.commands.run_file import read_run
 from tests.conftest import google_first, own_stores, s3_first, slow

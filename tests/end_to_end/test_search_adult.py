@@ -14,7 +14,7 @@ from scipy import stats
 
 import slicebeam.pipelines.search.search
 from slicebeam.pipelines.changelist.document import ChangeList, json_schema
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.search.findings import finding_lists
 from slicebeam.pipelines.search.slices_table import SCHEMA
 from tests.conftest import ADULT_ROLES, slow

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.api import search as api_search
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.api import search as api_search
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.config.common import delimiter_character
 from tests.conftest import slow
 from tests.end_to_end import test_search_adult

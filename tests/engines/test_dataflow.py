@@ -19,7 +19,7 @@ from apache_beam.utils import retry
 
 from slicebeam.metrics.counting import counting_plan
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.runner_configs.dataflow import Dataflow, is_of, vcpus_of
 from slicebeam.runner_configs.options import DataflowOptions

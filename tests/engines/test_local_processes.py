@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from tests.conftest import slow
 from tests.object_stores import ROOT

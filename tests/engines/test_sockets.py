@@ -352,7 +352,13 @@ def parents(pid):
 def test_a_run_ends_with_a_line_where_what_leads_into_the_network_is_killed(
     tmp_path, adult_path, engines, engine
 ):
-    given = [sys.executable, "-m", "slicebeam.pipelines.cli", "search", f"--data={adult_path}"]
+    given = [
+        sys.executable,
+        "-m",
+        "slicebeam.pipelines.commands.cli",
+        "search",
+        f"--data={adult_path}",
+    ]
     given += [f"--output={tmp_path}", "--label=income", "--prediction=prediction", "--quiet"]
     given += ["--memory-budget=16MB", *engines.arguments(engine)]
     run = subprocess.Popen(given, stderr=subprocess.PIPE, text=True)

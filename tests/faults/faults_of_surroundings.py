@@ -182,7 +182,7 @@ def language(bench, number):
     environment |= {"LANG": "C", "LC_ALL": "C"}
     if number % 2:
         environment |= {"PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-    program = [sys.executable, "-m", "slicebeam.pipelines.cli"]
+    program = [sys.executable, "-m", "slicebeam.pipelines.commands.cli"]
     command = [*program, *aloud(bench.search(output, data=data))]
     ended = subprocess.run(command, env=environment, capture_output=True, check=False)
     said = ended.stderr.decode("utf-8", "replace")

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from hypothesis import strategies as st
 
 from slicebeam.pipelines.changelist.reading import read_changelist
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests.fuzzing import json_reading, parquet_cases, strategies
 from tests.fuzzing.case import Case, UnreadableError
 from tests.fuzzing.strategies import chance, damaged, pick, words

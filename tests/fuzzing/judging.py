@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import SlicebeamError
-from slicebeam.pipelines import cli
-from slicebeam.transforms.formats.strict_text import MalformedTextError
+from slicebeam.pipelines.commands import cli
+from slicebeam.transforms.storage.strict_text import MalformedTextError
 from tests.fuzzing.case import UnjudgedError, UnreadableError
 from tests.oracles import predicates
 

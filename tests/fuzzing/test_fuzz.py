@@ -32,9 +32,9 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from slicebeam.metrics.errors import InputError, printable
-from slicebeam.pipelines import cli
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import read_changelist
+from slicebeam.pipelines.commands import cli
 from slicebeam.pipelines.config.common import memory_bytes
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet, read_split
 from slicebeam.transforms.formats import tfrecord

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from slicebeam import runner_configs
 from slicebeam.pipelines.run.engine import runner_config, shipped_configs
-from slicebeam.transforms.formats.strict_text import parse_yaml
+from slicebeam.transforms.storage.strict_text import parse_yaml
 from tests.fuzzing import changelist_cases, parquet_cases, strategies
 from tests.fuzzing.case import Case, UnjudgedError, UnreadableError
 from tests.fuzzing.strategies import chance, damaged, insert, pick, replace, words

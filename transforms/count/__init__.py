@@ -1,1 +1,1 @@
-"""Slices are counted and tested on encoded shards, in parallel."""
+"""Slices are counted and tested on encoded shards, in parallel: the graph of a search."""

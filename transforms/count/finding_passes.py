@@ -12,7 +12,7 @@ from slicebeam.metrics.counting.counting import Coded, RowBlock, SummedRows
 from slicebeam.metrics.counting.membership import Members, Membership
 from slicebeam.metrics.discovery.change import OverlapSums
 from slicebeam.metrics.findings.inside import InsideCounter, InsideCounts, merged, patterns_of
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.random_subset import BINS, bin_sums
 from slicebeam.transforms.encode.passes import one_thread
 

@@ -18,8 +18,8 @@ from apache_beam.metrics import Metrics
 from slicebeam.metrics.counting.counting import SumReader, Tables, Unit, table_cells
 from slicebeam.metrics.counting.counting_plan import BLOCK_SECONDS
 from slicebeam.metrics.errors import EngineError
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.outcome_codes import Reason, Tested
 from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.storage import storage_errors, storage_path
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.counting import Resampling, UnitSums
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
     from slicebeam.metrics.counting.lattice import Lattice
-    from slicebeam.metrics.testing.slice_test import SliceTest
+    from slicebeam.metrics.measures.slice_test import SliceTest
     from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.storage.storage import StoragePath
 

@@ -1,1 +1,1 @@
-"""Examples with embeddings get components of a mixture, and descriptions."""
+"""Texts and images get embeddings, components of a mixture, and descriptions."""

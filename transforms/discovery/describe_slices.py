@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow.parquet as pq
 
+from slicebeam.metrics.chunks import JOINED, Summed
 from slicebeam.metrics.discovery import pca
 from slicebeam.metrics.discovery.change import ChangeAssessment, ChangeSums, OverlapSums
-from slicebeam.metrics.discovery.chunks import JOINED, Summed
 from slicebeam.metrics.discovery.descriptions import EmbeddingSums, TypicalExamples
 from slicebeam.transforms.discovery.derive_columns import (
     CHANGE,

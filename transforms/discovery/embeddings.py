@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.metrics.discovery.chunks import check_finite
+from slicebeam.metrics.chunks import check_finite
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.transforms.encode.column import ChunkColumn, boolean_mask, random_numbers
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, IntArray
+    from slicebeam.transforms.discovery.encoders import Encoder
     from slicebeam.transforms.encode.column import Chunk
     from slicebeam.transforms.encode.extract_predictions import Losses, Outcome
-    from slicebeam.transforms.encoders.registry import Encoder
     from slicebeam.transforms.storage.storage import StoragePath
 
     Vectors = NDArray[np.float32]

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import expit
 
-from slicebeam.metrics.counting.counting import Ragged
-from slicebeam.metrics.discovery.chunks import blocks
-from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
+from slicebeam.metrics.arrays import Ragged
+from slicebeam.metrics.chunks import blocks
+from slicebeam.metrics.errors import ColumnError, InputError, shortened, unknown_name
 from slicebeam.transforms.encode.column import boolean_mask, is_number, plain_type, sortable
 from slicebeam.transforms.encode.domains import FeatureDomain
-from slicebeam.transforms.encode.predicates import Singleton, arrow_values, shortened
+from slicebeam.transforms.encode.predicates import Singleton, arrow_values
 from slicebeam.transforms.encode.value_counts import unsupported
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray
-    from slicebeam.metrics.discovery.chunks import Embeddings
+    from slicebeam.metrics.chunks import Embeddings
     from slicebeam.transforms.encode.column import Chunk
     from slicebeam.transforms.encode.domains import Kind
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.metrics.counting.counting import Ragged
+from slicebeam.metrics.arrays import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.metrics.significance.count_tests import p_more_frequent
 from slicebeam.transforms.encode.column import (

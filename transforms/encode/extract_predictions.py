@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.metrics.counting.counting import Ragged
-from slicebeam.metrics.errors import ColumnError, InputError, OptionError
+from slicebeam.metrics.arrays import Ragged
+from slicebeam.metrics.errors import ColumnError, InputError, OptionError, shortened
 from slicebeam.metrics.kinds import OF_PROBABILITIES
 from slicebeam.metrics.measures.mean import LABEL, number_loss
-from slicebeam.metrics.metric import Needs
-from slicebeam.metrics.registry import averaged_column, metric
+from slicebeam.metrics.measures.metric import Needs
+from slicebeam.metrics.measures.registry import averaged_column, metric
 from slicebeam.transforms.encode.column import ChunkColumn, boolean_mask, plain_type
 from slicebeam.transforms.encode.list_outcomes import (
     class_outcomes,
@@ -24,7 +24,6 @@ from slicebeam.transforms.encode.list_outcomes import (
     label_sets,
     ranking_values,
 )
-from slicebeam.transforms.encode.predicates import shortened
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

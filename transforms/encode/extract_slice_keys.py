@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import apache_beam as beam
 import numpy as np
 
-from slicebeam.metrics.counting.counting import Ragged
+from slicebeam.metrics.arrays import Ragged
+from slicebeam.metrics.measures.registry import averaged_column
 from slicebeam.metrics.randomness import splitmix64
-from slicebeam.metrics.registry import averaged_column
 from slicebeam.transforms.encode.column import ChunkColumn, id_hashes
 from slicebeam.transforms.encode.extract_predictions import count_labels, extract_predictions
 from slicebeam.transforms.encode.shards import (

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import InputError, shortened
 from slicebeam.transforms.encode.column import (
     boolean_mask,
     from_numbers,
@@ -30,7 +30,7 @@ from slicebeam.transforms.encode.domains import (
     UnseenValue,
     with_new_values,
 )
-from slicebeam.transforms.encode.predicates import Singleton, json_values, shortened
+from slicebeam.transforms.encode.predicates import Singleton, json_values
 from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.encode.value_counts import (
     ColumnCounter,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.metric import Needs
+    from slicebeam.metrics.measures.metric import Needs
     from slicebeam.transforms.encode.column import ChunkColumn
 
 NO_RELEVANCE = ", but a relevance is at least 0; drop such examples"

@@ -16,13 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.arrays import NDArray
-from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.metrics.errors import LONGEST_IN_TEXT, InputError, shortened, unknown_name
 from slicebeam.metrics.randomness import splitmix64
 
 OPS = ("==", "in", "not_in", "<", ">=", "between", "is_null", "contains")
 
 _MOST_VALUES_IN_TEXT = 3
-_LONGEST_IN_TEXT = 60
 # Whole numbers below are shown with all digits, larger ones with an exponent.
 _LARGEST_WRITTEN_OUT = 1e15
 _ZEROS = re.compile(r"(T00:00:00|(?<=:\d\d))(\.0+)?\Z")
@@ -117,14 +116,9 @@ def slice_hashes(slices: Iterable[Iterable[Singleton]]) -> NDArray[np.uint64]:
     return splitmix64(np.array(sums, np.uint64))
 
 
-def shortened(text: str) -> str:
-    """Return a text shortened to a line, with ``…`` for the omitted part."""
-    return text if len(text) <= _LONGEST_IN_TEXT else text[: _LONGEST_IN_TEXT - 1] + "…"
-
-
 def is_shortened(text: str) -> bool:
     """Return whether a text, or what `Singleton` prints of many values, may have been shortened."""
-    longest = len(text) >= _LONGEST_IN_TEXT and text.endswith("…")
+    longest = len(text) >= LONGEST_IN_TEXT and text.endswith("…")
     return longest or bool(_MORE.fullmatch(text))
 
 

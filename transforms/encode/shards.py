@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, Ragged, RowBlock
+from slicebeam.metrics.arrays import Ragged
+from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, RowBlock
 from slicebeam.metrics.counting.statistic_space import BUCKETS, GAINS, StatisticSpace, fixed_point
 from slicebeam.metrics.measures.calibration_error import bin_of, number_of_bins
 from slicebeam.metrics.randomness import occurrence_ids, splitmix64

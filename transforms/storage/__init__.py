@@ -1,1 +1,1 @@
-"""Files on disks and in buckets: reading, listing, and publishing all of them or none."""
+"""Files on disks and in buckets: reading, listing, publishing all of them or none; their variables and secrets."""

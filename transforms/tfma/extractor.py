@@ -17,8 +17,8 @@ from apache_beam.utils.windowed_value import WindowedValue
 from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.predicates import Singleton
-from slicebeam.transforms.formats.strict_text import parse_json
 from slicebeam.transforms.storage.storage import storage_errors, storage_path
+from slicebeam.transforms.storage.strict_text import parse_json
 from slicebeam.transforms.tfma.install import tfma_module
 from slicebeam.transforms.tfma.slice_keys import NamedSlice, SliceKey, slice_keys
 

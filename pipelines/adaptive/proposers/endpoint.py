@@ -26,7 +26,7 @@ from slicebeam.pipelines.adaptive.tree import IMPUTED, OFF_TOPIC, Test
 from slicebeam.pipelines.paid_api.api_file import ApiFile
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.questions import announcement, buying, read_api, text_key
-from slicebeam.transforms.encoders.endpoint import KEY_VARIABLE
+from slicebeam.transforms.discovery.endpoint_encoder import KEY_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

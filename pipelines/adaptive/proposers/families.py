@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 
 import numpy as np
 
-from slicebeam.metrics.adaptive.failure_scores import FAILS_ABOVE
+from slicebeam.pipelines.adaptive.failure_scores import FAILS_ABOVE
 from slicebeam.pipelines.adaptive.topics import is_within
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 

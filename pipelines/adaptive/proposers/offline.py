@@ -28,7 +28,7 @@ from slicebeam.pipelines.adaptive.proposers.lexicons import (
 from slicebeam.pipelines.adaptive.proposers.templates import sentiment_templates
 from slicebeam.pipelines.adaptive.topics import below, is_within
 from slicebeam.pipelines.adaptive.tree import IMPUTED, OFF_TOPIC, Test, TestTree
-from slicebeam.transforms.encoders.lsa import LsaEncoder
+from slicebeam.transforms.discovery.lsa import LsaEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import FileError, InputError, unknown_name
 from slicebeam.pipelines.adaptive.expectations import OUTPUTS, OUTPUTS_NOT, SAME
 from slicebeam.pipelines.adaptive.proposers.lexicons import lexicons, slots_of
-from slicebeam.transforms.formats.strict_text import parse_yaml
 from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.strict_text import parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

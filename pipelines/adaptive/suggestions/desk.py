@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.adaptive.failure_scores import fails
 from slicebeam.metrics.errors import InputError, SlicebeamError
 from slicebeam.pipelines.adaptive.expectations import NO_OUTPUT
+from slicebeam.pipelines.adaptive.failure_scores import fails
 from slicebeam.pipelines.adaptive.paid_outputs import SharedBudget
 from slicebeam.pipelines.adaptive.proposers.families import ORIGIN
 from slicebeam.pipelines.adaptive.scoring import scorable_tests

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import ColumnError, FileError, unknown_name
 from slicebeam.transforms.formats.raw_text import open_bytes
-from slicebeam.transforms.formats.strict_text import parse_json
+from slicebeam.transforms.storage.strict_text import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.adaptive.failure_scores import FAILS_ABOVE
+from slicebeam.pipelines.adaptive.failure_scores import FAILS_ABOVE
 from slicebeam.pipelines.adaptive.proposers.families import ORIGIN, Context, Family
 from slicebeam.pipelines.adaptive.tree import PASS
 

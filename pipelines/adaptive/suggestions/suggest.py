@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.adaptive.prompt_items import PROMPT_SIZE
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.adaptive.class_names import ClassNames, mentioned
 from slicebeam.pipelines.adaptive.paid_outputs import SharedBudget
+from slicebeam.pipelines.adaptive.prompt_items import PROMPT_SIZE
 from slicebeam.pipelines.adaptive.prompts import Completion, new_texts
 from slicebeam.pipelines.adaptive.proposers.endpoint import ENDPOINT, NEEDS, Endpoint, endpoint_api
 from slicebeam.pipelines.adaptive.proposers.families import Context, Family, Proposer

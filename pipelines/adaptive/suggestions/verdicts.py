@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Literal
 
-from slicebeam.metrics.adaptive.failure_scores import fails
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.adaptive.expectations import (
     NO_OUTPUT,
@@ -14,6 +13,7 @@ from slicebeam.pipelines.adaptive.expectations import (
     SAME,
     parse_expectation,
 )
+from slicebeam.pipelines.adaptive.failure_scores import fails
 from slicebeam.pipelines.adaptive.tree import FAIL, IMPUTED, OFF_TOPIC, PASS
 
 if TYPE_CHECKING:

@@ -8,19 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slicebeam.metrics.arrays import Ragged
 from slicebeam.metrics.counting import counting
-from slicebeam.metrics.counting.counting import (
-    Ragged,
-    Resampling,
-    RowBlock,
-    SumReader,
-    Tables,
-    Unit,
-)
+from slicebeam.metrics.counting.counting import Resampling, RowBlock, SumReader, Tables, Unit
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.counting.statistic_space import BUCKETS, StatisticSpace
+from slicebeam.metrics.measures.registry import statistic_space
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
-from slicebeam.metrics.registry import statistic_space
 
 # Four cells and nothing else; weights; values; scores; all at once, of two models.
 COUNTS = StatisticSpace(("positive", "wrong"), "overall")

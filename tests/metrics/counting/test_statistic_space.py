@@ -15,9 +15,9 @@ from slicebeam.metrics.counting.statistic_space import (
     fixed_point,
 )
 from slicebeam.metrics.kinds import COMPARISONS
-from slicebeam.metrics.metric import Slices
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric, metrics, statistic_space
 from slicebeam.metrics.randomness import poisson_weights
-from slicebeam.metrics.registry import metric, metrics, statistic_space
 from slicebeam.metrics.significance.auc import placements
 
 ROWS = 20_000

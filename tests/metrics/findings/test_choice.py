@@ -12,7 +12,7 @@ from slicebeam.metrics.findings import choice
 from slicebeam.metrics.findings.choice import Changes
 from slicebeam.metrics.findings.conditional import rate_p_value
 from slicebeam.metrics.findings.model import fit
-from slicebeam.metrics.intervals.intervals import wilson
+from slicebeam.metrics.significance.intervals import wilson
 from tests.conftest import slow
 from tests.encoded_table import EncodedTable
 

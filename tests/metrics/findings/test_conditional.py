@@ -18,7 +18,7 @@ from slicebeam.metrics.findings.conditional import (
     sum_p_value,
 )
 from slicebeam.metrics.findings.model import fit
-from slicebeam.metrics.findings.target_sums import TargetSums
+from slicebeam.metrics.measures.target_sums import TargetSums
 from slicebeam.metrics.significance import count_tests, random_subset
 from slicebeam.metrics.significance.random_subset import Population
 from tests.encoded_table import deviation_law

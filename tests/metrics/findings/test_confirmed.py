@@ -10,7 +10,7 @@ from scipy import stats
 
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.pipelines.changelist.document import SearchChangeList
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.show.finding_tables import all_findings, columns
 from slicebeam.transforms.encode.column import id_hashes
 from tests.conftest import slow

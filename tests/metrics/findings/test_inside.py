@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from slicebeam.metrics.findings.inside import PartTables
-from slicebeam.metrics.findings.target_sums import Patterns
+from slicebeam.metrics.measures.target_sums import Patterns
 from tests.encoded_table import EncodedTable
 from tests.metrics.findings.test_choice import planted, wrong
 

@@ -7,7 +7,7 @@ from sklearn.linear_model import LogisticRegression
 
 from slicebeam.metrics.findings import model
 from slicebeam.metrics.findings.model import fit
-from slicebeam.metrics.findings.target_sums import design
+from slicebeam.metrics.measures.target_sums import design
 
 
 def rows(seed, count=3000, findings=6):

@@ -8,10 +8,10 @@ import pytest
 from scipy import stats
 
 from slicebeam.metrics.kinds import ALTERNATIVES
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.outcome_codes import Method
-from tests.metrics.test_metric import Examples, by_sklearn, random_members
+from tests.metrics.measures.test_metric import Examples, by_sklearn, random_members
 from tests.random_subsets import subset_tails
 
 N = 20_000

@@ -5,10 +5,10 @@ import pytest
 from scipy import stats
 
 from slicebeam.metrics.kinds import ALTERNATIVES
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric
+from tests.metrics.measures.test_metric import Examples, random_members
 from tests.metrics.significance.test_few_cells import enumerated
-from tests.metrics.test_metric import Examples, random_members
 
 
 def marks(name, examples, *, old=False):

@@ -7,12 +7,12 @@ from math import comb
 import numpy as np
 import pytest
 
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance import student_law
 from slicebeam.metrics.significance.hall import Moments
 from slicebeam.metrics.significance.outcome_codes import Method, Reason
 from tests.deviations import compressed
-from tests.metrics.test_metric import Examples, random_members
+from tests.metrics.measures.test_metric import Examples, random_members
 from tests.random_subsets import saddle_point
 
 

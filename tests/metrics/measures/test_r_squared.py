@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 
 from slicebeam.metrics.counting.statistic_space import Deviations
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.outcome_codes import Reason
 from slicebeam.metrics.significance.random_subset import Population
-from tests.metrics.test_metric import Examples
+from tests.metrics.measures.test_metric import Examples
 from tests.random_subsets import saddle_point
 
 N, SLICES, R2 = 20_000, 3000, metric("r2")

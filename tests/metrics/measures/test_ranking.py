@@ -7,11 +7,11 @@ import pytest
 from scipy import stats
 
 from slicebeam.metrics.counting.statistic_space import BUCKETS
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric, statistic_space
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric, statistic_space
 from slicebeam.metrics.significance.auc import discretisation_error
 from slicebeam.metrics.significance.outcome_codes import Reason
-from tests.metrics.test_metric import Examples, by_sklearn, random_members
+from tests.metrics.measures.test_metric import Examples, by_sklearn, random_members
 
 
 def test_auc_of_two_models_against_the_parent_varies_by_what_is_outside_of_the_child():

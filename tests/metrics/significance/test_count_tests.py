@@ -9,9 +9,9 @@ import pytest
 from scipy import stats
 from scipy.special import betainc
 
+from slicebeam.metrics.measures.slice_test import t_p_value
 from slicebeam.metrics.significance import count_tests
 from slicebeam.metrics.significance.outcome_codes import Reason
-from slicebeam.metrics.testing.slice_test import t_p_value
 
 
 def log_of_ratio(numerator, denominator):

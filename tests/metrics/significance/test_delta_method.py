@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric, statistic_space
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric, statistic_space
 from slicebeam.metrics.significance import hall
 from tests.conftest import slow
 

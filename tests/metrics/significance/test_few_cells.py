@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric, statistic_space
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric, statistic_space
 from slicebeam.metrics.significance import count_tests, few_cells
 
 SPACE = statistic_space(["mcc"], "overall")

@@ -5,10 +5,10 @@ import pytest
 from scipy import optimize, stats
 
 from benchmarks.calibration_margins import _rates as rates_at_the_margin
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric, statistic_space
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric, statistic_space
+from slicebeam.metrics.measures.slice_test import has_margin_test, worse_by_more_p
 from slicebeam.metrics.significance import margins
-from slicebeam.metrics.testing.slice_test import has_margin_test, worse_by_more_p
 from tests.metrics.significance.test_delta_method import SPACE as PAIRED
 from tests.metrics.significance.test_delta_method import placed
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests import random_text_models as models
 from tests.oracles.adaptive_oracle import failed, topics_of
 from tests.paid_bench import NO_PLAN, PaidBench, bench_fixture, fail

@@ -12,10 +12,10 @@ import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 
-from slicebeam.pipelines import api
 from slicebeam.pipelines.adaptive.expectations import expectation_of
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands import api
+from slicebeam.pipelines.commands.cli import run
 from tests.pipelines.page.results import discovery_result, shift_result
 from tests.python_models import Trap
 

@@ -14,14 +14,14 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
-from slicebeam.pipelines import api
 from slicebeam.pipelines.adaptive.expectations import inputs_of
 from slicebeam.pipelines.adaptive.topics import below
 from slicebeam.pipelines.adaptive.topics_printed import show_topics
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.changelist.reading import read_changelist
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands import api
+from slicebeam.pipelines.commands.cli import run
 from tests.oracles.adaptive_oracle import topics_of
 from tests.running import importable
 

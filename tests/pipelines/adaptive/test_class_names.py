@@ -16,7 +16,6 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines import api
 from slicebeam.pipelines.adaptive.class_names import (
     PROBED,
     ClassNames,
@@ -28,7 +27,8 @@ from slicebeam.pipelines.adaptive.scoring import scorable_tests
 from slicebeam.pipelines.adaptive.text_models import text_model
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands import api
+from slicebeam.pipelines.commands.cli import run
 from tests.pipelines.adaptive.test_adapt_from import search
 from tests.refusals import refusal, refuses
 from tests.running import importable

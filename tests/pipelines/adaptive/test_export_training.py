@@ -13,11 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slicebeam.pipelines import api
 from slicebeam.pipelines.adaptive import training
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands import api
+from slicebeam.pipelines.commands.cli import run
 from tests.oracles.adaptive_oracle import failed, topics_of
 from tests.pipelines.adaptive.test_adapt_run import check_topics
 from tests.refusals import refuses

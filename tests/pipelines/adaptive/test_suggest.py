@@ -16,7 +16,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.pipelines import api, cli
 from slicebeam.pipelines.adaptive import prompts
 from slicebeam.pipelines.adaptive.class_names import ClassNames
 from slicebeam.pipelines.adaptive.outputs import as_outputs
@@ -32,6 +31,7 @@ from slicebeam.pipelines.adaptive.suggestions.suggest import suggest
 from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
+from slicebeam.pipelines.commands import api, cli
 from slicebeam.pipelines.config.adapt import PROPOSERS, AdaptSuggestConfig
 from slicebeam.pipelines.paid_api.event_stream import whole_completion
 from slicebeam.transforms.http import calls

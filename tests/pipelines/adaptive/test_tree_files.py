@@ -20,7 +20,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.adaptive import scoring
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, to_csv, write_tree
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests import random_text_models as models
 from tests.conftest import slow
 from tests.oracles.adaptive_oracle import failed, topics_of

@@ -21,7 +21,7 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.edits import annotated
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.reading import check_findings, read_search
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.transforms.storage import storage
 from slicebeam.transforms.storage.storage import storage_path
 from tests.conftest import own_stores

@@ -21,8 +21,8 @@ import pytest
 from pyarrow import csv
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.pipelines import cli
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands import cli
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.commands.table import COMMANDS
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.config.shift import ShiftConfig
@@ -77,7 +77,7 @@ def test_usage_names_arguments_as_the_help_does(name, capsys):
 
 def test_help_is_quick():
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    code = "import sys; from slicebeam.pipelines.cli import main; sys.argv[1:] = ['--help']; main()"
+    code = "import sys; from slicebeam.pipelines.commands.cli import main; sys.argv[1:] = ['--help']; main()"
     # Import paths as here, in a bare checkout too.
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, env=environment)
@@ -88,7 +88,7 @@ def test_help_is_quick():
 def loaded(*words):
     """The code of a command in a process of its own, the modules that it loaded, and what it printed."""
     code = (
-        "import sys; from slicebeam.pipelines import cli; code = cli.run(sys.argv[1:])\n"
+        "import sys; from slicebeam.pipelines.commands import cli; code = cli.run(sys.argv[1:])\n"
         "print('\\n--', code, *sys.modules)"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
@@ -442,7 +442,14 @@ def test_a_limit_of_memory_that_the_libraries_would_not_survive_is_a_line(tmp_pa
     def limited():
         resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
 
-    command = [sys.executable, "-m", "slicebeam.pipelines.cli", "search", "--data", "x.csv"]
+    command = [
+        sys.executable,
+        "-m",
+        "slicebeam.pipelines.commands.cli",
+        "search",
+        "--data",
+        "x.csv",
+    ]
     command += ["--label", "y", "--output", str(tmp_path / "out")]
     how = {"capture_output": True, "text": True, "timeout": 60}
     ended = subprocess.run(command, preexec_fn=limited, check=False, **how)

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.attribution.asking import _shown as shown_item
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.commands.run_file import read_run
 from slicebeam.pipelines.run.engine import Engine
 from slicebeam.pipelines.show.terminal_text import guarded, harmless, json_line

@@ -18,8 +18,8 @@ import pytest
 from sklearn.tree import DecisionTreeClassifier
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.cli import run
 from slicebeam.pipelines.commands import table
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.commands.run_file import read_run
 from slicebeam.pipelines.config.check import check_config
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed

@@ -10,7 +10,7 @@ import pytest
 
 from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.config.own_data import NAMES, check_columns, with_guesses
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.prepare.features import is_named_output

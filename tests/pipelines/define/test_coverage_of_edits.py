@@ -8,8 +8,8 @@ import pytest
 
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import latest
-from slicebeam.pipelines.cli import run
-from slicebeam.pipelines.page.overview import shown_slices
+from slicebeam.pipelines.commands.cli import run
+from slicebeam.pipelines.show.worst_slices import shown_slices
 from tests.conftest import slow
 from tests.running import refused
 

@@ -17,17 +17,17 @@ from slicebeam.pipelines.changelist import discovered as dc
 from slicebeam.pipelines.changelist import revisions as rev
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.rules import slice_id_of
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.commands.command import Invocation
 from slicebeam.pipelines.commands.edit import annotate
 from slicebeam.pipelines.commands.flags import program
 from slicebeam.pipelines.config.document import AnnotateConfig
-from slicebeam.pipelines.define.id_lists import id_list
 from slicebeam.pipelines.define.llm_filter import llm_filter
 from slicebeam.pipelines.define.predicates import column_types
 from slicebeam.pipelines.define.text_filter import default_threshold
+from slicebeam.pipelines.prepare.id_lists import id_list
 from tests import edited_documents as edited
-from tests.pipelines.serve.served_outputs import serving
+from tests.pipelines.page.served_outputs import serving
 from tests.refusals import refuses
 
 FRAME = edited.examples()

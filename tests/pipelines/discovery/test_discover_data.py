@@ -11,9 +11,9 @@ import pytest
 from scipy import stats
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines import api
 from slicebeam.pipelines.changelist.document import SearchChangeList
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands import api
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.discovery.llm_phrases import phrases_of_model
 from slicebeam.pipelines.show.result_notes import discovery_lines
 from slicebeam.pipelines.show.worst_slices import worst_slices
@@ -22,7 +22,7 @@ from tests.discover_runs import discover, embeddings, examples, written
 from tests.discovered import COLUMNS, planted_file, planted_table
 from tests.refusals import refusal, refuses, refusing
 from tests.running import names_of, own_file, refused
-from tests.transforms.encoders import test_endpoint
+from tests.transforms.discovery import test_endpoint_encoder as test_endpoint
 
 ROWS = 120
 TABLE = examples(0, n=ROWS, dimensions=4, groups=3, apart=6.0)

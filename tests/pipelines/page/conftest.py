@@ -1,8 +1,8 @@
-"""The results that pages are made of, once for all tests of the page."""
+"""The results that pages are made of, once for all tests of the page; what servers keep is in a folder of these tests."""
 
 import pytest
 
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests.pipelines.page import results as made
 
 
@@ -27,3 +27,10 @@ def results(tmp_path_factory, days):
         examples = ["--examples", "3"] if name in ("baseline", "hostile data", "discovery") else []
         assert run(["report", str(one), "--quiet", *examples]) == 0
     return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
+from slicebeam.pipelines.discovery.group_map import centres
 from slicebeam.pipelines.page.examples import examples_of
-from slicebeam.pipelines.page.group_map import centres
 from slicebeam.pipelines.page.payload import Payload
 from slicebeam.pipelines.page.rows import kept_rows, parts_of_file, parts_of_table
 from slicebeam.pipelines.page.single_file import embedded_json

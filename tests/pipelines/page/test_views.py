@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests.pipelines.page.in_browser import opened, violations
 from tests.pipelines.page.results import FORMULA, HOSTILE, long_values, shift_result
 

@@ -18,8 +18,8 @@ from slicebeam.pipelines.paid_api.api_file import ApiFile
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.http_api import HttpApi
 from slicebeam.pipelines.paid_api.ledger import Ledger
-from slicebeam.transforms.encoders import endpoint
-from slicebeam.transforms.encoders.registry import encoder
+from slicebeam.transforms.discovery import endpoint_encoder as endpoint
+from slicebeam.transforms.discovery.encoders import encoder
 from slicebeam.transforms.http import calls
 from tests.refusals import refusal, refuses
 

@@ -11,20 +11,20 @@ import pandas as pd
 import pytest
 
 from slicebeam.metrics.errors import EngineError, OptionError
-from slicebeam.pipelines.check.check import run_check
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.commands.table import data_command
 from slicebeam.pipelines.config.check import check_config
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.discover import DiscoverConfig
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.config.shift import ShiftConfig
-from slicebeam.pipelines.discovery.discover import run_discovery
 from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.pipelines.run import engine
 from slicebeam.pipelines.run import stage as run_stages
 from slicebeam.pipelines.run.work_folder import WorkFolder, described
 from slicebeam.pipelines.search import findings, slice_counter
+from slicebeam.pipelines.search.check import run_check
+from slicebeam.pipelines.search.discover import run_discovery
 from slicebeam.pipelines.search.search import run_search
 from slicebeam.pipelines.shift.run import run_shift
 from slicebeam.pipelines.show.terminal import Terminal

@@ -19,7 +19,7 @@ from slicebeam.metrics.attribution.estimates import YES
 from slicebeam.metrics.errors import EngineError, InputError, SlicebeamError
 from slicebeam.pipelines.attribution.labels import Labels
 from slicebeam.pipelines.attribution.session import LabelPaths
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.discovery.known import PublishedDiscovery
 from slicebeam.pipelines.run import lock_files, work_folder

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests.planted import planted_triple
 from tests.random_subsets import saddle_point
 from tests.running import read, search

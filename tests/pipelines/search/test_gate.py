@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from slicebeam.pipelines.api import check as check_from_python
 from slicebeam.pipelines.changelist.testing import Validation
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.api import check as check_from_python
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.search.gate import gate_of, judged
 from tests.conftest import slow
-from tests.pipelines.check.test_check import check
+from tests.pipelines.search.test_check import check
 from tests.running import read, search
 from tests.trust_frames import few_groups, night, only_recall_is_worse
 

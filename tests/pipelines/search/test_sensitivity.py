@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from slicebeam.metrics.testing.multiplicity import adjusted
-from slicebeam.pipelines.cli import run
+from slicebeam.metrics.measures.multiplicity import adjusted
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.search.testing_section import _strictness
 from tests.running import search
 

@@ -13,15 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric, statistic_space
-from slicebeam.metrics.testing.difference import difference
-from slicebeam.metrics.testing.multiplicity import holm_adjusted
+from slicebeam.metrics.measures.difference import difference
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.multiplicity import holm_adjusted
+from slicebeam.metrics.measures.registry import metric, statistic_space
 from slicebeam.pipelines.changelist.document import json_schema
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests.conftest import slow
 from tests.edited_documents import ROWS, examples, stand_in
-from tests.pipelines.check.test_check import check
+from tests.pipelines.search.test_check import check
 from tests.running import read, refused, search
 from tests.trust_frames import few_groups, night, only_recall_is_worse
 

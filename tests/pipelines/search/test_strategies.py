@@ -15,9 +15,9 @@ from scipy.special import ndtri
 
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.errors import EngineError, OptionError
-from slicebeam.metrics.registry import statistic_space
-from slicebeam.pipelines import api
-from slicebeam.pipelines.cli import run
+from slicebeam.metrics.measures.registry import statistic_space
+from slicebeam.pipelines.commands import api
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.prepare.features import LabelPrediction, predicts_label
 from slicebeam.pipelines.run.work_folder import WorkFolder

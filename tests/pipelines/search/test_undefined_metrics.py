@@ -12,10 +12,10 @@ import pytest
 
 from slicebeam.metrics.kinds import OF_CLASS_SCORES, OF_LISTS, OF_NUMBERS
 from slicebeam.metrics.measures.cell_metric import CellMetric
-from slicebeam.metrics.metric import Slices
-from slicebeam.metrics.registry import metric, metrics, statistic_space
-from slicebeam.pipelines import api
-from slicebeam.pipelines.cli import run
+from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.registry import metric, metrics, statistic_space
+from slicebeam.pipelines.commands import api
+from slicebeam.pipelines.commands.cli import run
 from tests.conftest import slow
 from tests.running import read
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests.conftest import google_first, slow
 from tests.paid_bench import KEY, NO_PLAN, PaidBench, bench_fixture
 from tests.running import refused

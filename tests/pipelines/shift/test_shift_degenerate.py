@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests import shift_runs
 from tests.conftest import slow
 from tests.shift_runs import METHODS, REPLAYED, ROLES, made, matrix, saved, shift

@@ -10,7 +10,7 @@ from scipy import stats
 from slicebeam.metrics.kinds import METHODS
 from slicebeam.metrics.shift.estimates import Subpools, estimate
 from slicebeam.metrics.shift.strata import Sample, Strata
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests import shift_runs
 from tests.oracles import shift_oracle
 from tests.refusals import refusing

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from sklearn.linear_model import LogisticRegression
 
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests.refusals import refusing
 from tests.running import importable, refused
 from tests.shift_runs import REPLAYED, ROLES, asked_items, document, made, matrix, saved, shift
@@ -309,7 +309,7 @@ def test_a_killed_run_asks_only_what_it_has_no_answer_to(resume, texts, handlers
     flags = ["shift", "--data", texts, *ROLES, "--model", "handlers_of_a_test:Local", "--quiet"]
     flags += ["--budget", "400", "--output", str(tmp_path / "out")]
     (handlers / "slow").touch()
-    program = "from slicebeam.pipelines.cli import main; main()"
+    program = "from slicebeam.pipelines.commands.cli import main; main()"
     running = subprocess.Popen([sys.executable, "-c", program, *flags], env=os.environ)
     kept = tmp_path / "out" / "_work" / "answers"
     while not list(kept.glob("*.json")) or len(calls_of(handlers)) < 150:

@@ -17,7 +17,7 @@ import pytest
 from slicebeam.metrics.errors import counted
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.slices import Finding
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.show.finding_tables import Numbers, lines_of

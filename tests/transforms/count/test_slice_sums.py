@@ -14,10 +14,10 @@ from sklearn.metrics import roc_auc_score
 
 from slicebeam.metrics.counting.statistic_space import BUCKETS
 from slicebeam.metrics.errors import EngineError
-from slicebeam.metrics.registry import statistic_space
+from slicebeam.metrics.measures.registry import statistic_space
 from slicebeam.metrics.significance import auc
 from slicebeam.metrics.significance.auc import Areas, ScoredRows
-from slicebeam.pipelines.api import check
+from slicebeam.pipelines.commands.api import check
 from slicebeam.transforms.count import slice_sums
 from tests.conftest import slow
 from tests.discover_runs import discover

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.special import logsumexp
 
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests.conftest import slow
 from tests.discover_runs import embeddings, written
 from tests.end_to_end import test_discover_end_to_end

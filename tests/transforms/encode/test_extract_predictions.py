@@ -8,9 +8,9 @@ import pyarrow as pa
 import pytest
 from sklearn.metrics import log_loss
 
-from slicebeam.metrics.counting.counting import Ragged
+from slicebeam.metrics.arrays import Ragged
 from slicebeam.metrics.errors import InputError
-from slicebeam.metrics.registry import metric, needs_of
+from slicebeam.metrics.measures.registry import metric, needs_of
 from slicebeam.transforms.encode.column import Chunk
 from slicebeam.transforms.encode.extract_predictions import (
     Outcome,

@@ -1,7 +1,7 @@
 import pandas as pd
 import pytest
 
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests.end_to_end.test_wrong_input import MANY, ROLES, saved, two_models, warnings, with_zeros
 from tests.running import read, search
 

@@ -9,7 +9,7 @@ from sklearn import metrics as sk
 from sklearn.preprocessing import MultiLabelBinarizer
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.metrics.registry import needs_of
+from slicebeam.metrics.measures.registry import needs_of
 from slicebeam.transforms.encode.extract_predictions import Outcome, Predictor, extract_predictions
 from tests.transforms.encode.test_extract_predictions import chunk
 

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.transforms.encode import models
 from tests import python_models
 from tests.conftest import ADULT

@@ -12,8 +12,8 @@ from sklearn import metrics as sk
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import occurrence_ids, poisson_weights, repeats
-from slicebeam.pipelines.api import check
 from slicebeam.pipelines.changelist.reading import read_search
+from slicebeam.pipelines.commands.api import check
 from slicebeam.pipelines.define.document_data import DocumentData
 from slicebeam.pipelines.define.predicates import column_types
 from slicebeam.pipelines.discovery.known import PublishedDiscovery

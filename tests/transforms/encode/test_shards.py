@@ -1,6 +1,7 @@
 import numpy as np
 
-from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, Ragged
+from slicebeam.metrics.arrays import Ragged
+from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME
 from slicebeam.transforms.encode.shards import Shard, read_all_facts, rows_in, write_shard
 from slicebeam.transforms.storage.work_files import DamagedFileError
 from tests.refusals import refuses

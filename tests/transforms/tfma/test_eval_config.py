@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from slicebeam.metrics.errors import SlicebeamError
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.config.check import check_config
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.transforms.tfma import eval_config

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests import python_models
 from tests.conftest import ADULT
 from tests.transforms.tfma.tfma_runs import (

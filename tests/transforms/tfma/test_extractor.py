@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.tfma import AutoSliceKeyExtractor

@@ -17,7 +17,7 @@ def test_what_is_missing_is_named_with_the_command(monkeypatch):
 
 def test_nothing_else_imports_tensorflow():
     code = (
-        "import sys; from slicebeam.pipelines.cli import run; run(['demo', '--quiet']);"
+        "import sys; from slicebeam.pipelines.commands.cli import run; run(['demo', '--quiet']);"
         "import slicebeam.transforms.tfma;"
         "print([n for n in sys.modules if n.partition('.')[0] in"
         " ('tensorflow', 'tensorflow_model_analysis', 'tfx_bsl')])"

@@ -6,7 +6,7 @@ from unittest import mock
 import numpy as np
 import pandas as pd
 
-from slicebeam.pipelines.cli import run
+from slicebeam.pipelines.commands.cli import run
 from tests.conftest import ADULT
 
 ONE_MODEL = 'model_specs { label_key: "label" prediction_key: "score" }'

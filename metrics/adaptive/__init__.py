@@ -1,1 +1,0 @@
-"""Scores of adaptive tests, and what becomes of topics when a model is updated."""

@@ -1,1 +1,0 @@
-"""The check: given slices are tested on new data."""

@@ -1,0 +1,176 @@
+"""The commands as functions of Python, and the search as a transform of Beam.
+
+Their keywords are the options of the commands, with ``_`` for ``-``; a command that is a word of
+Python has ``_`` behind its name. Editors and mypy know the keywords from the fields of the
+configurations; `help` and notebooks from `signatures`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
+
+from slicebeam.pipelines.commands.export import ExportTfmaConfig
+from slicebeam.pipelines.commands.python_runs import Report, run, run_document
+from slicebeam.pipelines.commands.signatures import docstring, function_name, signature
+from slicebeam.pipelines.config import document, run_options
+from slicebeam.pipelines.config.adapt import (
+    AdaptFromConfig,
+    AdaptRunConfig,
+    AdaptSuggestConfig,
+    ExportTrainingConfig,
+    ImportChecklistConfig,
+)
+from slicebeam.pipelines.config.check import CheckConfig
+from slicebeam.pipelines.config.discover import DiscoverConfig
+from slicebeam.pipelines.config.document import (
+    AttributionConfig,
+    DefineConfig,
+    ReportConfig,
+    RoundsConfig,
+    SampleConfig,
+    ShowConfig,
+)
+from slicebeam.pipelines.config.search import SearchConfig
+from slicebeam.pipelines.config.shift import ShiftConfig
+
+if TYPE_CHECKING:
+    from slicebeam.pipelines.adaptive.checklist import ImportedSuite
+    from slicebeam.pipelines.adaptive.from_slices.make_tests import SliceTests
+    from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
+    from slicebeam.pipelines.adaptive.training import TrainingExport
+    from slicebeam.pipelines.attribution.session import Finished, Sampled, Stopped
+    from slicebeam.pipelines.changelist.discovered import Edit
+    from slicebeam.pipelines.commands.find_slices import FindSlices
+    from slicebeam.pipelines.config.option_fields import StrPath
+    from slicebeam.pipelines.define.new_slices import Revision
+    from slicebeam.pipelines.run.open_run import Published
+    from slicebeam.pipelines.tfma.export import Exported
+
+__all__ = [
+    "FindSlices",
+    "Report",
+    "adapt",
+    "attribute",
+    "check",
+    "define",
+    "discover",
+    "edit",
+    "export",
+    "report",
+    "search",
+    "shift",
+    "show",
+]
+Keywords = ParamSpec("Keywords")
+Result = TypeVar("Result")
+
+
+def __getattr__(name: str) -> Any:
+    """Import Beam only for a pipeline."""
+    if name == "FindSlices":
+        from slicebeam.pipelines.commands.find_slices import FindSlices
+
+        return FindSlices
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def _function(name: str, run_it: Callable[..., Any]) -> Any:
+    """Return the function of a command, with its signature for `help` and notebooks."""
+
+    def function(first: Any, /, *, progress: bool = False, **options: Any) -> Any:
+        given = {option: value for option, value in options.items() if value is not None}
+        return run_it(name, first, given, progress=progress)
+
+    function.__name__ = function.__qualname__ = function_name(name)
+    function.__doc__ = docstring(name)
+    function.__signature__ = signature(name)  # type: ignore[attr-defined]
+    return function
+
+
+def _on_data(
+    name: str, _: Callable[Keywords, object]
+) -> Callable[Concatenate[Any, Keywords], Report]:
+    """Return the function of a command on data; type checkers have the keywords from the class."""
+    return _function(name, run)
+
+
+class _Document(Generic[Result]):
+    """Makes the functions of commands on a ChangeList or another file, which return a ``Result``."""
+
+    def __call__(
+        self, name: str, _: Callable[Keywords, object]
+    ) -> Callable[Concatenate[StrPath, Keywords], Result]:
+        return _function(name, run_document)
+
+
+class _Search(SearchConfig, run_options.SearchRunOptions): ...
+
+
+class _Check(CheckConfig, run_options.RunOptions): ...
+
+
+class _Discover(DiscoverConfig, run_options.DiscoverRunOptions): ...
+
+
+class _Shift(ShiftConfig, run_options.ShiftRunOptions): ...
+
+
+_revision: _Document[Revision] = _Document()
+_rows: _Document[list[dict[str, Any]]] = _Document()
+_path: _Document[str] = _Document()
+_edits: _Document[tuple[Edit, ...]] = _Document()
+_exported: _Document[Exported] = _Document()
+_published: _Document[Published] = _Document()
+_suggestions: _Document[Suggestions] = _Document()
+_training: _Document[TrainingExport] = _Document()
+_tests: _Document[SliceTests] = _Document()
+_suite: _Document[ImportedSuite] = _Document()
+_sampled: _Document[Sampled] = _Document()
+_finished: _Document[Finished] = _Document()
+_rounds: _Document[Finished | Stopped] = _Document()
+
+search = _on_data("search", _Search)
+check = _on_data("check", _Check)
+discover = _on_data("discover", _Discover)
+shift = _on_data("shift", _Shift)
+define = _revision("define", DefineConfig)
+show = _rows("show", ShowConfig)
+report = _path("report", ReportConfig)
+
+
+class edit:
+    """Change the slices of a ChangeList. Every edit can be undone."""
+
+    rename = _revision("edit rename", document.RenameConfig)
+    describe = _revision("edit describe", document.DescribeConfig)
+    annotate = _revision("edit annotate", document.AnnotateConfig)
+    remove = _revision("edit remove", document.SliceConfig)
+    merge = _revision("edit merge", document.MergeConfig)
+    split = _revision("edit split", document.SplitConfig)
+    undo = _revision("edit undo", document.DocumentConfig)
+    log = _edits("edit log", document.LogConfig)
+
+
+class export:
+    """Write a ChangeList in the format of another tool."""
+
+    tfma = _exported("export tfma", ExportTfmaConfig)
+
+
+class adapt:
+    """Grow tests of a model, and see which topics an update fixed and broke."""
+
+    run = _published("adapt run", AdaptRunConfig)
+    suggest = _suggestions("adapt suggest", AdaptSuggestConfig)
+    export_training = _training("adapt export-training", ExportTrainingConfig)
+    from_ = _tests("adapt from", AdaptFromConfig)
+    import_checklist = _suite("adapt import-checklist", ImportChecklistConfig)
+
+
+class attribute:
+    """Test with a few labels whether words describe a slice."""
+
+    sample = _sampled("attribute sample", SampleConfig)
+    estimate = _finished("attribute estimate", AttributionConfig)
+    run = _rounds("attribute run", RoundsConfig)

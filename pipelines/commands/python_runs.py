@@ -1,0 +1,281 @@
+"""Commands from Python: on tables in memory or on files, with the result in memory."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+
+from slicebeam.metrics.errors import EngineError, OptionError, SlicebeamError, unknown_name
+from slicebeam.pipelines.changelist.reading import opened_table
+from slicebeam.pipelines.commands.data_command import engine_of
+from slicebeam.pipelines.commands.memory_tables import files_of
+from slicebeam.pipelines.commands.table import COMMANDS, data_command
+from slicebeam.pipelines.config.common import validated
+from slicebeam.pipelines.config.option_fields import (
+    as_flag,
+    declared,
+    first_argument,
+    with_keywords,
+)
+from slicebeam.pipelines.config.run_options import RunOptions
+from slicebeam.pipelines.run.open_run import Published
+from slicebeam.pipelines.show.terminal import Terminal
+from slicebeam.transforms.http.plain_http import allow
+from slicebeam.transforms.storage.variables import redacted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from slicebeam.pipelines.changelist.document import SearchChangeList, ShiftChangeList
+    from slicebeam.pipelines.config.option_fields import Options
+
+
+def _schema(*columns: tuple[str, pa.DataType]) -> pa.Schema:
+    return pa.schema([(name, kind) for names, kind in columns for name in names.split()])
+
+
+_TEXT, _WHOLE, _NUMBER = pa.string(), pa.int64(), pa.float64()
+_SHIFTED = _schema(
+    ("slice_id slice", _TEXT),
+    ("n calls", _WHOLE),
+    ("value reference delta ci_low ci_high p_value q_value", _NUMBER),
+    ("significant", pa.bool_()),
+    ("direction", _TEXT),
+)
+_FINDINGS = _schema(
+    ("metric direction", _TEXT),
+    ("rank", _WHOLE),
+    ("slice_id slice", _TEXT),
+    ("n", _WHOLE),
+    ("value expected corrected corrected_low corrected_high difference ci_low ci_high", _NUMBER),
+    ("p_value held_share rate_outside", _NUMBER),
+    ("confirmed confirmed_low confirmed_high confirmed_p", _NUMBER),
+    ("confirmed_n", _WHOLE),
+)
+# Columns of a finding and what they are of its difference: without what its selection adds, and again.
+_CORRECTED = {"corrected": "difference", "corrected_low": "low", "corrected_high": "high"}
+_CONFIRMED = {
+    "confirmed": "difference",
+    "confirmed_low": "low",
+    "confirmed_high": "high",
+    "confirmed_p": "p_value",
+    "confirmed_n": "examples",
+}
+
+
+def _columns(part: Any, names: dict[str, str]) -> dict[str, Any]:
+    """Return the columns of a part of a document; without values where there is none."""
+    return {column: getattr(part, name, None) for column, name in names.items()}
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """What a command found.
+
+    Attributes
+    ----------
+    slices : a row for each slice; of a search or a check those of ``slices.parquet``, of a shift how
+        the accuracy of each changed (`shifted_slices`)
+    path : where the document is; None if no output was named
+    explanation : how the slice that the user named got its p-value, line by line
+    """
+
+    changelist: SearchChangeList | ShiftChangeList
+    slices: pa.Table
+    path: str | None
+    explanation: tuple[str, ...] = ()
+
+    @property
+    def findings(self) -> pa.Table:
+        """The findings, metric by metric and by rank, as the document has them; none of a shift.
+
+        metric, direction : text; rank : int64; slice_id, slice : text; n : int64; value, expected :
+        double; corrected, corrected_low, corrected_high : double, the difference without what its
+        selection adds, and its interval; difference, ci_low, ci_high : double, as observed; p_value,
+        held_share, rate_outside : double; confirmed, confirmed_low, confirmed_high, confirmed_p :
+        double, the difference on the reserved examples, confirmed_n : int64, null without ``confirm``.
+        """
+        names = {one.slice_id: one.name for one in self.changelist.slices}
+        rows = [
+            {
+                **one.model_dump(exclude={"interval", "corrected", "confirmed"}),
+                **_columns(one.corrected, _CORRECTED),
+                **_columns(one.confirmed, _CONFIRMED),
+                "slice": names[one.slice_id],
+                "ci_low": one.interval[0],
+                "ci_high": one.interval[1],
+            }
+            for one in self.changelist.findings
+        ]
+        return pa.Table.from_pylist(rows, schema=_FINDINGS)
+
+    @property
+    def parity(self) -> pa.Table:
+        """The largest gaps of ``parity=``, as the document has them: a row for each column, model and measure."""
+        return pa.Table.from_pylist([one.model_dump() for one in self.changelist.parity])
+
+    def show(self, report: Literal["findings", "all"] = "findings") -> None:
+        """Print it as the command does; in a notebook show its page in a frame.
+
+        Parameters
+        ----------
+        report : ``all`` for the table of the worst slices in place of the findings; the page has both
+        """
+        if Console().is_jupyter:
+            from IPython.display import HTML, display
+
+            from slicebeam.pipelines.page.content import page_in_memory
+            from slicebeam.pipelines.page.single_file import framed
+
+            display(HTML(framed(page_in_memory(self.changelist, self.slices))))
+            return
+        from slicebeam.pipelines.changelist.document import ShiftChangeList
+        from slicebeam.pipelines.show.shift import show_shift
+        from slicebeam.pipelines.show.slice_tables import show_slices
+        from slicebeam.pipelines.show.terminal_text import ATTRIBUTES, FILES
+
+        if isinstance(self.changelist, ShiftChangeList):
+            show_shift(self.changelist)
+        else:
+            in_python = self.path is None
+            places = ATTRIBUTES if in_python else FILES
+            show_slices(self.changelist, self.explanation, report, places)
+            where = ".findings, .changelist; all slices: .slices" if in_python else self.path
+            sys.stdout.write(f"Ids and all numbers: {where}\n")
+
+    def _repr_html_(self) -> str:
+        """Return the verdict and the findings, which notebooks show."""
+        from slicebeam.pipelines.show.notebook import notebook_html
+
+        return notebook_html(self.changelist)
+
+    def __repr__(self) -> str:
+        where = "" if self.path is None else f" in {self.path}"
+        return f"<Report of {self.slices.num_rows:,} slices{where}: {self.changelist.summary}>"
+
+
+def _words_of_python(message: str) -> str:
+    """Return a message with keywords in place of flags, and without the secrets of engines and endpoints."""
+    return redacted(with_keywords(message))
+
+
+@contextmanager
+def _errors_in(words: Callable[[str], str]) -> Iterator[None]:
+    """Let errors say it in other words."""
+    try:
+        yield
+    except SlicebeamError as error:
+        message = words(str(error))
+        if message == str(error):
+            raise
+        raise type(error)(message) from None
+
+
+@_errors_in(_words_of_python)
+def run_document(name: str, first: Any, given: dict[str, Any], *, progress: bool) -> Any:
+    """Run a command on a ChangeList or another file, the first argument, and return what it returns."""
+    command = COMMANDS[name]
+    model = command.models[0]
+    named = {} if first is None else {first_argument(model): first}
+    config = validated(model, typed_options(model, {**named, **given}))
+    return command.run(config, quiet=not progress)
+
+
+@_errors_in(_words_of_python)
+def run(name: str, data: Any, given: dict[str, Any], *, progress: bool) -> Report:
+    """Run a command on data, with options by the names of the flags, ``_`` for ``-``."""
+    command = data_command(name)
+    model, options_type = command.models
+    beside = {key for key, one in declared(options_type).items() if one.is_keyword} & given.keys()
+    run_options = validated(RunOptions, {key: given.pop(key) for key in beside})
+    allow(run_options.allow_http)
+    typed = typed_options(model, given)
+    is_kept = "output" in typed
+    # Lasting results are not in a temporary folder.
+    if run_options.resume and not is_kept:
+        raise OptionError("a run continues in the output where it began; give it as output=")
+    if "api" in typed and "ledger" not in typed and not is_kept:
+        raise OptionError("paid answers are stored in the ledger; give output= or ledger=")
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slicebeam-")))
+        # A table in memory is not a file to the user.
+        written = re.compile(rf"(--data )?\S*{re.escape(str(folder))}/data\.parquet")
+        stack.enter_context(_errors_in(partial(written.sub, "the data")))
+        typed["data"] = files_of(data, folder)
+        typed.setdefault("output", str(folder / "out"))
+        engine = stack.enter_context(engine_of(typed))
+        config = command.configured(typed)
+        if name == "shift" and config.simulates:
+            raise OptionError("plan and repeat publish nothing; use them on the command line")
+        published = command.publish(config, engine, Terminal(quiet=not progress), run_options)
+        place = str(published.changelist_path) if is_kept else None
+        if not isinstance(published, Published):
+            return Report(published.changelist, shifted_slices(published.changelist), place)
+        with opened_slices(published) as stream:
+            slices = pq.read_table(stream)
+        return Report(published.changelist, slices, place, published.explanation)
+
+
+@contextmanager
+def opened_slices(published: Published) -> Iterator[IO[bytes]]:
+    """Open the table of the slices that were published."""
+    path = str(published.changelist_path)
+    with opened_table(path, published.changelist) as stream:
+        if stream is None:
+            raise EngineError(f"{path} was replaced by another run before it could be read")
+        yield stream
+
+
+def typed_options(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as the command line would have them."""
+    fields, first = declared(model), first_argument(model)
+    typed = {}
+    for name, value in given.items():
+        if name not in fields:
+            raise unknown_name("option", name, [one for one in fields if one != first])
+        if name == first == "data":
+            raise OptionError("the data is the first argument; leave the option 'data' out")
+        several = value if isinstance(value, (list, tuple)) else [value]
+        plain = [os.fspath(one) if isinstance(one, os.PathLike) else one for one in several]
+        typed[name] = as_flag(name, fields[name], plain if several is value else plain[0])
+    return typed
+
+
+def shifted_slices(document: ShiftChangeList) -> pa.Table:
+    """Return the slices of a shift: how the accuracy of each changed.
+
+    Returns
+    -------
+    pa.Table
+        slice_id, slice : text; n, calls : int64; value, reference, delta, ci_low, ci_high : double,
+        the accuracy now and before, and their difference with its interval; p_value, q_value : double;
+        significant : bool; direction : text.
+    """
+    calls = {one.slice_id: one.calls for one in document.shift.slices}
+    rows = []
+    for one in document.slices:
+        change = one.changes[0]
+        row = {
+            **change.model_dump(include={"p_value", "significant", "direction"}),
+            "slice_id": one.slice_id,
+            "slice": one.name,
+            "n": one.size.n,
+            "calls": calls[one.slice_id],
+            "value": change.after.value,
+            **_columns(change.before, {"reference": "value"}),
+            **_columns(change.delta, {"delta": "value", "ci_low": "lo", "ci_high": "hi"}),
+            "q_value": change.p_adjusted,
+        }
+        rows.append(row)
+    return pa.Table.from_pylist(rows, schema=_SHIFTED)

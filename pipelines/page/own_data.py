@@ -1,0 +1,197 @@
+"""How an update behaves on a user's own examples: a file is brought or named, and checked."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
+
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import JSONResponse
+from starlette.routing import Route
+
+from slicebeam.metrics.errors import InputError
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.page.answers import Given, RefusedError, reads, takes
+from slicebeam.pipelines.page.own_check import OwnCheck
+from slicebeam.transforms.storage.files import expand_paths, file_format
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+    from slicebeam.pipelines.page.served import ServedOutput
+
+_FOLDER, _LONGEST_NAME = "own", 200
+# Bytes that stay free on the disk whatever is brought.
+_FREE = 256 << 20
+_ENDINGS = {"parquet": ".parquet", "csv": ".csv", "jsonl": ".jsonl", "tfrecord": ".tfrecord"}
+
+
+class _Start(Given):
+    """The file to check: that which was brought last, or one of the command line, from 0."""
+
+    file: Annotated[int | None, Field(ge=0)] = None
+
+
+class _Nothing(Given):
+    pass
+
+
+@dataclass
+class OwnData:
+    """The one check that may run at a time, and the one file that was brought."""
+
+    served: ServedOutput
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _check: OwnCheck | None = None
+    # Path and name of the file that was brought.
+    _brought: tuple[Path, str] | None = None
+    _is_receiving: bool = False
+
+    @property
+    def _folder(self) -> Path:
+        return self.served.state / _FOLDER
+
+    def begin_upload(self, name: str) -> tuple[Path, BinaryIO]:
+        """Return a new file for what a browser sends, and its stream."""
+        shown = _shown_name(name)
+        try:
+            ending = _ENDINGS[file_format(shown)]
+        except InputError as error:
+            raise RefusedError(
+                f"{shown}: a name that ends in {', '.join(_ENDINGS.values())} tells the format", 415
+            ) from error
+        if shown.lower().endswith(".gz"):
+            ending += ".gz"
+        with self._lock:
+            if self._is_receiving:
+                raise RefusedError("another file is being sent; wait for its end", 409)
+            self._refuse_running()
+            self._is_receiving, self._brought = True, None
+        try:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder.mkdir(mode=0o700, parents=True)
+            path = self._folder / f"data{ending}"
+            return path, os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        except OSError as error:
+            self._is_receiving = False
+            raise RefusedError(f"{self._folder} can't be written: {error.strerror}", 507) from error
+
+    def end_upload(self, path: Path, name: str, *, is_whole: bool) -> None:
+        """Keep a file that was sent, or remove what came of it."""
+        with self._lock:
+            self._is_receiving = False
+            if is_whole:
+                self._brought = path, _shown_name(name)
+            else:
+                path.unlink(missing_ok=True)
+
+    async def receive(self, request: Request) -> Response:
+        """Answer a request that brings a file, which goes to the disk as it comes."""
+        name = request.query_params.get("name", "")
+        path, stream = await run_in_threadpool(self.begin_upload, name)
+        size, is_whole = 0, False
+        try:
+            with stream:
+                async for part in request.stream():
+                    size += len(part)
+                    await run_in_threadpool(_write, stream, part)
+            is_whole = size > 0
+        finally:
+            self.end_upload(path, name, is_whole=is_whole)
+        if not is_whole:
+            raise RefusedError(f"{_shown_name(name)} is empty; choose another file")
+        return JSONResponse({"file": _shown_name(name), "bytes": size})
+
+    def start(self, given: _Start) -> dict[str, Any]:
+        """Start the check of a file."""
+        now, config = self.served.latest(), self.served.config
+        if not isinstance(now.document, SearchChangeList):
+            raise RefusedError("the document of a shift has no slices to check", 404)
+        earlier = now.document.provenance.config
+        confirmed = [
+            f"--{name.replace('_', '-')}={value}"
+            for name in ("model", "baseline_model", "encoder")
+            # A model of the playground that the document does not name has no part in the check.
+            if (value := getattr(config, name)) is not None and earlier.get(name) == value
+        ]
+        metrics = earlier.get("metric", ())
+        # As flags, metrics are separated by commas: those with one are not named for the user.
+        if config.metric and not any("," in name or '"' in name for name in metrics):
+            confirmed += [f"--metric={name}" for name in metrics if name in config.metric]
+        confirmed += ["--allow-http"] if config.allow_http else []
+        with self._lock:
+            self._refuse_running()
+            if self._is_receiving:
+                raise RefusedError("the file is still being sent", 409)
+            data, shown = self._named(given.file)
+            folder = self.served.state / f"{_FOLDER}-check"
+            self._check = OwnCheck(now.uri, data, shown, confirmed, folder)
+        return self.status()
+
+    def status(self) -> dict[str, Any]:
+        """Return how far the check is, or what it found, and which files may be named."""
+        check, brought = self._check, self._brought
+        state = {"state": "none"} if check is None else check.status()
+        return {**state, "files": self._files(), "brought": None if brought is None else brought[1]}
+
+    def cancel(self, _: _Nothing) -> dict[str, Any]:
+        """End the check that runs."""
+        check = self._check
+        if check is not None:
+            check.cancel()
+        return self.status()
+
+    def _refuse_running(self) -> None:
+        if self._check is not None and self._check.is_running:
+            raise RefusedError("a check runs; cancel it first, or wait for its end", 409)
+
+    def _files(self) -> list[str]:
+        """Return the files of the command line, which alone may be named."""
+        return expand_paths(self.served.config.data) if self.served.config.data else []
+
+    def _named(self, number: int | None) -> tuple[str, str]:
+        if number is None:
+            if self._brought is None:
+                raise RefusedError("choose a file first")
+            return str(self._brought[0]), self._brought[1]
+        files = self._files()
+        if number >= len(files):
+            raise RefusedError(f"{len(files)} files were named by --data, from 0", 404)
+        return files[number], files[number]
+
+
+def _shown_name(name: str) -> str:
+    """Return the name of a file as a page may show it."""
+    shown = "".join(one for one in name if one.isprintable()).strip()
+    return shown[-_LONGEST_NAME:] or "a file without a name"
+
+
+def _write(stream: BinaryIO, part: bytes) -> None:
+    try:
+        if shutil.disk_usage(stream.fileno()).free < _FREE + len(part):
+            raise RefusedError(f"the disk has less than {_FREE >> 20} MB left", 507)
+        stream.write(part)
+    except OSError as error:
+        raise RefusedError(f"the file can't be kept: {error.strerror}", 507) from error
+
+
+def routes(served: ServedOutput) -> list[Route]:
+    """Return the routes of own data."""
+    own = OwnData(served)
+    # What an earlier server was sent is nobody's any more.
+    for left in (_FOLDER, f"{_FOLDER}-check"):
+        with suppress(OSError):
+            shutil.rmtree(served.state / left)
+    return [
+        Route("/upload/own", own.receive, methods=["POST"]),
+        reads("/own", own.status),
+        takes("/own/start", _Start, own.start),
+        takes("/own/cancel", _Nothing, own.cancel),
+    ]

@@ -1,0 +1,156 @@
+"""A folder of outputs: its runs, newest first, and the value of one slice in each of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import pyarrow.parquet as pq
+from pydantic import Field
+
+from slicebeam.metrics.errors import FileError, InputError, SlicebeamError
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.reading import (
+    CHANGELIST,
+    TABLE,
+    file_of,
+    opened_table,
+    read_changelist,
+)
+from slicebeam.pipelines.page.answers import Given
+from slicebeam.pipelines.page.overview import overview_of
+from slicebeam.pipelines.page.served import NAMED
+from slicebeam.transforms.storage.storage import storage_errors, storage_path
+
+if TYPE_CHECKING:
+    from slicebeam.pipelines.changelist.document import ChangeList
+    from slicebeam.transforms.storage.storage import StoragePath
+
+# Of a run, what the list shows; the names are those of `overview_of`.
+_LISTED = (
+    *("title", "summary", "command", "created_at", "dataset", "models", "comparison", "metrics"),
+    *("global", "tests", "alternative"),
+)
+# Runs whose slices are looked up, the newest, and bytes of a table that is read for one slice.
+_MOST_RUNS, _MOST_BYTES = 100, 200 << 20
+# Runs of which the list says what changed.
+_MOST_SINCE = 3
+_VALUES = ("n", "value", "value_low", "value_high", "significant")
+
+
+class OverRuns(Given):
+    """A slice whose value is wanted over the runs of a folder."""
+
+    slice_id: Annotated[str, Field(max_length=100)]
+    metric: str
+
+
+class Runs:
+    """The outputs that lie in a folder."""
+
+    def __init__(self, folder: StoragePath) -> None:
+        self.folder = folder
+
+    @classmethod
+    def within(cls, uri: str) -> Runs | None:
+        """Return the outputs in a folder; None where the path is an output itself."""
+        path = storage_path(uri, NAMED)
+        if not path.is_dir() or (path / CHANGELIST).is_file():
+            return None
+        runs = cls(path)
+        if not runs.names():
+            raise FileError(
+                f"{NAMED} {uri}: neither this folder nor one in it has a {CHANGELIST}; name the "
+                "--output of a run"
+            )
+        return runs
+
+    def names(self) -> list[str]:
+        """Return the names of the folders that are outputs."""
+        with storage_errors(self.folder, "read"):
+            return sorted(
+                one.name
+                for one in self.folder.iterdir()
+                if not one.name.startswith(".") and (one / CHANGELIST).is_file()
+            )
+
+    def listing(self) -> list[dict[str, Any]]:
+        """Return what is known of each run, the newest first; of one that can't be read, why.
+
+        The first few say what changed since the run before them, which takes reading them whole.
+        """
+        found = self._by_age()
+        for one in [one for one in found if "overview" in one][:_MOST_SINCE]:
+            try:
+                content = overview_of(self._document(one["name"], with_slices=True), ())
+            except SlicebeamError as error:
+                del one["overview"]
+                one["error"] = str(error)
+                continue
+            if "since" in content:
+                one["overview"]["since"] = {**content["since"], "slices": []}
+        return found
+
+    def _by_age(self) -> list[dict[str, Any]]:
+        return sorted(map(self._listed, self.names()), key=_age, reverse=True)
+
+    def _listed(self, name: str) -> dict[str, Any]:
+        try:
+            content = overview_of(self._document(name, with_slices=False), ())
+        except SlicebeamError as error:
+            return {"name": name, "error": str(error)}
+        listed = {key: content[key] for key in _LISTED if key in content}
+        return {"name": name, "overview": listed}
+
+    def over(self, given: OverRuns) -> list[dict[str, Any]]:
+        """Return a slice's value in each of the newest runs, the oldest first, or why it has none."""
+        newest = [one for one in self._by_age() if "overview" in one][:_MOST_RUNS]
+        return [self._moment(one, given) for one in reversed(newest)]
+
+    def _document(self, name: str, *, with_slices: bool) -> ChangeList:
+        return read_changelist(self.path(name), NAMED, with_slices=with_slices)
+
+    def path(self, name: str) -> str:
+        """Return the path of a run's first document."""
+        return str(self.folder / name / CHANGELIST)
+
+    def _moment(self, run: dict[str, Any], given: OverRuns) -> dict[str, Any]:
+        moment = {"name": run["name"], "created_at": run["overview"]["created_at"]}
+        try:
+            return {**moment, **self._value(run["name"], given)}
+        except SlicebeamError as error:
+            return {**moment, "missing": str(error)}
+
+    def _value(self, name: str, given: OverRuns) -> dict[str, Any]:
+        document = self._document(name, with_slices=True)
+        for one in document.slices:
+            change = next((c for c in one.changes if c.metric == given.metric), None)
+            if one.slice_id == given.slice_id and change is not None:
+                value = change.after
+                return {
+                    "n": change.n,
+                    "value": value.value,
+                    "value_low": value.lo,
+                    "value_high": value.hi,
+                    "significant": change.significant,
+                }
+        if not isinstance(document, SearchChangeList):
+            return {"missing": "the run tested no slices"}
+        path = file_of(self.path(name), document, TABLE)
+        if isinstance(path, Path) and path.is_file() and path.stat().st_size > _MOST_BYTES:
+            return {
+                "missing": "the table of this run is too large to look it up here; open the run"
+            }
+        with opened_table(self.path(name), document) as stream:
+            if stream is None:
+                return {"missing": "slices.parquet is not beside the document"}
+            if not set(_VALUES) <= set(pq.read_schema(stream).names):
+                raise InputError("slices.parquet is of an earlier version")
+            stream.seek(0)
+            wanted = [("slice_id", "==", given.slice_id), ("metric", "==", given.metric)]
+            rows = pq.read_table(stream, columns=list(_VALUES), filters=wanted).to_pylist()
+        return rows[0] if rows else {"missing": "the run did not test it"}
+
+
+def _age(run: dict[str, Any]) -> tuple[str, str]:
+    return run.get("overview", {}).get("created_at", ""), run["name"]

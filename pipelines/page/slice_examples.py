@@ -1,0 +1,184 @@
+"""The examples of a slice, from the data: what the models say of them, a page at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.page.answers import Given, RefusedError, takes
+from slicebeam.pipelines.page.data_check import DataChecker
+from slicebeam.pipelines.page.table_slices import table_slice
+from slicebeam.transforms.encode.column import python_values
+
+if TYPE_CHECKING:
+    from starlette.routing import Route
+
+    from slicebeam.metrics.arrays import IntArray
+    from slicebeam.pipelines.changelist.discovered import AnyDefinition
+    from slicebeam.pipelines.define.document_data import DocumentData
+    from slicebeam.pipelines.page.data_check import DataCheck
+    from slicebeam.pipelines.page.served import ServedOutput
+
+# Characters of a value that a page has at once, and that are sent at the most.
+_SHOWN, _LONGEST = 500, 2_000_000
+_PAGE, _SLICES = 20, 16
+# What is worth a look first.
+_ORDER = ("broken", "wrong", "both wrong", "fixed", "right", "both right")
+
+
+class _OfSlice(Given):
+    """A slice of the document, or of the table of all tested slices."""
+
+    slice_id: Annotated[str, Field(min_length=1, max_length=200)]
+
+
+class _Page(_OfSlice):
+    role: Annotated[str | None, Field(max_length=20)] = None
+    offset: Annotated[int, Field(ge=0)] = 0
+
+
+class _Cell(_OfSlice):
+    row: Annotated[int, Field(ge=0)]
+    column: Annotated[str, Field(max_length=1_000)]
+
+
+@dataclass(frozen=True)
+class _Members:
+    """The examples of a slice, int64 [n], in the order in which they are shown."""
+
+    name: str
+    n: int
+    rows: IntArray
+
+
+@dataclass
+class SliceExamples:
+    """Reads the examples of slices; the last slices' members are held."""
+
+    served: ServedOutput
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    # Of this revision; its slices may have other names, or be new, in the next.
+    _of: tuple[str, int] | None = None
+    _checked: DataCheck | None = None
+    _members: OrderedDict[str, _Members] = field(default_factory=OrderedDict)
+
+    def __post_init__(self) -> None:
+        self._checker = DataChecker(self.served)
+
+    def page(self, given: _Page) -> dict[str, Any]:
+        """Return a page of the examples of a slice, and how many there are of each role."""
+        with self._lock:
+            data, checked = self._open()
+            members = self._of_slice(data, given)
+            rows = members.rows
+            counts = {}
+            if data.roles is not None:
+                own = data.roles[rows]
+                counts = {one: int((own == one).sum()) for one in _ORDER if (own == one).any()}
+                if given.role is not None:
+                    rows = rows[own == given.role]
+            some = rows[given.offset : given.offset + _PAGE]
+            return {
+                "name": members.name,
+                "n": members.n,
+                "held": len(members.rows),
+                "checked": checked.said,
+                "is_same": checked.is_same,
+                "roles": counts,
+                "total": len(rows),
+                "offset": given.offset,
+                "per_page": _PAGE,
+                "examples": _shown(data, some),
+            }
+
+    def cell(self, given: _Cell) -> dict[str, Any]:
+        """Return all of a value that a page has the beginning of."""
+        with self._lock:
+            data, _ = self._open()
+            if given.row not in self._of_slice(data, given).rows:
+                raise RefusedError(f"row {given.row} is not in the slice", 404)
+            if given.column not in (*data.shown, *data.outcome):
+                raise RefusedError(f"there is no column {given.column[:100]!r} to show", 404)
+            table = data.read(np.array([given.row]), [given.column])
+            (value,) = python_values(table.column(0))
+        text = _text(value)
+        is_cut = len(text) > _LONGEST
+        return {"text": text[:_LONGEST] + ("…" if is_cut else ""), "length": len(text)}
+
+    def _open(self) -> tuple[DocumentData, DataCheck]:
+        """Return the data, and whether it is what the last revision is about."""
+        document = self._document()
+        if self._checked is None or (self._of and self._of[0] != document.changelist_id):
+            self._checked = self._checker.check(document)
+        if self._checked.is_same is False:
+            said, self._checked = self._checked.said, None
+            raise RefusedError(said, 409)
+        if self._of != (document.changelist_id, document.revision):
+            self._of = document.changelist_id, document.revision
+            self._members.clear()
+        return self.served.opened.of(self.served), self._checked
+
+    def _document(self) -> SearchChangeList:
+        document = self.served.latest().document
+        if not isinstance(document, SearchChangeList):
+            raise RefusedError("the document of a shift has no slices with examples", 404)
+        return document
+
+    def _of_slice(self, data: DocumentData, given: _OfSlice) -> _Members:
+        if given.slice_id in self._members:
+            self._members.move_to_end(given.slice_id)
+            return self._members[given.slice_id]
+        name, definition, n = self._defined(given)
+        rows = np.concatenate(data.by_role(definition, _ORDER))
+        found = self._members[given.slice_id] = _Members(name, n, rows)
+        if len(self._members) > _SLICES:
+            self._members.popitem(last=False)
+        return found
+
+    def _defined(self, given: _OfSlice) -> tuple[str, AnyDefinition, int]:
+        """Return the name, the definition and the size of a slice of the document, or of the table."""
+        document = self._document()
+        for one in document.slices:
+            if one.slice_id == given.slice_id:
+                return one.name, one.definition, one.size.n
+        found = table_slice(self.served.latest().uri, document, given.slice_id)
+        return found.name, found.definition, found.n
+
+
+def _shown(data: DocumentData, rows: IntArray) -> list[dict[str, Any]]:
+    shown = [name for name in data.shown if name not in data.outcome]
+    table = data.read(rows, [*shown, *data.outcome])
+    values = {name: python_values(table.column(name)) for name in table.column_names}
+    return [
+        {
+            "row": int(row),
+            "id": None if own_id is None else str(own_id),
+            "role": None if data.roles is None else str(data.roles[row]),
+            "outcome": [
+                {"is": said, **_cut(name, values[name][at])} for name, said in data.outcome.items()
+            ],
+            "fields": [_cut(name, values[name][at]) for name in shown],
+        }
+        for at, (row, own_id) in enumerate(zip(rows, data.ids_of(rows), strict=True))
+    ]
+
+
+def _cut(name: str, value: Any) -> dict[str, Any]:
+    text = _text(value)
+    return {"name": name, "text": text[:_SHOWN], "length": len(text)}
+
+
+def _text(value: Any) -> str:
+    return "missing" if value is None else str(value)
+
+
+def routes(served: ServedOutput) -> list[Route]:
+    """Return the routes of examples."""
+    examples = SliceExamples(served)
+    return [takes("/examples", _Page, examples.page), takes("/examples/cell", _Cell, examples.cell)]

@@ -1,1 +1,0 @@
-"""What a run would do and cost, without running it."""

@@ -1,0 +1,158 @@
+"""Slices that are defined by a list of ids: ``define --ids``, and the ids that labels are given to."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from slicebeam.metrics.errors import FileError, InputError, OptionError, shortened
+from slicebeam.pipelines.changelist.discovered import MembershipDefinition
+from slicebeam.transforms.storage.storage import storage_errors, storage_path
+from slicebeam.transforms.storage.strict_text import parse_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from slicebeam.pipelines.changelist.discovered import Id
+
+_SHOWN = 5
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
+
+
+def id_list(
+    uri: str, known: pa.Array, id_field: str
+) -> tuple[MembershipDefinition, tuple[str, ...]]:
+    """Return the definition of the examples whose ids a file lists, and notes for the user.
+
+    ``uri``: a file of one id a line, a CSV file with a header, or JSON Lines of ids or of objects
+    with them. ``known``: int64 or string [n] ids of the data. ``id_field``: their name, and that of
+    the column in the file unless it has only one.
+    """
+    ids = as_ids(_listed(uri, id_field), known.type, f"--ids {uri}")
+    if not ids:
+        raise OptionError(f"--ids {uri} contains no ids; write one per line")
+    check_known(ids, known, f"--ids {uri}")
+    notes: tuple[str, ...] = ()
+    repeated = sum(times > 1 for times in Counter(ids).values())
+    if repeated:
+        are = "ids are" if repeated > 1 else "id is"
+        notes = (f"{repeated:,} {are} listed more than once and counted once",)
+    return MembershipDefinition(ids=tuple(dict.fromkeys(ids))), notes
+
+
+def check_known(ids: Sequence[Id], known: pa.Array, where: str) -> None:
+    """Refuse ids that are not in the data, naming the first few."""
+    found = pc.is_in(pa.array(ids, known.type), value_set=known)
+    lost = pa.array(ids, known.type).filter(pc.invert(found)).unique().to_pylist()
+    if lost:
+        shown = ", ".join(shortened(repr(one)) for one in lost[:_SHOWN])
+        more = f" and {len(lost) - _SHOWN:,} more" if len(lost) > _SHOWN else ""
+        raise InputError(f"{where}: {shown}{more}: not in the data; correct or leave them out")
+
+
+def as_ids(values: Iterable[Any], kind: pa.DataType, where: str) -> list[Id]:
+    """Return ids of the data's type: a text that spells a number is one where ids are numbers."""
+    is_text = not pa.types.is_integer(kind)
+    found: list[Id] = []
+    for number, value in enumerate(values, 1):
+        try:
+            one = _id(value, is_text=is_text)
+        except ValueError as error:
+            raise InputError(
+                f"{where}, id {number}: {shortened(repr(value))} is not an id; ids of the data "
+                f"are {'texts' if is_text else 'whole numbers'}"
+            ) from error
+        found.append(one)
+    return found
+
+
+def _id(value: Any, *, is_text: bool) -> Id:
+    if isinstance(value, str) and value:
+        if is_text:
+            return value
+        number = int(value) if _WHOLE.fullmatch(value) else 2**63
+        if not -(2**63) <= number < 2**63:
+            raise ValueError("not a 64-bit number")
+        return number
+    if isinstance(value, int) and not isinstance(value, bool) and not is_text:
+        return value
+    raise ValueError("another type")
+
+
+def _listed(uri: str, id_field: str) -> Iterator[Any]:
+    """Yield the ids in a file as they stand there."""
+    text = read_text(uri, "--ids")
+    name = uri.casefold()
+    if name.endswith(".csv"):
+        header, rows = read_csv(text, f"--ids {uri}")
+        at = _column(header, id_field, f"--ids {uri}")
+        yield from (row[at] for row in rows)
+    elif name.endswith((".jsonl", ".ndjson")):
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.strip():
+                yield _in_json(line, id_field, f"--ids {uri}, line {number}")
+    else:
+        yield from (line.strip() for line in text.splitlines() if line.strip())
+
+
+def _in_json(line: str, id_field: str, where: str) -> Any:
+    try:
+        record = parse_json(line)
+    except ValueError as error:
+        raise InputError(f"{where}: not JSON ({error})") from error
+    if not isinstance(record, dict):
+        return record
+    if id_field not in record:
+        raise InputError(f"{where}: there is no {id_field!r}; give each id under this key")
+    return record[id_field]
+
+
+def _column(header: Sequence[str], id_field: str, where: str) -> int:
+    if id_field in header:
+        return header.index(id_field)
+    if len(header) == 1:
+        return 0
+    raise InputError(
+        f"{where}: there is no column {id_field!r}; columns: {', '.join(map(shortened, header))}"
+    )
+
+
+def read_text(uri: str, option: str) -> str:
+    """Return the content of a file that an option names; InputError where there is none."""
+    path = storage_path(uri, option)
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError as error:
+        raise FileError(f"{option} {uri}: no such file") from error
+    except IsADirectoryError as error:
+        raise FileError(f"{option} {uri} is a folder; name a file") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{option} {uri}: not UTF-8 text; save it as UTF-8") from error
+    except OSError:
+        with storage_errors(path, "read"):
+            raise
+
+
+def read_csv(text: str, where: str) -> tuple[list[str], list[list[str]]]:
+    """Return the header and the rows of a CSV text, without empty lines and blanks around cells."""
+    try:
+        rows = [
+            [cell.strip() for cell in row] for row in csv.reader(io.StringIO(text), strict=True)
+        ]
+    except csv.Error as error:
+        raise InputError(f"{where}: not readable as CSV ({error})") from error
+    rows = [row for row in rows if any(row)]
+    if not rows:
+        raise FileError(f"{where} is empty; start with a header line")
+    for number, row in enumerate(rows[1:], 1):
+        if len(row) != len(rows[0]):
+            raise InputError(
+                f"{where}, row {number}: {len(row)} cells under a header of {len(rows[0])}; correct it"
+            )
+    return rows[0], rows[1:]

@@ -1,1 +1,0 @@
-"""Runs the functions of ``api``: tables or files in, the result in memory."""

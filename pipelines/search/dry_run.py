@@ -1,0 +1,463 @@
+"""``--dry-run``: what a run would do and take, guessed from a sample of its data; nothing is submitted or written."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import asdict, dataclass, replace
+from math import comb
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+from rich.filesize import decimal
+
+from slicebeam.metrics.counting.counting import Resampling
+from slicebeam.metrics.counting.counting_plan import TABLE_ROW, TABLE_UNIT, plan_all, plan_listed
+from slicebeam.metrics.counting.lattice import Lattice
+from slicebeam.metrics.errors import InputError, OptionError, counted
+from slicebeam.metrics.measures.registry import statistic_space
+from slicebeam.pipelines.config.check import CheckConfig
+from slicebeam.pipelines.config.search import SearchConfig
+from slicebeam.pipelines.prepare.encoded_dataset import SECONDS_PER_NUMBER, SECONDS_PER_ROW
+from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
+from slicebeam.pipelines.prepare.given_domains import given_domains
+from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
+from slicebeam.pipelines.prepare.source import (
+    QUERY_JOBS,
+    SECONDS_PER_BYTE,
+    SECONDS_PER_VALUE,
+    format_of,
+    with_lists,
+)
+from slicebeam.pipelines.search.search import compared
+from slicebeam.pipelines.search.slice_counter import counting_budget
+from slicebeam.pipelines.search.strategies import batch_cost, conjunctions_per_level, test_seconds
+from slicebeam.pipelines.tfma.request import cost_lines
+from slicebeam.transforms.encode.column import plain_type
+from slicebeam.transforms.encode.convert import file_blocks
+from slicebeam.transforms.encode.domains import FeatureDomain
+from slicebeam.transforms.encode.extract_slice_keys import Encoding
+from slicebeam.transforms.encode.learn_domains import learn_domain
+from slicebeam.transforms.encode.sources import Source, Split, StoredFile, open_parquet, read_split
+from slicebeam.transforms.encode.value_counts import ColumnCounter, unsupported
+from slicebeam.transforms.formats.column_kinds import block_kinds, parse_column
+from slicebeam.transforms.formats.raw_text import open_bytes, open_stored
+from slicebeam.transforms.storage.files import expand_paths
+from slicebeam.transforms.storage.storage import identity, storage_path
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from slicebeam.metrics.counting.counting_plan import Budget
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.transforms.encode.extract_predictions import Outcome, Side
+    from slicebeam.transforms.storage.file_formats import Format
+    from slicebeam.transforms.storage.storage import StoragePath
+
+
+_BLOCK_BYTES = 4 << 20
+_SAMPLE_BYTES = 64 << 20
+# Of Parquet so many splits are looked into, and so many rows of each.
+_SPLITS, _SPLIT_ROWS, _CHUNK_ROWS = 8, 1 << 16, 1 << 12
+
+
+@dataclass(frozen=True)
+class DataSample:
+    """What is known of the data."""
+
+    source: Source  # with the schema; of other formats than Parquet its splits are made up
+    bytes: int
+    is_sampled: bool  # whether rows and types are estimated from the first block of each file
+    files: Sequence[str]
+    blocks: pa.Table | None = None  # the beginnings of text files; None for Parquet
+
+    @property
+    def rows(self) -> int:
+        """Number of examples."""
+        return self.source.rows
+
+    def domains(
+        self, features: Sequence[str], *, bins: int, top_values: int
+    ) -> dict[str, FeatureDomain]:
+        """Return a guess at the domain of each feature that has one."""
+        schema = self.source.schema
+        features = [name for name in features if not unsupported(schema.field(name).type)]
+        columns = (
+            _of_parquet(self.source, features)
+            if self.blocks is None
+            else self.blocks.select(features).columns
+        )
+        found = {}
+        for name, column in zip(features, columns, strict=True):
+            kind = schema.field(name).type
+            counter = ColumnCounter(plain_type(kind), _SAMPLE_BYTES)
+            counter.add(column)
+            counted = counter.result()
+            learned = learn_domain(name, counted, bins=bins, top_values=top_values, named=False)
+            if isinstance(learned, FeatureDomain):
+                found[name] = learned
+        return found
+
+
+def read_sample(config: RunConfig, files: Sequence[str]) -> DataSample:
+    """Return what footers or first blocks of the files say."""
+    kind = format_of(config, files)
+    size = sum(int(identity(storage_path(path))[0]) for path in files)
+    if kind == "parquet":
+        source = open_parquet([StoredFile(path, path) for path in files])
+        sample = DataSample(source, size, False, files)
+    else:
+        sample = _of_text(config, files, size, kind)
+    if sample.rows == 0:
+        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
+    return sample
+
+
+def _of_parquet(source: Source, columns: Sequence[str]) -> list[pa.ChunkedArray]:
+    """Return the columns at the beginnings of some splits, evenly spread."""
+    tables = []
+    chosen = source.splits[:: -(-len(source.splits) // _SPLITS)]
+    for split in chosen:
+        rows, taken = 0, 0
+        with closing(read_split(source.in_chunks(_CHUNK_ROWS), split, columns)) as chunks:  # type: ignore[type-var]
+            for chunk in chunks:
+                tables.append(chunk.table)
+                rows, taken = rows + chunk.table.num_rows, taken + chunk.table.nbytes
+                if rows >= _SPLIT_ROWS or taken >= _SAMPLE_BYTES // len(chosen):
+                    break
+    pieces = [[table.column(name).chunks for table in tables] for name in columns]
+    return [pa.chunked_array([one for chunks in piece for one in chunks]) for piece in pieces]
+
+
+def _of_text(config: RunConfig, files: Sequence[str], size: int, kind: Format) -> DataSample:
+    tables: list[pa.Table] = []
+    taken, lines = 0, 0
+    for path in files:
+        if taken >= _SAMPLE_BYTES:
+            break
+        # What is not read any further is closed.
+        with closing(file_blocks(path, kind, config.csv_layout, _BLOCK_BYTES)) as reading:  # type: ignore[type-var]
+            first = next(reading, None)
+        if first is None or not first.num_rows:
+            continue
+        tables.append(_typed(first) if kind == "csv" else first)
+        if kind == "tfrecord":
+            # As many bytes a record as the block has in memory, which is about what they take.
+            lines, taken = lines + first.num_rows, taken + first.nbytes
+        else:
+            of_file, bytes_of_file = _first_lines(path)
+            has_header = kind == "csv" and not config.column_names
+            lines += max(1, of_file - has_header - config.skip_rows)
+            taken += bytes_of_file
+    rows = max(1, round(lines * size / taken)) if tables else 0
+    splits = (Split(0, StoredFile(files[0], files[0]), 0, (), 0, rows),)
+    sample = pa.concat_tables(tables or [pa.table({})], promote_options="permissive")
+    source = Source(splits, sample.schema.serialize().to_pybytes(), {})
+    return DataSample(source, size, True, files, sample)
+
+
+def _first_lines(path: str) -> tuple[int, int]:
+    """Return the number of lines at the beginning of a text file, and the bytes they take there."""
+    stored = open_stored(path)
+    with open_bytes(path, lambda _: stored) as stream:
+        text = stream.read(_BLOCK_BYTES)
+        whole = not stream.read(1)
+        return text.count(b"\n") + (whole and not text.endswith(b"\n")), stored.tell()
+
+
+def _typed(block: pa.Table) -> pa.Table:
+    """Return text columns in the types that their values look like."""
+    for name, kinds in block_kinds(block).items():
+        kind = kinds.resolve()
+        if not pa.types.is_string(kind):
+            at = block.schema.get_field_index(name)
+            block = block.set_column(at, name, parse_column(block.column(name), kind, column=name))
+    return block
+
+
+# What stands in names for what distinguishes runs.
+RUN = "RUN"
+# CPU seconds of imports, and of the driver's own work.
+IMPORT_SECONDS, _OWN_SECONDS = 1.5, 0.5
+# Of an example, to work out which of the listed slices are the same, and what distinguishes them.
+# And of each metric of a tested slice, to adjust and write it.
+_DESCRIBE_ROW, _DESCRIBE_SLICE = 2e-6, 4e-6
+_CAUTION = (
+    "from constants measured in process, accurate to a factor of two or three; the cost of "
+    "starting and idle machines is not included"
+)
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """A job that would be sent."""
+
+    name: str  # with ``RUN`` for what distinguishes runs
+    stage: str
+    sent: bool  # whether it goes to the engine; a small one is done in the process of the run
+    seconds: float  # of CPU; a bound where the candidates depend on earlier results
+    candidates: int = 0
+    is_bound: bool = False
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """What a run would do."""
+
+    engine: str
+    options: tuple[str, ...]  # of Beam, that each job is sent with
+    facts: dict[str, Any]
+    jobs: tuple[PlannedJob, ...]
+    rest: float  # CPU seconds of the work of the process of the run
+
+    @property
+    def seconds(self) -> float:
+        """CPU seconds of all."""
+        return sum(job.seconds for job in self.jobs) + self.rest
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what ``--json`` prints."""
+        estimate = {
+            "jobs": sum(job.sent for job in self.jobs),
+            "iterations": sum(job.candidates > 0 for job in self.jobs),
+            "vcpu_hours": self.seconds / 3600,
+            "cpu_seconds": self.seconds,
+            "is_bound": any(job.is_bound for job in self.jobs),
+        }
+        jobs = [asdict(job) for job in self.jobs]
+        about = {"engine": self.engine, "options": self.options, **self.facts}
+        return {**about, "jobs": jobs, "estimate": estimate}
+
+    def to_text(self) -> str:
+        """Return it for a reader."""
+        facts = self.facts
+        rows = f"{facts['rows']:,}" + (" or so" if facts["is_sampled"] else "")
+        size = f"{decimal(facts['bytes'])} in {counted(facts['files'], 'file')}"
+        features = f"{facts['features']} features with {facts['singletons']} predicates"
+        guessed = "guessed from a sample" if facts["is_guessed"] else "known"
+        lines = [
+            "nothing is submitted: this is what would run",
+            f"engine: {self.engine}",
+            f"data: {rows} examples, {size}; {features} ({guessed})",
+        ]
+        if facts["strategy"] == "given":
+            lines.append(f"check: {facts['conjunctions']:,} given slices")
+        else:
+            lines.append(
+                f"search: {facts['strategy']}, {facts['conjunctions']:,} conjunctions of up to "
+                f"{facts['max_cross_size']} predicates; counting and testing all of them takes "
+                f"about {facts['batch_seconds']:.3g} s of CPU"
+            )
+        for job in self.jobs:
+            where = "on the engine" if job.sent else "in this process, because it is small"
+            of_these = f", {job.candidates:,} conjunctions" if job.candidates else ""
+            about = "at most" if job.is_bound else "about"
+            lines.append(f"job {job.name}: {where}; {about} {job.seconds:.3g} s of CPU{of_these}")
+        if self.options:
+            lines += ["", "options of each job:", *(f"  {option}" for option in self.options)]
+        about = "at most" if any(job.is_bound for job in self.jobs) else "about"
+        sent = counted(sum(job.sent for job in self.jobs), "job")
+        hours = f"{self.seconds:.3g} s of CPU ({self.seconds / 3600:.3g} vCPU-hours)"
+        lines += ["", f"estimate: {about} {hours}; {sent} on the engine", _CAUTION]
+        lines += [f"not included: {one}" for one in facts["not_estimated"]]
+        return "\n".join(lines)
+
+
+def plan_of(config: RunConfig, engine: Engine) -> RunPlan:
+    """Return the plan of a search or a check."""
+    if isinstance(config, SearchConfig):
+        return plan_search(config, engine)
+    return plan_check(cast("CheckConfig", config), engine)
+
+
+def plan_search(config: SearchConfig, engine: Engine) -> RunPlan:
+    """Return the plan of a search."""
+    config, _ = compared(config)
+    inputs = _inspect(config, engine)
+    sample = inputs.sample
+    features = choose_features(config, sample.source).features
+    learned: Sequence[str] = features
+    domains: dict[str, FeatureDomain] = {}
+    if config.domains:
+        given = given_domains(config.domains, sample.source, features, config.domains_option)
+        # What is new in this data is not known before it is read.
+        domains = {name: one.domain for name, one in given.domains.items()}
+        features, learned = list(given.features), given.learned
+    domains |= sample.domains(learned, bins=config.bins, top_values=config.top_values)
+    if not domains:
+        raise InputError("no feature is left to slice by; --features names the columns to use")
+    lattice = Lattice(
+        tuple(domain.size for domain in domains.values()),
+        min(config.max_cross_size, len(domains)),
+        tuple(domain.kind == "list" for domain in domains.values()),
+    )
+    batch = batch_cost(config, lattice, inputs.space, sample.rows)
+    strategy = config.resolved_strategy(lattice.space(), batch_fits=batch.fits)
+    facts = {
+        "features": len(domains),
+        "singletons": lattice.singletons,
+        "is_guessed": not config.domains,
+        "strategy": strategy,
+        "batch_seconds": batch.seconds,
+        "conjunctions": lattice.space(),
+        "max_cross_size": lattice.max_cross_size,
+    }
+    jobs = inputs.reading(len(features), {*domains, *inputs.columns(features)})
+    budget = inputs.budget()
+    if strategy == "batch":
+        planned = sum(unit.seconds for unit in plan_all(lattice, budget))
+        sent = engine.sends(planned)
+        jobs.append(inputs.job("iteration-1", batch.seconds, lattice.space(), sent=sent))
+        return inputs.plan(facts, jobs, batch.tested)
+    later = list(_iterations(config, inputs, lattice, budget, strategy))
+    return inputs.plan(facts, [*jobs, *later], sum(job.candidates for job in later))
+
+
+def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
+    """Return the plan of a check."""
+    if config.eval_config is not None:
+        raise OptionError(
+            "--dry-run: the slices of --eval-config depend on values in the data, which a dry "
+            "run does not read; leave one out"
+        )
+    inputs = _inspect(config, engine)
+    source = inputs.sample.source
+    membership = given_slices(
+        read_given(config.changelist, config.slices), source.schema
+    ).membership
+    features = choose_features(config, source).features
+    facts = {
+        "features": len(membership.columns),
+        "singletons": membership.size,
+        "is_guessed": False,
+        "strategy": "given",
+        "conjunctions": membership.size,
+        "max_cross_size": 1,
+    }
+    lattice = Lattice((membership.size,), 1, (True,))
+    keys = lattice.singleton_keys()
+    none = np.zeros(keys.size, np.int64)
+    budget = inputs.budget()
+    planned = sum(unit.seconds for unit in plan_listed(keys, none, none, lattice, budget))
+    tests = keys.size * test_seconds(config)
+    jobs = inputs.reading(0, {*membership.columns, *inputs.columns(features)})
+    jobs.append(inputs.job("iteration-1", planned + tests, keys.size, sent=engine.sends(planned)))
+    return inputs.plan(facts, jobs, keys.size)
+
+
+def _iterations(
+    config: SearchConfig, inputs: _Inputs, lattice: Lattice, budget: Budget, strategy: str
+) -> Iterable[PlannedJob]:
+    """Yield bounds for iterations whose candidates depend on earlier results."""
+    counts = per_level = conjunctions_per_level(lattice)
+    if strategy == "priority":
+        later = sum(per_level[1:])
+        most = min(config.max_candidates or later, later)
+        counts = [per_level[0], *[most] * (config.iterations - 1)]
+    for number, candidates in enumerate(counts, start=1):
+        if candidates:
+            # Each tuple of features that has a candidate is at most one pass over the examples.
+            level = min(number, len(per_level))
+            passes = min(comb(len(lattice.sizes), level), candidates)
+            counting = passes * (budget.rows * budget.sums * TABLE_ROW + TABLE_UNIT)
+            tests = candidates * test_seconds(config)
+            yield inputs.job(f"iteration-{number}", counting + tests, candidates, is_bound=True)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """Files, schema and options, before any job runs."""
+
+    config: RunConfig
+    engine: Engine
+    work: StoragePath
+    sample: DataSample
+    outcome: Outcome
+    space: StatisticSpace
+    not_estimated: tuple[str, ...]
+
+    def columns(self, features: Sequence[str]) -> set[str]:
+        """Return the columns that are read besides those of the slices."""
+        config = self.config
+        # A model itself is not loaded, which would run code: it may read all features.
+        models: dict[Side, tuple[str, ...]] = (
+            {"prediction": tuple(features)} if config.model or config.baseline_model else {}
+        )
+        identity = config.group or config.example_id
+        source, outcome, space = self.sample.source, self.outcome, self.space
+        encoding = Encoding(source, (), outcome, space, self.work, identity, model_columns=models)
+        return set(encoding.columns())
+
+    def budget(self) -> Budget:
+        """Return what a block may hold that is counted."""
+        config = self.config
+        is_resampled = config.is_paper and config.resamples_examples
+        resampling = Resampling(config.used_replicates, config.seed) if is_resampled else None
+        return counting_budget(config, self.space, self.sample.rows, resampling)
+
+    def job(
+        self,
+        stage: str,
+        seconds: float,
+        candidates: int = 0,
+        *,
+        sent: bool | None = None,
+        is_bound: bool = False,
+    ) -> PlannedJob:
+        """Return a job; unless told it is sent where its own seconds are worth it."""
+        name = self.engine.job_name(stage, run=RUN)
+        is_sent = self.engine.sends(seconds) if sent is None else sent
+        return PlannedJob(name, stage, is_sent, seconds, candidates, is_bound)
+
+    def reading(self, learned: int, encoded: set[str]) -> list[PlannedJob]:
+        """Return the jobs before slices are counted."""
+        rows, jobs = self.sample.rows, []
+        if self.sample.is_sampled:
+            jobs.append(self.job("convert", self.sample.bytes * SECONDS_PER_BYTE))
+        if self.config.query:
+            seconds = rows * len(self.sample.source.schema) * SECONDS_PER_VALUE
+            jobs += [self.job(name, seconds) for name in QUERY_JOBS]
+        if learned:
+            jobs.append(self.job("domains", rows * learned * SECONDS_PER_VALUE))
+        return [*jobs, self.job("encode", rows * len(encoded) * SECONDS_PER_VALUE)]
+
+    def plan(self, facts: dict[str, Any], jobs: Sequence[PlannedJob], tested: int) -> RunPlan:
+        """Return the plan of these jobs."""
+        sample, space = self.sample, self.space
+        # The totals, and what scores, weights and values are scaled by.
+        passes = 1 + 2 * space.ranked + bool(space.terms or space.weighted)
+        passes += bool(space.terms and space.comparison == "overall")
+        of_row = passes * SECONDS_PER_ROW + self.config.numbers_rows * SECONDS_PER_NUMBER
+        of_data = {
+            "rows": sample.rows,
+            "bytes": sample.bytes,
+            "files": len(sample.files),
+            "is_sampled": sample.is_sampled,
+            "not_estimated": list(self.not_estimated),
+        }
+        of_slices = tested * len(self.config.metric) * _DESCRIBE_SLICE
+        return RunPlan(
+            self.engine.name,
+            tuple(self.engine.sent_options("STAGE", run=RUN)),
+            of_data | facts,
+            tuple(jobs),
+            IMPORT_SECONDS + _OWN_SECONDS + sample.rows * (of_row + _DESCRIBE_ROW) + of_slices,
+        )
+
+
+def _inspect(config: RunConfig, engine: Engine) -> _Inputs:
+    files = expand_paths(config.data)
+    work = storage_path(config.work_dir or f"{config.output.rstrip('/')}/_work", "--work-dir")
+    engine.check_storage([*files, storage_path(config.output, "--output"), work])
+    sample = read_sample(config, files)
+    sample = replace(sample, source=with_lists(config, sample.source))
+    left_out = list(cost_lines(config, sample.rows))
+    if config.query:
+        left_out.append("how few the queries are: each row is counted as an example")
+    if config.resamples_examples and not config.is_paper:
+        left_out.append("replicates of the slices that turn out to be promising")
+    space = statistic_space(config.measured, config.comparison, weighted=config.weight is not None)
+    outcome = resolve_outcome(config, sample.source)
+    return _Inputs(config, engine, work, sample, outcome, space, tuple(left_out))

@@ -1,1 +1,0 @@
-"""The page of a result, served on this machine with what needs a program behind it."""

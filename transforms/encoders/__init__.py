@@ -1,1 +1,0 @@
-"""Text as vectors: the encoders of ``--encoder``, and the folder that caches embeddings."""

@@ -1,1 +1,0 @@
-"""What keeps keys and other secrets out of files, logs and plain HTTP."""
