@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.earlier_run import BaselineRun
     from slicebeam.pipelines.search.iteration_records import SearchObserver
+    from slicebeam.pipelines.search.since import BaselineRun
     from slicebeam.pipelines.tfma.request import Evaluation
 
 
@@ -87,7 +87,7 @@ def compared(config: SearchConfig) -> tuple[SearchConfig, BaselineRun | None]:
     """Return a search as it is run, and the earlier run that it is compared with."""
     if config.since is None:
         return config, None
-    from slicebeam.pipelines.search.earlier_run import earlier_run
+    from slicebeam.pipelines.search.since import earlier_run
 
     earlier = earlier_run(config)
     if earlier is not None and earlier.document.discovery is not None:
