@@ -34,7 +34,7 @@ from slicebeam.pipelines.changelist.document import (
 )
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, Predicate, estimate, finite
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
-from slicebeam.pipelines.changelist.testing import Check, Iteration, NearMiss, Search
+from slicebeam.pipelines.changelist.testing import Check, NearMiss, Search
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import direction_of, stretched_interval
 from slicebeam.pipelines.search.second_tests import adjusted_overall
@@ -102,12 +102,12 @@ def build(
         global_=changes,
         testing=tests,
         search=Search(
-            strategy=_literal(searched.strategy),
+            strategy=searched.strategy,
             max_cross_size=int(results.levels.max(initial=1))
             if is_check
             else prepared.lattice.max_cross_size,
-            stopped=_literal(searched.stopped),
-            iterations=tuple(Iteration(**vars(record)) for record in searched.records),
+            stopped=searched.stopped,
+            iterations=searched.records,
             reported=order.positions.size,
             inherited=0
             if is_check

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.given_slices import WantedSlices
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.iteration_records import SearchObserver
+    from slicebeam.pipelines.search.iterations import SearchObserver
     from slicebeam.pipelines.search.search import HowToRun
     from slicebeam.transforms.discovery.embeddings import ExampleSplit
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.iteration_records import SearchObserver
+    from slicebeam.pipelines.search.iterations import SearchObserver
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.search import HowToRun
     from slicebeam.pipelines.search.slices_table import Reported

@@ -1,18 +1,18 @@
-"""The driver loop: propose slices, count and test them, decide which are significant, repeat."""
+"""The driver loop: propose slices, count and test them, decide which are significant, repeat; and who follows it."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from slicebeam.metrics.counting.counting_plan import plan_all, plan_listed
-from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.measures.level_bound import Visited, tests_per_level
 from slicebeam.metrics.measures.registry import metric
+from slicebeam.pipelines.changelist.testing import Iteration
 from slicebeam.pipelines.config.search import SearchConfig
-from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress, SearchResult
+from slicebeam.pipelines.run.stage import Observer
 from slicebeam.pipelines.search.second_tests import SecondTests, q_values
 from slicebeam.pipelines.search.slice_counter import SliceCounter, looked_up, tables_of
 from slicebeam.pipelines.search.strategies import (
@@ -31,14 +31,50 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.run.engine import Cost
     from slicebeam.pipelines.search.slice_counter import CountedPart
 
 
 def stage_of(number: int) -> str:
     """Return the stage of an iteration, numbered from 1."""
     return f"iteration-{number}"
+
+
+class SearchObserver(Observer, Protocol):
+    """Follows a search, a check or a discovery."""
+
+    def prepared(self, prepared: EncodedDataset) -> None:
+        """Show the prepared data."""
+
+    def progress(
+        self, iteration: int, candidates: int, significant: int, counted: Callable[[], int]
+    ) -> None:
+        """Show that an iteration begins, and how far it is until the next."""
+
+    def recorded(self, record: Iteration) -> None:
+        """Receive the work and cost of an iteration."""
+
+
+class SilentObserver:
+    """Shows nothing, for a run within another one."""
+
+    def _ignore(self, *_: object, **__: object) -> None: ...
+
+    begin = note = stage = prepared = progress = recorded = _ignore
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What the iterations found."""
+
+    strategy: Any  # those of `Search`, as is the next one
+    stopped: Any
+    records: tuple[Iteration, ...]
+    parts: list[CountedPart]
+    tests_per_level: tuple[int, ...]  # slices of each level that the correction counts
+    tested_per_level: tuple[int, ...]
+    few_groups: Keys  # int64 [slices] resampled slices with few groups, though enough for a test
+    most_groups: int | None = None  # of any slice, at most `ENOUGH_GROUPS`
 
 
 class Iterations:
@@ -48,16 +84,13 @@ class Iterations:
         self,
         config: RunConfig,
         prepared: EncodedDataset,
-        work: WorkFolder,
-        engine: Engine,
-        on_progress: Callable[[Progress], None],
-        on_record: Callable[[IterationRecord], None],
+        counter: SliceCounter,
+        observer: SearchObserver,
     ) -> None:
         self.config, self.prepared = config, prepared
-        self.on_progress, self.on_record = on_progress, on_record
-        self.counter = SliceCounter(config, prepared, work, engine)
-        self.second_tests = SecondTests(self.counter)
-        self.records: list[IterationRecord] = []
+        self.counter, self.observer = counter, observer
+        self.second_tests = SecondTests(counter)
+        self.records: list[Iteration] = []
         self.parts: list[CountedPart] = []
 
     def search(self) -> SearchResult:
@@ -85,16 +118,17 @@ class Iterations:
 
     def _once(self, strategy: str, planned: Iterable[PlannedUnit], candidates: int) -> SearchResult:
         """Count all slices in one iteration: the family are those that are tested."""
-        parts, record = self._count(planned, candidates, None, 0)
+        self.parts, cost = self._count(planned, candidates, 0)
         tested = np.zeros(self.prepared.lattice.max_cross_size + 1, np.int64)
-        for table in tables_of(parts):
+        for table in tables_of(self.parts):
             keys = table.keys[~np.isnan(table["p0"])]
             tested += np.bincount(self.prepared.lattice.cross_sizes(keys), minlength=tested.size)
         family = tuple(tested[1:].tolist())
-        record = self.second_tests.resampled(parts, family, record)
-        record, _ = self.second_tests.settled(parts, family, record, is_all=strategy == "given")
-        self.parts = parts
-        self._note(record, self.second_tests.called(parts, 0, family).size)
+        resampling = self.second_tests.resampled(self.parts, family, 1)
+        is_given = strategy == "given"
+        settling, _ = self.second_tests.settled(self.parts, family, 1, is_all=is_given)
+        significant = self.second_tests.called(self.parts, 0, family).size
+        self._note(self.parts, candidates, None, significant, cost + resampling + settling)
         return self._searched(strategy, "exhausted", family, family)
 
     def _step_by_step(self, strategy: str, steps: Strategy) -> SearchResult:
@@ -106,38 +140,33 @@ class Iterations:
             keys, bases, base_sizes = proposal.candidates, proposal.bases, proposal.base_sizes
             planned = plan_listed(keys, bases, base_sizes, lattice, self.counter.budget)
             significant = int(np.count_nonzero(known.significant))
-            parts, record = self._count(planned, keys.size, proposal.expected, significant)
+            parts, cost = self._count(planned, keys.size, significant)
             # What is in no part is empty.
             known.add(keys, looked_up(parts, keys, lambda table: table.sizes(cells)))
             visited = Visited(known.keys, known.sizes)
             family = tuple(tests_per_level(lattice, visited, self.prepared.rows, known.min_size))
-            record = self.second_tests.resampled(parts, family, record)
-            self._learn(parts, known)
+            number = len(self.records) + 1
+            cost += self.second_tests.resampled(parts, family, number)
             self.parts += parts
-            record, changed = self.second_tests.settled(self.parts, family, record)
-            self._learn(self.parts, known, changed)
+            settling, changed = self.second_tests.settled(self.parts, family, number)
+            # Exact values of earlier slices may be new as well.
+            self._learn(self.parts if changed.size else parts, known)
             tested = np.flatnonzero(known.sizes >= known.min_size)
             levels = lattice.cross_sizes(known.keys[tested])
             q = q_values(self.config, known.p[tested], levels, family)
             known.significant[:] = False
             known.significant[tested] = q <= self.config.used_alpha
-            self._note(record, int(np.count_nonzero(known.significant)))
+            significant = int(np.count_nonzero(known.significant))
+            self._note(parts, keys.size, proposal.expected, significant, cost + settling)
         levels = lattice.cross_sizes(known.keys[known.sizes >= known.min_size])
         counts = np.bincount(levels, minlength=lattice.max_cross_size + 1)[1:]
         stopped = "iterations" if steps.is_stopped else "exhausted"
         return self._searched(strategy, stopped, family, tuple(counts.tolist()))
 
-    def _learn(
-        self, parts: list[CountedPart], known: SearchState, changed: Keys | None = None
-    ) -> None:
-        """Add the p-values and differences of the counted slices, or only of those that changed."""
-        if changed is not None and not changed.size:
-            return
+    def _learn(self, parts: list[CountedPart], known: SearchState) -> None:
+        """Add the p-values and differences of the counted slices."""
         steering, columns = metric(self.config.metric[0]), range(self.prepared.space.columns)
-        for every in tables_of(parts):
-            table = every
-            if changed is not None:
-                table = every.take(np.flatnonzero(contains(changed, every.keys)))
+        for table in tables_of(parts):
             delta = steering.delta(self.prepared.slices(table.stacked("c", columns)))
             first = table.columns.get("first0", table["p0"])
             known.learn(table.keys, table["p0"], first, delta)
@@ -157,33 +186,33 @@ class Iterations:
         )
 
     def _count(
+        self, planned: Iterable[PlannedUnit], candidates: int, significant: int
+    ) -> tuple[list[CountedPart], Cost]:
+        """Count and test the planned blocks, except those already finished."""
+        number = len(self.records) + 1
+        return self.counter.count(
+            stage_of(number),
+            planned,
+            lambda counted: self.observer.progress(number, candidates, significant, counted),
+        )
+
+    def _note(
         self,
-        planned: Iterable[PlannedUnit],
+        parts: list[CountedPart],
         candidates: int,
         expected: float | None,
         significant: int,
-    ) -> tuple[list[CountedPart], IterationRecord]:
-        """Count and test the planned blocks, except those already finished."""
-        number = len(self.records) + 1
-        parts, cost = self.counter.count(
-            stage_of(number),
-            planned,
-            lambda counted: self.on_progress(Progress(number, candidates, counted, significant)),
-        )
+        cost: Cost,
+    ) -> None:
         facts = [read_facts(part.path) for part in parts]
-        record = IterationRecord(
-            iteration=number,
+        record = Iteration(
+            iteration=len(self.records) + 1,
             candidates=candidates,
             nonempty=sum(fact["nonempty"] for fact in facts),
             nonempty_estimated=expected,
             tested=sum(fact["tested"] for fact in facts),
-            significant=0,
-            cpu_seconds=cost.cpu_seconds,
-            wall_seconds=cost.wall_seconds,
-            shuffled_bytes=cost.shuffled_bytes,
+            significant=significant,
+            **vars(cost),
         )
-        return parts, record
-
-    def _note(self, record: IterationRecord, significant: int) -> None:
-        self.records.append(replace(record, significant=significant))
-        self.on_record(self.records[-1])
+        self.records.append(record)
+        self.observer.recorded(record)

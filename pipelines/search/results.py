@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.metric import Metric, Slices
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.iteration_records import SearchResult
-    from slicebeam.pipelines.search.iterations import Iterations
+    from slicebeam.pipelines.search.iterations import Iterations, SearchResult
     from slicebeam.pipelines.search.slice_names import SliceNames
 
 # Slices up to this number are all saved unless --save-slices says otherwise.

@@ -20,6 +20,7 @@ from slicebeam.pipelines.search.findings import finding_lists
 from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.iterations import Iterations
 from slicebeam.pipelines.search.results import Results, collect
+from slicebeam.pipelines.search.slice_counter import SliceCounter
 from slicebeam.pipelines.search.slice_names import SliceNames
 from slicebeam.pipelines.search.slices_table import (
     Reported,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.iteration_records import SearchObserver
+    from slicebeam.pipelines.search.iterations import SearchObserver
     from slicebeam.pipelines.search.since import BaselineRun
     from slicebeam.pipelines.tfma.request import Evaluation
 
@@ -165,7 +166,8 @@ def _find_and_publish(
         from slicebeam.pipelines.search.explain import find_slice_key
 
         key = find_slice_key(explained_slice, prepared, names)
-    iterations = Iterations(config, prepared, work, engine, observer.progress, observer.recorded)
+    counter = SliceCounter(config, prepared, work, engine)
+    iterations = Iterations(config, prepared, counter, observer)
     searched = iterations.search()
     observer.stage(Stage("describing the results"))
     results = collect(iterations, searched, names)

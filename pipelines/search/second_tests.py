@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.measures.slice_test import SliceTest
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.search.iteration_records import IterationRecord
     from slicebeam.pipelines.search.slice_counter import CountedPart, SliceCounter
 
     Array = NDArray[Any]
@@ -112,16 +111,16 @@ class SecondTests:
         return every[q <= self.config.used_alpha]
 
     def resampled(
-        self, parts: list[CountedPart], per_level: tuple[int, ...], record: IterationRecord
-    ) -> IterationRecord:
-        """Test the slices of parts that could be significant by replicates; return the record with that.
+        self, parts: list[CountedPart], per_level: tuple[int, ...], iteration: int
+    ) -> Cost:
+        """Test the slices of parts that could be significant by replicates; return what that cost.
 
         Those are the slices that would be significant if every p of the first, quick test were a
         tenth of what it is. The others keep p = 1 and say why.
         """
         resampling = self.counter.second
         if resampling is None or not parts:
-            return record
+            return Cost()
         numbers = tuple(i for i, test in enumerate(self.tests) if test.needs_rows())
         ranked = tuple(i for i in numbers if i in self.ranked)
         some = [
@@ -132,7 +131,7 @@ class SecondTests:
         for table in tables_of(parts):
             refused = table.stacked("reason", numbers) == Reason.TOO_SKEWED
             some.append(table.keys[refused.any(axis=1)])
-        stage = f"iteration-{record.iteration}-resampled"
+        stage = f"iteration-{iteration}-resampled"
         if ranked:
             some.append(self._changed_within_buckets(parts, ranked[0], f"{stage}-unchanged"))
         chosen = np.unique(np.concatenate(some))
@@ -151,23 +150,23 @@ class SecondTests:
                     _refuse(exact, number, few, Reason.FEW_GROUPS)
             _change(parts, exact)
             cost = cost + more
-        return record.plus(cost)
+        return cost
 
     def settled(
         self,
         parts: list[CountedPart],
         per_level: tuple[int, ...],
-        record: IterationRecord,
+        iteration: int,
         *,
         is_all: bool = False,
-    ) -> tuple[IterationRecord, Keys]:
+    ) -> tuple[Cost, Keys]:
         """Let exact AUCs, and average precisions, decide on the slices that could be significant, or on all.
 
-        Those that another metric calls have one too, for they may be reported. Returns the record, and
+        Those that another metric calls have one too, for they may be reported. Returns what it cost, and
         the slices that changed.
         """
         if not self.ranked or not parts:
-            return record, np.zeros(0, np.int64)
+            return Cost(), np.zeros(0, np.int64)
         numbers = tuple(i for i in self.ranked if not self.tests[i].needs_rows())
         if is_all:
             some = [table.keys for table in tables_of(parts)]
@@ -177,11 +176,11 @@ class SecondTests:
                 for i in range(len(self.tests))
             ]
         chosen = np.setdiff1d(np.concatenate(some), self.exact_keys)
-        stage = f"iteration-{record.iteration}-exact"
+        stage = f"iteration-{iteration}-exact"
         exact, cost = self._exact(stage, parts, chosen, numbers, None)
         self.exact_keys = np.union1d(self.exact_keys, exact.keys)
         _change(parts, exact)
-        return record.plus(replace(cost, shuffled_bytes=0)), exact.keys
+        return replace(cost, shuffled_bytes=0), exact.keys
 
     def _changed_within_buckets(self, parts: list[CountedPart], number: int, stage: str) -> Keys:
         """Return the slices on which two models differ, though by buckets they seem not to."""

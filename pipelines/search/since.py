@@ -86,7 +86,7 @@ def earlier_run(config: RunConfig) -> BaselineRun | None:
                 "can't be compared"
             )
     tables = read_table(config.since, document, both, _COLUMNS)
-    columns: Mapping[str, Iterable[Any]] = (
+    columns: Mapping[str, Iterable[Sequence[Any]]] = (
         {name: zip(*_rows(document, name), strict=True) for name in both}
         if tables is None
         # A null is an undefined number.
@@ -95,7 +95,7 @@ def earlier_run(config: RunConfig) -> BaselineRun | None:
             for name, table in tables.items()
         }
     )
-    measured = {
+    measured: dict[str, Columns] = {
         name: {
             column: np.array(values, _KINDS.get(column, np.float64))
             for column, values in zip(_COLUMNS, list(some) or [()] * len(_COLUMNS), strict=True)
@@ -134,9 +134,10 @@ class _Tested:
         alpha: float,
         corrected: Callable[[NDArray[np.float64]], NDArray[np.float64]],
         higher_is_better: bool | NDArray[np.bool_],
+        large: bool | NDArray[np.bool_] = True,
     ) -> None:
         self.found = difference(now, then, CONFIDENCE)
-        tested = ~np.isnan(self.found.p)
+        tested = ~np.isnan(self.found.p) & large
         self.q = np.full(tested.shape, np.nan)
         self.q[tested] = corrected(self.found.p[tested])
         self.significant = self.q <= alpha
@@ -152,7 +153,7 @@ class _Tested:
     def at(self, place: int) -> Difference | None:
         """Return a difference for the document; None for one that could not be tested."""
         value, low, high, p = (float(one[place]) for one in self.found)
-        if np.isnan(p):
+        if np.isnan(self.q[place]):
             return None
         return Difference(
             difference=Estimate(value=value, lo=low, hi=high, confidence=CONFIDENCE),
@@ -287,16 +288,17 @@ class _Listing:
 
         smallest = config.used_min_slice_size
         large = (self.now["n"] >= smallest) & (self.then["n"] >= smallest)
-        correct, is_better = partial(_of_slices, config), metric(metric_name).higher_is_better
-
-        def tested(*estimates: str) -> _Tested:
-            ends = (
-                tuple(np.where(large, run[name], np.nan) for name in estimates)
-                for run in (self.now, self.then)
+        self.delta, self.value = (
+            _Tested(
+                tuple(self.now[name] for name in estimates),
+                tuple(self.then[name] for name in estimates),
+                config.used_alpha,
+                partial(_of_slices, config),
+                metric(metric_name).higher_is_better,
+                large,
             )
-            return _Tested(*ends, config.used_alpha, correct, is_better)
-
-        self.delta, self.value = tested(*_DELTA), tested(*_VALUE)
+            for estimates in (_DELTA, _VALUE)
+        )
         is_now, is_then = self.now["significant"], self.then["significant"]
         in_now, in_then = (np.isin(self.ids, [*one]) for one in (reported_now, reported_then))
         # Significant slices that another one explains are not reported, and not news either.
@@ -338,8 +340,9 @@ class _Listing:
             dict(zip(unnamed.tolist(), of(keys).to_pylist(), strict=True))
             for of in (results.names.texts, results.names.predicates)
         )
-        status = np.select([self.new, self.gone, self.stays], ["new", "gone", "stays"], "neither")
-        for at in listed.tolist():
+        states = [self.new[listed], self.gone[listed], self.stays[listed]]
+        status: list[Any] = np.select(states, ["new", "gone", "stays"], "neither").tolist()
+        for at, state in zip(listed.tolist(), status, strict=True):
             predicate: Predicate | None = None
             if at in texts:
                 name, text = texts[at], predicates[at]
@@ -351,18 +354,19 @@ class _Listing:
                 if isinstance(known.definition, PredicateDefinition):
                     predicate = known.definition.predicate
             now, then = (_moment(run, at) for run in (self.now, self.then))
-            differs, change = delta.at(at), value.at(at)
+            change = delta.at(at)
+            differs: dict[str, Any] = {} if change is None else vars(change)
             yield SinceSlice(
                 slice_id=str(self.ids[at]),
                 name=name,
                 metric=self.metric,
                 predicate=predicate,
-                status=str(status[at]),
+                status=state,
                 now=now,
                 then=then,
                 missing=None if now and then else self._missing(predicate, is_now=now is None),
-                **({} if differs is None else vars(differs)),
-                **({} if change is None else {"value_change": change}),
+                **differs,
+                value_change=value.at(at),
             )
 
     def _missing(self, predicate: Predicate | None, *, is_now: bool) -> str:

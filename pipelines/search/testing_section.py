@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
-    from slicebeam.pipelines.search.iteration_records import SearchResult
+    from slicebeam.pipelines.search.iterations import SearchResult
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import Reported
     from slicebeam.transforms.encode.extract_predictions import LabelCounts
