@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from slicebeam.metrics.errors import OptionError, flag
-from slicebeam.metrics.kinds import REPLICATES, Alternative, Comparison, Correction, Test
+from slicebeam.metrics.kinds import REPLICATES, Alternative, Comparison, Correction, Test, is_tfma
 from slicebeam.pipelines.config.common import DataConfig
 from slicebeam.pipelines.config.option_fields import (
     Column,
@@ -28,7 +28,7 @@ from slicebeam.pipelines.config.option_fields import (
     any_flag,
     default,
 )
-from slicebeam.transforms.tfma.metric_specs import is_tfma, parse_metric
+from slicebeam.transforms.tfma.metric_specs import parse_metric
 
 if TYPE_CHECKING:
     from slicebeam.metrics.measures.metric import Needs as MetricNeeds
