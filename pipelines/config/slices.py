@@ -28,7 +28,6 @@ from slicebeam.pipelines.config.option_fields import (
     any_flag,
     default,
 )
-from slicebeam.transforms.tfma.metric_specs import parse_metric
 
 if TYPE_CHECKING:
     from slicebeam.metrics.measures.metric import Needs as MetricNeeds
@@ -183,6 +182,10 @@ class RunConfig(DataConfig):
     @field_validator("tfma_metric")
     @classmethod
     def _readable_tfma(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if not names:
+            return ()
+        from slicebeam.transforms.tfma.metric_specs import parse_metric
+
         modules = info.data.get("tfma_module", ())
         return tuple(parse_metric(name, modules).text for name in names)
 
