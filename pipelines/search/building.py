@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.metric import Metric, Slices
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.finding_terms import FindingList
+    from slicebeam.pipelines.search.findings import FindingList
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import Reported
 

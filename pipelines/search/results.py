@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.iterations import Iterations, SearchResult
+    from slicebeam.pipelines.search.slice_counter import SliceCounter
     from slicebeam.pipelines.search.slice_names import SliceNames
 
 # Slices up to this number are all saved unless --save-slices says otherwise.
@@ -93,6 +94,7 @@ class Results:
 
     config: RunConfig
     prepared: EncodedDataset
+    counter: SliceCounter
     searched: SearchResult
     names: SliceNames
     keys: Keys  # int64 [slices]
@@ -168,7 +170,18 @@ def collect(iterations: Iterations, searched: SearchResult, names: SliceNames) -
             kept, np.asarray(significant.any(axis=1)), shown_in, iterations.counter
         )
     return Results(
-        config, prepared, searched, names, keys, levels, sums, metrics, same_as, saved, *codes
+        config,
+        prepared,
+        iterations.counter,
+        searched,
+        names,
+        keys,
+        levels,
+        sums,
+        metrics,
+        same_as,
+        saved,
+        *codes,
     )
 
 

@@ -15,7 +15,7 @@ from slicebeam.pipelines.prepare.encoded_dataset import prepare
 from slicebeam.pipelines.run.open_run import Published, RunContext, open_run
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.building import build
-from slicebeam.pipelines.search.finding_terms import MOST_COVERING, list_coverage
+from slicebeam.pipelines.search.coverage import MOST_COVERING, list_coverage
 from slicebeam.pipelines.search.findings import finding_lists
 from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.iterations import Iterations
@@ -173,7 +173,7 @@ def _find_and_publish(
     results = collect(iterations, searched, names)
     order = steps.order(results) if prepared.given is None else given_order(results)
     observer.stage(Stage("choosing findings"))
-    lists = finding_lists(results, work, engine)
+    lists = finding_lists(results)
     listed = order.listed(
         np.concatenate([np.zeros(0, np.int64), *(one.positions for one in lists)])
     )

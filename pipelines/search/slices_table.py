@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.search.finding_terms import FindingList
+    from slicebeam.pipelines.search.findings import FindingList
     from slicebeam.pipelines.search.results import MetricResult, Results
 
 # The document lists this many slices at most; all of them are in slices.parquet.
