@@ -43,11 +43,10 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.adaptive.scored_tree import ScoredTree
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.adapt import AdaptRunConfig
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.open_run import Published
-    from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.iterations import SearchObserver
+    from slicebeam.pipelines.search.results import Results
 
 _METRIC = "error_rate"
 
@@ -120,14 +119,8 @@ def _published(
     check = validated(CheckConfig, {name: one for name, one in options.items() if one is not None})
 
     def publish(
-        _: CheckConfig,
-        prepared: EncodedDataset,
-        document: SearchChangeList,
-        streams: Sequence[IO[bytes]],
-        work: WorkFolder,
-        engine: Engine,
+        _: CheckConfig, __: Results, document: SearchChangeList, streams: Sequence[IO[bytes]]
     ) -> SearchChangeList:
-        del prepared, work, engine
         for stream, name in zip(streams, (TESTS, TOPICS), strict=True):
             with (folder / name).open("rb") as written:
                 shutil.copyfileobj(written, stream)

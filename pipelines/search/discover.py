@@ -26,9 +26,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.discover import DiscoverConfig
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.iterations import SearchObserver
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.search import HowToRun
@@ -46,13 +44,12 @@ def run_discovery(
 
 def further(
     config: DiscoverConfig,
-    prepared: EncodedDataset,
+    results: Results,
     changelist: SearchChangeList,
     streams: Sequence[IO[bytes]],
-    work: WorkFolder,
-    engine: Engine,
 ) -> SearchChangeList:
     """Write the model and the membership, and return the document with both."""
+    prepared, counter = results.prepared, results.counter
     if not isinstance(prepared, PreparedDiscovery):
         raise TypeError("a discovery that discovered nothing")
     discovered = prepared.discovered
@@ -60,7 +57,7 @@ def further(
     discovered.model.write(model)
     clusters = discovered.model.clusters
     write_membership(membership, discovered.beside, clusters, is_split=config.loss_weight > 0)
-    return with_discovery(config, prepared, changelist, work, engine)
+    return with_discovery(config, prepared, changelist, counter.work, counter.engine)
 
 
 def discovery_order(results: Results) -> Reported:

@@ -15,8 +15,7 @@ from slicebeam.transforms.encode.predicates import condition_fields, refuse_empt
 if TYPE_CHECKING:
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.pipelines.search.slice_names import SliceNames
+    from slicebeam.pipelines.search.results import MetricResult, Results, SliceNames
 
 _ID = re.compile(r"[0-9a-f]{16}")
 # An id is looked for among so many conjunctions before they are counted.

@@ -19,9 +19,8 @@ from slicebeam.pipelines.search.coverage import MOST_COVERING, list_coverage
 from slicebeam.pipelines.search.findings import finding_lists
 from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.iterations import Iterations
-from slicebeam.pipelines.search.results import Results, collect
+from slicebeam.pipelines.search.results import Results, SliceNames, collect
 from slicebeam.pipelines.search.slice_counter import SliceCounter
-from slicebeam.pipelines.search.slice_names import SliceNames
 from slicebeam.pipelines.search.slices_table import (
     Reported,
     given_order,
@@ -49,10 +48,7 @@ class ExtraOutputs(Generic[Config]):
     """What a command publishes besides the document and its table."""
 
     names: tuple[str, ...]
-    write: Callable[
-        [Config, EncodedDataset, SearchChangeList, Sequence[IO[bytes]], WorkFolder, Engine],
-        SearchChangeList,
-    ]
+    write: Callable[[Config, Results, SearchChangeList, Sequence[IO[bytes]]], SearchChangeList]
 
 
 @dataclass(frozen=True)
@@ -199,7 +195,7 @@ def _find_and_publish(
             write_messages(files.streams[TFMA_TABLE], messages)
         if steps.further is not None:
             others = [files.streams[name] for name in further]
-            changelist = steps.further.write(config, prepared, changelist, others, work, engine)
+            changelist = steps.further.write(config, results, changelist, others)
         changelist = with_gate(changelist, steps.judge(changelist, how.get("fail_on")))
         changelist = run.publish(changelist, files)
     if explained_slice is None:
