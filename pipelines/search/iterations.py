@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from slicebeam.metrics.counting.counting_plan import plan_all, plan_listed
-from slicebeam.metrics.measures.level_bound import Visited, tests_per_level
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.pipelines.changelist.testing import Iteration
 from slicebeam.pipelines.config.search import SearchConfig
@@ -133,6 +132,8 @@ class Iterations:
 
     def _step_by_step(self, strategy: str, steps: Strategy) -> SearchResult:
         """Count what a strategy proposes: the family are all slices that are large enough."""
+        from slicebeam.metrics.measures.level_bound import Visited, tests_per_level
+
         lattice, cells = self.prepared.lattice, self.prepared.space.cells
         known = SearchState(self.config.used_min_slice_size)
         family: tuple[int, ...] = ()

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.measures.metric import Metric, Slices
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.iterations import Iterations
     from slicebeam.pipelines.search.slice_counter import SliceCounter
 
@@ -50,67 +51,60 @@ def says_more(label: NDArray[np.int8]) -> NDArray[np.bool_]:
     return np.isin(label, (NEW, REFINES))
 
 
-class ParentSums:
-    """The sums of the parents of significant slices, counted where the search did not."""
-
-    def __init__(
-        self, iterations: Iterations, kept: SliceTable, significant: NDArray[np.bool_]
-    ) -> None:
-        self.prepared, self.lattice = iterations.prepared, iterations.prepared.lattice
-        self.known = SliceTable(kept.keys, {"sums": kept["sums"]}).by_key()
-        keys, needed = kept.keys, significant.any(axis=1)
-        missing = [np.zeros(0, np.int64)]
-        levels = self.lattice.cross_sizes(keys)
-        for level in range(2, self.lattice.max_cross_size + 1):
-            children = keys[needed & (levels == level)]
-            parents = list(self.lattice.parents(children))
-            missing += [parent[~contains(self.known.keys, parent)] for parent in parents]
-        unknown = np.unique(np.concatenate(missing))
-        if unknown.size:
-            self._count(unknown, iterations)
-        self._make_exact(iterations, kept, significant)
-
-    def _count(self, unknown: Keys, iterations: Iterations) -> None:
+def parent_sums(
+    iterations: Iterations, kept: SliceTable, significant: NDArray[np.bool_]
+) -> SliceTable:
+    """Return the sums of slices and of the parents of significant ones, counted where the search did not, by key."""
+    counter, lattice, space = (
+        iterations.counter,
+        iterations.prepared.lattice,
+        iterations.prepared.space,
+    )
+    known = SliceTable(kept.keys, {"sums": kept["sums"]}).by_key()
+    levels, needed = lattice.cross_sizes(kept.keys), significant.any(axis=1)
+    missing = [np.zeros(0, np.int64)]
+    for level in range(2, lattice.max_cross_size + 1):
+        parents = list(lattice.parents(kept.keys[needed & (levels == level)]))
+        missing += [parent[~contains(known.keys, parent)] for parent in parents]
+    unknown = np.unique(np.concatenate(missing))
+    if unknown.size:
         none = np.zeros(unknown.size, np.int64)
-        planned = plan_listed(unknown, none, none, self.lattice, iterations.counter.budget)
-        parts, _ = iterations.counter.count("parents", planned, counts_only=True)
-        every = range(self.prepared.space.columns)
+        planned = plan_listed(unknown, none, none, lattice, counter.budget)
+        parts, _ = counter.count("parents", planned, counts_only=True)
         counted = (
-            SliceTable(table.keys, {"sums": table.stacked("c", every)})
+            SliceTable(table.keys, {"sums": table.stacked("c", range(space.columns))})
             for table in tables_of(parts)
         )
-        self.known = SliceTable.joined([self.known, *counted]).by_key()
+        known = SliceTable.joined([known, *counted]).by_key()
+    _make_exact(known, iterations, kept, significant)
+    return known
 
-    def _make_exact(
-        self, iterations: Iterations, kept: SliceTable, significant: NDArray[np.bool_]
-    ) -> None:
-        """Count the exact AUC, and average precision, of those parents of significant slices on which a label depends."""
-        prepared, known, keys = self.prepared, self.known, kept.keys
-        levels = self.lattice.cross_sizes(keys)
-        open_ones = [np.zeros(0, np.int64)]
-        for number in iterations.second_tests.ranked:
-            own = metric(iterations.config.metric[number])
-            for level in range(2, self.lattice.max_cross_size + 1):
-                mine = np.flatnonzero(significant[:, number] & (levels == level))
-                for parents in self.lattice.parents(keys[mine]):
-                    at = known.at(parents)
-                    rough = np.flatnonzero(has_error(known["sums"][at], prepared.space))
-                    child, above = kept["sums"][mine[rough]], known["sums"][at[rough]]
-                    some = label_is_open(own, prepared.slices(child), prepared.slices(above))
-                    open_ones.append(at[rough][some])
-        at = np.unique(np.concatenate(open_ones))
-        if at.size == 0:
-            return
+
+def _make_exact(
+    known: SliceTable, iterations: Iterations, kept: SliceTable, significant: NDArray[np.bool_]
+) -> None:
+    """Count the exact AUC, and average precision, of those parents of significant slices on which a label depends."""
+    prepared, keys = iterations.prepared, kept.keys
+    lattice = prepared.lattice
+    levels = lattice.cross_sizes(keys)
+    open_ones = [np.zeros(0, np.int64)]
+    for number in iterations.second_tests.ranked:
+        own = metric(iterations.config.metric[number])
+        for level in range(2, lattice.max_cross_size + 1):
+            mine = np.flatnonzero(significant[:, number] & (levels == level))
+            for parents in lattice.parents(keys[mine]):
+                at = known.at(parents)
+                rough = np.flatnonzero(has_error(known["sums"][at], prepared.space))
+                child, above = kept["sums"][mine[rough]], known["sums"][at[rough]]
+                some = label_is_open(own, prepared.slices(child), prepared.slices(above))
+                open_ones.append(at[rough][some])
+    at = np.unique(np.concatenate(open_ones))
+    if at.size:
         counted, _ = iterations.second_tests.exact.count(
             "parents-exact", known.keys[at], known["sums"][at]
         )
         for one in counted:
             put_ranking(known["sums"], known.at(one.keys), one, prepared.space)
-
-    def of(self, keys: Keys) -> NDArray[np.int64]:
-        """Return the sums [slices, columns] of known slices."""
-        sums: NDArray[np.int64] = self.known["sums"][self.known.at(keys)]
-        return sums
 
 
 def labels(
@@ -118,7 +112,8 @@ def labels(
     kept: SliceTable,
     significant: NDArray[np.bool_],
     delta: NDArray[np.float64],
-    parents: ParentSums,
+    parents: SliceTable,
+    prepared: EncodedDataset,
 ) -> tuple[NDArray[np.int8], Keys, NDArray[np.float64]]:
     """Return label, key of the best parent and p of the refinement test [slices].
 
@@ -126,7 +121,7 @@ def labels(
     immediate parent, by the test and by a margin. *inherited*: what its parents have explains it. The
     best parent is the one that explains it best: that with the largest p.
     """
-    prepared, lattice, keys, sums = parents.prepared, parents.lattice, kept.keys, kept["sums"]
+    lattice, keys, sums = prepared.lattice, kept.keys, kept["sums"]
     levels = lattice.cross_sizes(keys)
     label = np.where(significant, NEW, NO_LABEL).astype(np.int8)
     best = np.zeros(keys.size, np.int64)
@@ -142,7 +137,7 @@ def labels(
         harm_up = upward[mine]
         worst_p, margin = np.full(mine.size, -1.0), np.full(mine.size, np.inf)
         for parent in lattice.parents(children):
-            above = parents.of(parent)
+            above = parents["sums"][parents.at(parent)]
             # Many slices are the same examples, or at least the same counts, as others.
             both = np.column_stack([counted, above, harm_up])
             distinct, position = np.unique(both, axis=0, return_inverse=True)
@@ -158,12 +153,8 @@ def labels(
         p_refine[mine] = worst_p
         below = np.zeros(mine.size, bool)
         for ancestor in lattice.subsets(children, range(1, level)):
-            held = np.where(
-                upward[mine],
-                contains(called_above[True], ancestor),
-                contains(called_above[False], ancestor),
-            )
-            below |= held
+            above_up, above_down = (contains(called_above[up], ancestor) for up in (True, False))
+            below |= np.where(harm_up, above_up, above_down)
         refines = (worst_p < REFINE_P) & (margin >= REFINE_MARGIN)
         label[mine] = np.where(~below, NEW, np.where(refines, REFINES, INHERITED))
     return label, best, p_refine

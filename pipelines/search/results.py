@@ -19,8 +19,8 @@ from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.prepare.exact_auc import put_whole
 from slicebeam.pipelines.search.refinement_labels import (
     NO_LABEL,
-    ParentSums,
     labels,
+    parent_sums,
     same_examples,
     says_more,
 )
@@ -225,7 +225,7 @@ def collect(iterations: Iterations, searched: SearchResult, names: SliceNames) -
     chosen = chosen[np.lexsort((kept.keys[chosen], levels[chosen]))]
     kept, levels = kept.take(chosen), levels[chosen]
     keys, sums, significant = kept.keys, kept["sums"], kept["q"] <= config.used_alpha
-    parents = ParentSums(iterations, kept, significant)
+    parents = parent_sums(iterations, kept, significant)
     metrics = [
         _metric_result(config, prepared, number, kept, parents)
         for number in range(len(config.metric))
@@ -335,7 +335,7 @@ def _counted(
 
 
 def _metric_result(
-    config: RunConfig, prepared: EncodedDataset, number: int, kept: SliceTable, parents: ParentSums
+    config: RunConfig, prepared: EncodedDataset, number: int, kept: SliceTable, parents: SliceTable
 ) -> MetricResult:
     own = metric(config.metric[number])
     slices = prepared.slices(kept["sums"])
@@ -369,7 +369,7 @@ def _metric_result(
         complement, complement_error = own.complement(slices), own.complement_error(slices)
     q = kept["q"][:, number]
     significant = q <= config.used_alpha
-    label, parent, p_refine = labels(own, kept, significant, delta, parents)
+    label, parent, p_refine = labels(own, kept, significant, delta, parents, prepared)
     return MetricResult(
         name=own.name,
         value=value,

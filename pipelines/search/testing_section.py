@@ -11,7 +11,6 @@ from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
 from slicebeam.metrics.counting.statistic_space import BUCKETS
 from slicebeam.metrics.errors import counted, shortened
 from slicebeam.metrics.measures.metric import Needs
-from slicebeam.metrics.measures.power import POWER, smallest_fall
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
@@ -180,6 +179,8 @@ def _noticeable(results: Results, name: str) -> Iterator[Noticeable]:
 
     Slices by the strictest threshold of any level, at which a single slice is significant.
     """
+    from slicebeam.metrics.measures.power import POWER, smallest_fall
+
     config, prepared = results.config, results.prepared
     if config.group or config.resamples_examples:
         return
