@@ -35,9 +35,9 @@ from slicebeam.pipelines.changelist.document import (
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, Predicate, estimate, finite
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
 from slicebeam.pipelines.changelist.testing import Check, NearMiss, Search
+from slicebeam.pipelines.search.iterations import adjusted_overall
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import direction_of, stretched_interval
-from slicebeam.pipelines.search.second_tests import adjusted_overall
 from slicebeam.pipelines.search.summary import movements, summary
 from slicebeam.pipelines.search.testing_section import nearest_misses, testing
 from slicebeam.transforms.encode.sources import ReservedRows

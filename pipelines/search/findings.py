@@ -1,4 +1,4 @@
-"""Chooses the findings of each metric from the significant slices.
+"""Chooses the findings of each metric from the significant slices, and says how much slices explain together.
 
 The choice itself works on means of targets; what it finds is expressed in the metric.
 """
@@ -14,6 +14,7 @@ from scipy.special import ndtri
 
 from slicebeam.metrics.counting.counting import positions
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
+from slicebeam.metrics.discovery.change import Coverage, of_slices
 from slicebeam.metrics.findings import corrected
 from slicebeam.metrics.findings.choice import (
     SHOWN_FINDINGS,
@@ -32,11 +33,11 @@ from slicebeam.metrics.measures.target_sums import MOST_FINDINGS, membership
 from slicebeam.metrics.significance.intervals import normal_quantile
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
 from slicebeam.pipelines.changelist import slices as document
-from slicebeam.pipelines.changelist.parts import CONFIDENCE, finite
+from slicebeam.pipelines.changelist.parts import CONFIDENCE, SliceCoverage, finite
 from slicebeam.pipelines.prepare.encoded_dataset import LEAST_PASS_SECONDS, pass_over_shards
-from slicebeam.pipelines.search.coverage import explained_variance
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
+    CountOverlaps,
     DeviationBins,
     DeviationEnds,
     SumByGroup,
@@ -52,13 +53,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.counting import RowBlock
-    from slicebeam.metrics.counting.lattice import Lattice
-    from slicebeam.metrics.discovery.change import Coverage
+    from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.findings.choice import ChosenSlice, ChosenSlices, ConfirmedSlice
     from slicebeam.metrics.findings.inside import InsideCounts
     from slicebeam.metrics.measures.metric import Metric, Target
+    from slicebeam.metrics.measures.target_sums import TargetSums
+    from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.transforms.encode.passes import Found, Function
 
@@ -78,6 +83,9 @@ _NO_SHARE = "it does not average over its examples"
 _CONSTANT = "its value, or its change, is the same in all examples"
 _TWO_ROOTS = "the difference of two roots is not a mean over examples"
 _TWO_RATIOS = "the difference of two ratios with different denominators is not a mean over examples"
+
+# Numbers of examples, their targets, and the targets' squares.
+_MOMENTS = ((1, 0), (1, 1), (2, 2))
 
 Direction = Literal["worse", "better"]
 
@@ -562,3 +570,77 @@ class _Choice:
         shift = float(self.own.of_target(np.zeros(1), self.space)[0])
         whole = layout.moment(of_all, 1, 1).item() + shift * layout.moment(of_all, 1, 0).item()
         return finite((total + shift * size) / whole) if whole > 0 else None
+
+
+def explained_variance(
+    layout: TargetSums,
+    both: NDArray[np.float64] | NDArray[np.int64],
+    sums: NDArray[np.float64],
+    of_all: NDArray[np.float64],
+) -> Coverage:
+    """Return how much of the targets' variance slices explain together."""
+    n, total, squares = (float(layout.moment(of_all, *powers)) for powers in _MOMENTS)
+    totals = layout.moment(sums, 1, 1)
+    return of_slices(both, totals, int(n), total, squares - total**2 / n)
+
+
+# Slices, the first ones of the document: the cost of a pass grows with their square.
+MOST_COVERING = 200
+# CPU time of an example and a slice, measured with as many slices.
+_SECONDS_PER_MEMBERSHIP = 4e-9
+
+
+def list_coverage(
+    config: RunConfig,
+    prepared: EncodedDataset,
+    keys: Keys,
+    work: WorkFolder,
+    engine: Engine,
+    sums: IntArray | None = None,
+) -> tuple[SliceCoverage, ...]:
+    """Return how much the slices explain, for each metric that averages over examples; nothing with weights."""
+    scaling = without_buckets(prepared.scaling)
+    space = scaling.space
+    targets = {
+        own.name: target
+        for own in map(metric, config.metric)
+        if own.undefined_reason(prepared.slices()) is None
+        and (target := own.target(space)) is not None
+    }
+    if space.weighted or not targets or not keys.size:
+        return ()
+    counted, place = np.unique(
+        [one.counted for one in targets.values()], axis=0, return_inverse=True
+    )
+    order = np.argsort(keys)
+    function = CountOverlaps(
+        keys[order], prepared.lattice, scaling, counted, sums_known=sums is not None
+    )
+    found = pass_over_shards(
+        [storage_path(path) for path in prepared.shards],
+        "coverage",
+        function,
+        work,
+        engine,
+        prepared.rows * keys.size * _SECONDS_PER_MEMBERSHIP,
+        keeps=True,
+    )
+    if sums is None:
+        # In the order of the keys, as all that is counted.
+        sums = np.sum([one["sums"] for one in found], axis=0).reshape(keys.size, space.raw_columns)
+    else:
+        sums = sums[order]
+    both = np.sum([one["both"] for one in found], axis=0).reshape(-1, keys.size, keys.size)
+    everything = prepared.totals[None, : space.raw_columns]
+    coverages = []
+    for (name, target), at in zip(targets.items(), place.ravel().tolist(), strict=True):
+        of_slices, (of_all,) = (
+            metric(name).target_sums(Slices(one, space)) for one in (sums, everything)
+        )
+        one = explained_variance(target.layout, both[at], of_slices, of_all)
+        coverages.append(
+            SliceCoverage(
+                metric=name, slices=keys.size, r2=finite(one.r2), r2_expected=one.expected
+            )
+        )
+    return tuple(coverages)

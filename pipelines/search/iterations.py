@@ -1,19 +1,27 @@
-"""The driver loop: propose slices, count and test them, decide which are significant, repeat; and who follows it."""
+"""The driver loop: propose slices, count and test them, decide which are significant, repeat; and who follows it.
+
+Slices that could be significant are tested again: by replicates, and by their exact AUC or average precision.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from slicebeam.metrics.counting.counting_plan import plan_all, plan_listed
+from slicebeam.metrics.counting.counting_plan import plan_all, plan_chosen, plan_listed
+from slicebeam.metrics.counting.lattice import contains
+from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
+from slicebeam.metrics.measures.multiplicity import adjusted, holm_adjusted
 from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.significance.outcome_codes import Method, Reason
 from slicebeam.pipelines.changelist.testing import Iteration
 from slicebeam.pipelines.config.search import SearchConfig
-from slicebeam.pipelines.run.stage import Observer
-from slicebeam.pipelines.search.second_tests import SecondTests, q_values
-from slicebeam.pipelines.search.slice_counter import SliceCounter, looked_up, tables_of
+from slicebeam.pipelines.prepare.exact_auc import ExactAuc, has_error, put_ranking
+from slicebeam.pipelines.run.engine import Cost
+from slicebeam.pipelines.run.stage import Observer, run_parts
+from slicebeam.pipelines.search.slice_counter import SliceTable, looked_up, tables_of
 from slicebeam.pipelines.search.strategies import (
     Iterative,
     Priority,
@@ -21,17 +29,32 @@ from slicebeam.pipelines.search.strategies import (
     Strategy,
     batch_cost,
 )
+from slicebeam.transforms.count.slice_sums import WHOLE, count_groups, slice_sums
 from slicebeam.transforms.count.tables import read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.arrays import FloatArray
+    from slicebeam.metrics.counting.counting import Resampling
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
     from slicebeam.metrics.counting.lattice import Keys
+    from slicebeam.metrics.measures.slice_test import SliceTest
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.engine import Cost
-    from slicebeam.pipelines.search.slice_counter import CountedPart
+    from slicebeam.pipelines.search.slice_counter import CountedPart, SliceCounter
+
+    Array = NDArray[Any]
+
+
+# How far the first, quick test may be off: by this factor in p.
+_SPARED = 10.0
+# A cluster bootstrap of fewer groups has too few different replicates.
+LEAST_GROUPS = 30
+# The columns that a second test has of each of its metrics.
+_TESTED = ("p", "reason", "method", "se")
 
 
 def stage_of(number: int) -> str:
@@ -217,3 +240,270 @@ class Iterations:
         )
         self.records.append(record)
         self.observer.recorded(record)
+
+
+def q_values(
+    config: RunConfig, p: Array, levels: Array, tests_per_level: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Return the q-value of each p, corrected for the tests of each level and for all metrics."""
+    number, metrics = len(tests_per_level), len(config.metric)
+    return adjusted(p, levels, tests_per_level, config.used_correction, number, metrics)
+
+
+def adjusted_overall(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the p-values [tests] of changes over all examples; NaN stays.
+
+    They are one family, by Holm's method unless nothing is corrected.
+    """
+    tested = ~np.isnan(p)
+    adjusted = p.copy()
+    if config.used_correction != "none":
+        adjusted[tested] = holm_adjusted(p[tested])
+    return adjusted
+
+
+class SecondTests:
+    """Tests again the slices that the first, quick test does not decide."""
+
+    def __init__(self, counter: SliceCounter) -> None:
+        self.counter = counter
+        self.config, self.prepared = counter.config, counter.prepared
+        self.work, self.engine, self.tests = counter.work, counter.engine, counter.tests
+        self.exact = ExactAuc(
+            self.prepared.lattice,
+            self.prepared.scaling,
+            self.prepared.shards,
+            self.prepared.totals,
+            self.config.memory,
+            self.work,
+            self.engine,
+        )
+        self.ranked = tuple(
+            number for number, name in enumerate(self.config.metric) if metric(name).needs.ranked
+        )
+        self.exact_keys: Keys = np.zeros(0, np.int64)
+        self.few_groups: list[Keys] = [np.zeros(0, np.int64)]
+        self.most_groups: int | None = None
+
+    def called(
+        self,
+        parts: list[CountedPart],
+        number: int,
+        per_level: tuple[int, ...],
+        times: float = 1.0,
+        name: str = "p",
+    ) -> Keys:
+        """Return the keys of the slices that a metric calls at a multiple of alpha.
+
+        By ``p``, by ``first``, that of the quick test, or by ``best``, the smallest p that the error of
+        the metric's value leaves: all corrections are monotone in every p, so that no other slice can
+        be called.
+
+        A slice whose p exceeds alpha is not significant after any correction and does not change
+        the q-value of one that is, so that only the others are looked at together.
+        """
+        keys, p = [np.zeros(0, np.int64)], [np.zeros(0)]
+        for table in tables_of(parts):
+            own = table[f"{name}{number}"] / times
+            small = np.flatnonzero(own <= self.config.used_alpha)
+            keys.append(table.keys[small])
+            p.append(own[small])
+        every = np.concatenate(keys)
+        levels = self.prepared.lattice.cross_sizes(every)
+        q = q_values(self.config, np.concatenate(p), levels, per_level)
+        return every[q <= self.config.used_alpha]
+
+    def resampled(
+        self, parts: list[CountedPart], per_level: tuple[int, ...], iteration: int
+    ) -> Cost:
+        """Test the slices of parts that could be significant by replicates; return what that cost.
+
+        Those are the slices that would be significant if every p of the first, quick test were a
+        tenth of what it is. The others keep p = 1 and say why.
+        """
+        resampling = self.counter.second
+        if resampling is None or not parts:
+            return Cost()
+        numbers = tuple(i for i, test in enumerate(self.tests) if test.needs_rows())
+        ranked = tuple(i for i in numbers if i in self.ranked)
+        some = [
+            self.called(parts, i, per_level, _SPARED, "best" if i in ranked else "first")
+            for i in numbers
+        ]
+        # The quick test of a mean refuses what is too skewed for it; replicates need not.
+        for table in tables_of(parts):
+            refused = table.stacked("reason", numbers) == Reason.TOO_SKEWED
+            some.append(table.keys[refused.any(axis=1)])
+        stage = f"iteration-{iteration}-resampled"
+        if ranked:
+            some.append(self._changed_within_buckets(parts, ranked[0], f"{stage}-unchanged"))
+        chosen = np.unique(np.concatenate(some))
+        cells = self.prepared.space.cells
+        sizes = looked_up(parts, chosen, lambda table: table.sizes(cells))
+        budget = self.counter.budget_for(resampling)
+        planned = plan_chosen(chosen, sizes, self.prepared.lattice, budget)
+        counted, cost = self.counter.count(stage, planned, resampling=resampling)
+        groups = self._groups(stage, chosen) if self.config.group else None
+        _change(parts, self._by_replicates(counted, groups, numbers))
+        if ranked:
+            exact, more = self._exact(f"{stage}-exact", parts, chosen, ranked, resampling)
+            if groups is not None and exact.keys.size:
+                few = np.isin(exact.keys, chosen[groups < LEAST_GROUPS])
+                for number in ranked:
+                    _refuse(exact, number, few, Reason.FEW_GROUPS)
+            _change(parts, exact)
+            cost = cost + more
+        return cost
+
+    def settled(
+        self,
+        parts: list[CountedPart],
+        per_level: tuple[int, ...],
+        iteration: int,
+        *,
+        is_all: bool = False,
+    ) -> tuple[Cost, Keys]:
+        """Let exact AUCs, and average precisions, decide on the slices that could be significant, or on all.
+
+        Those that another metric calls have one too, for they may be reported. Returns what it cost, and
+        the slices that changed.
+        """
+        if not self.ranked or not parts:
+            return Cost(), np.zeros(0, np.int64)
+        numbers = tuple(i for i in self.ranked if not self.tests[i].needs_rows())
+        if is_all:
+            some = [table.keys for table in tables_of(parts)]
+        else:
+            some = [
+                self.called(parts, i, per_level, name="best" if i in numbers else "p")
+                for i in range(len(self.tests))
+            ]
+        chosen = np.setdiff1d(np.concatenate(some), self.exact_keys)
+        stage = f"iteration-{iteration}-exact"
+        exact, cost = self._exact(stage, parts, chosen, numbers, None)
+        self.exact_keys = np.union1d(self.exact_keys, exact.keys)
+        _change(parts, exact)
+        return replace(cost, shuffled_bytes=0), exact.keys
+
+    def _changed_within_buckets(self, parts: list[CountedPart], number: int, stage: str) -> Keys:
+        """Return the slices on which two models differ, though by buckets they seem not to."""
+        suspects = [np.zeros(0, np.int64)]
+        for table in tables_of(parts):
+            seem = np.isin(table[f"reason{number}"], (Reason.UNCHANGED, Reason.UNVARYING))
+            suspects.append(table.keys[seem])
+        exact, _ = self._exact(stage, parts, np.concatenate(suspects), (), None)
+        own = metric(self.config.metric[number])
+        delta = own.delta(self.prepared.slices(exact["sums"]))
+        return exact.keys[np.nan_to_num(delta) != 0]
+
+    def _exact(
+        self,
+        stage: str,
+        parts: list[CountedPart],
+        keys: Keys,
+        numbers: tuple[int, ...],
+        resampling: Resampling | None,
+    ) -> tuple[SliceTable, Cost]:
+        """Return those slices of some parts whose buckets leave the AUC open, with it and its tests."""
+        space, of_all = self.prepared.space, self.prepared.of_all
+        keys = np.sort(keys)
+        no_sums = np.zeros((0, space.columns), np.int64)
+        rough = [SliceTable(np.zeros(0, np.int64), {"sums": no_sums})]
+        for table in tables_of(parts):
+            some = table.take(np.flatnonzero(contains(keys, table.keys)))
+            counts = SliceTable(some.keys, {"sums": some.stacked("c", range(space.columns))})
+            rough.append(counts.take(has_error(counts["sums"], space)))
+        known = SliceTable.joined(rough).by_key()
+        sums, columns = known["sums"], dict(known.columns)
+        if known.keys.size == 0:
+            return known, Cost()
+        of_whole = np.zeros(1)
+        if resampling is not None and space.comparison == "overall":
+            stage_of_all, whole = f"{stage}-all", np.array([WHOLE])
+            wins, _ = self.exact.count(stage_of_all, whole, of_all[None, :], resampling)
+            of_whole = next(wins).replicates[0][0]
+        wins, cost = self.exact.count(stage, known.keys, sums, resampling)
+        for counted in wins:
+            at = known.at(counted.keys)
+            put_ranking(sums, at, counted, space)
+            for number in numbers:
+                test = self.tests[number]
+                if resampling is None:
+                    outcomes = test.of_sums(sums[at], of_all)
+                else:
+                    references = counted.replicates[1] if space.sides == 2 else of_whole
+                    deltas = counted.replicates[0] - references
+                    outcomes = test.of_replicates(sums[at], of_all, deltas)
+                values: tuple[Array, ...] = (*outcomes.tested, outcomes.errors)
+                for name, column in zip(_TESTED, values, strict=True):
+                    empty = np.zeros(known.keys.size, column.dtype)
+                    columns.setdefault(f"{name}{number}", empty)[at] = column
+        for old in (False, True)[: space.sides]:
+            ranking = space.ranking_columns(old=old)
+            for place in range(ranking.start, ranking.stop):
+                columns[f"c{place}"] = sums[:, place]
+        columns |= {f"best{number}": columns[f"p{number}"] for number in numbers}
+        return SliceTable(known.keys, columns), cost
+
+    def _by_replicates(
+        self, parts: list[CountedPart], groups: Array | None, numbers: tuple[int, ...]
+    ) -> SliceTable:
+        """Return the slices of the second count with the results of their replicates."""
+        names = [f"{name}{number}" for number in numbers for name in _TESTED]
+        none = SliceTable(np.zeros(0, np.int64), dict.fromkeys(names, np.zeros(0, np.int8)))
+        read = (
+            SliceTable(table.keys, {name: table[name] for name in names})
+            for table in tables_of(parts)
+        )
+        tested = SliceTable.joined([none, *read]).by_key()
+        if groups is not None and parts:
+            for number in numbers:
+                _by_groups(tested, number, groups, self.tests[number])
+        return tested
+
+    def _groups(self, stage: str, keys: Keys) -> Array:
+        """Return in how many groups the examples of each slice are."""
+        wanted = keys
+        if self.most_groups is None:
+            # No slice has more groups than one of its predicates: what they have bounds them all.
+            keys = np.union1d(wanted, self.prepared.lattice.singleton_keys())
+        stage = f"{stage}-groups"
+        prepared = self.prepared
+        counting = count_groups(keys, prepared.lattice, prepared.shards, self.work.folder(stage))
+        known, groups = slice_sums(run_parts(self.work, self.engine, stage, counting))
+        if self.most_groups is None:
+            self.most_groups = int(groups.max(initial=0))
+        groups = groups[np.searchsorted(known, wanted)]
+        self.few_groups.append(wanted[(groups >= LEAST_GROUPS) & (groups < ENOUGH_GROUPS)])
+        return groups
+
+
+def _change(parts: list[CountedPart], change: SliceTable) -> None:
+    if change.keys.size:
+        for part in parts:
+            part.changes.append(change)
+
+
+def _refuse(table: SliceTable, number: int, where: Array, reason: int) -> None:
+    """Take the p-values of some slices back, for a reason."""
+    for name, value in (("p", 1.0), ("reason", reason), ("method", 0)):
+        table[f"{name}{number}"][where] = value
+
+
+def _by_groups(table: SliceTable, number: int, groups: Array, test: SliceTest) -> None:
+    """Let a change that does not vary count once for each group, not for each example.
+
+    If every example of a slice counts in its metric, all its groups change the same way: of the 2^G
+    ways to exchange the two models in whole groups one is as extreme. Where only some count (recall,
+    precision), or weights may be 0, nobody knows how many groups change.
+    """
+    p, method = table[f"p{number}"], table[f"method{number}"]
+    method[method == Method.BOOTSTRAP_ROWS] = Method.BOOTSTRAP_GROUPS
+    constant = (method != 0) & (method != Method.BOOTSTRAP_GROUPS)
+    if metric(test.metric).kind == "pointwise" and not test.space.weighted:
+        fewest: FloatArray = np.exp2((test.alternative == "both") - groups.astype(np.float64))
+        p[constant] = np.maximum(p, fewest)[constant]
+        method[constant] = Method.SIGN_FLIP_GROUPS
+    else:
+        _refuse(table, number, constant, Reason.UNVARYING)
+    _refuse(table, number, groups < LEAST_GROUPS, Reason.FEW_GROUPS)

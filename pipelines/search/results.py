@@ -17,6 +17,7 @@ from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.prepare.exact_auc import put_whole
+from slicebeam.pipelines.search.iterations import q_values
 from slicebeam.pipelines.search.refinement_labels import (
     NO_LABEL,
     labels,
@@ -24,7 +25,6 @@ from slicebeam.pipelines.search.refinement_labels import (
     same_examples,
     says_more,
 )
-from slicebeam.pipelines.search.second_tests import q_values
 from slicebeam.pipelines.search.slice_counter import SliceTable, tables_of
 
 if TYPE_CHECKING:

@@ -15,8 +15,7 @@ from slicebeam.pipelines.prepare.encoded_dataset import prepare
 from slicebeam.pipelines.run.open_run import Published, RunContext, open_run
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.building import build
-from slicebeam.pipelines.search.coverage import MOST_COVERING, list_coverage
-from slicebeam.pipelines.search.findings import finding_lists
+from slicebeam.pipelines.search.findings import MOST_COVERING, finding_lists, list_coverage
 from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.iterations import Iterations
 from slicebeam.pipelines.search.results import Results, SliceNames, collect

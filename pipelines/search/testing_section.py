@@ -16,8 +16,8 @@ from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reaso
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Noticeable, Testing
 from slicebeam.pipelines.config.search import SearchConfig
+from slicebeam.pipelines.search.iterations import LEAST_GROUPS, q_values
 from slicebeam.pipelines.search.refinement_labels import nested_classes
-from slicebeam.pipelines.search.second_tests import LEAST_GROUPS, q_values
 from slicebeam.pipelines.search.summary import of_metrics, promise
 
 if TYPE_CHECKING:
