@@ -30,7 +30,7 @@ from slicebeam.pipelines.search.summary import of_metrics, promise, shown, verdi
 from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -86,22 +86,18 @@ def earlier_run(config: RunConfig) -> BaselineRun | None:
                 "can't be compared"
             )
     tables = read_table(config.since, document, both, _COLUMNS)
-    columns: Mapping[str, Iterable[Sequence[Any]]] = (
-        {name: zip(*_rows(document, name), strict=True) for name in both}
-        if tables is None
-        # A null is an undefined number.
-        else {
-            name: (column.to_numpy(zero_copy_only=False) for column in table.columns)
-            for name, table in tables.items()
-        }
-    )
-    measured: dict[str, Columns] = {
-        name: {
+    measured: dict[str, Columns] = {}
+    for name in both:
+        # A null of a table is an undefined number.
+        columns: Sequence[Any] = (
+            list(zip(*_rows(document, name), strict=True)) or [()] * len(_COLUMNS)
+            if tables is None
+            else [one.to_numpy(zero_copy_only=False) for one in tables[name].columns]
+        )
+        measured[name] = {
             column: np.array(values, _KINDS.get(column, np.float64))
-            for column, values in zip(_COLUMNS, list(some) or [()] * len(_COLUMNS), strict=True)
+            for column, values in zip(_COLUMNS, columns, strict=True)
         }
-        for name, some in columns.items()
-    }
     return BaselineRun(config.since, document, measured, tables is not None)
 
 
@@ -144,11 +140,14 @@ class _Tested:
         # Whether a difference is for the worse, significant or not.
         self.worse = (self.found.value > 0) != higher_is_better
 
-    def counts(self) -> tuple[int, int, int]:
+    def counts(self, prefix: str = "") -> dict[str, int]:
         """Return how many were compared, are significantly worse, and significantly better."""
-        every = (~np.isnan(self.q), self.significant & self.worse, self.significant & ~self.worse)
-        tests, worse, better = map(int, map(np.count_nonzero, every))
-        return tests, worse, better
+        every = {
+            "compared": ~np.isnan(self.q),
+            "worse": self.significant & self.worse,
+            "better": self.significant & ~self.worse,
+        }
+        return {f"{prefix}{name}": int(np.count_nonzero(some)) for name, some in every.items()}
 
     def at(self, place: int) -> Difference | None:
         """Return a difference for the document; None for one that could not be tested."""
@@ -309,18 +308,12 @@ class _Listing:
 
     def counts(self) -> MetricSince:
         """Return how many slices changed."""
-        compared, worse, better = self.delta.counts()
-        value_compared, value_worse, value_better = self.value.counts()
         return MetricSince(
             metric=self.metric,
-            compared=compared,
             new=int(np.count_nonzero(self.new)),
             gone=int(np.count_nonzero(self.gone)),
-            worse=worse,
-            better=better,
-            value_compared=value_compared,
-            value_worse=value_worse,
-            value_better=value_better,
+            **self.delta.counts(),
+            **self.value.counts("value_"),
         )
 
     def slices(self, results: Results, most: int) -> Iterator[SinceSlice]:
