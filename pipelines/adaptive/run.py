@@ -33,7 +33,7 @@ from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.search.check import prepare_check
-from slicebeam.pipelines.search.search import ExtraOutputs, Steps, run_steps
+from slicebeam.pipelines.search.search import Steps, run_steps
 from slicebeam.pipelines.search.since import earlier_run
 from slicebeam.transforms.storage.storage import make_folder, storage_errors, storage_path
 
@@ -126,8 +126,6 @@ def _published(
                 shutil.copyfileobj(written, stream)
         return with_topics(document, config, scored, topics_in_tree)
 
-    steps = Steps(
-        prepare_check, further=ExtraOutputs((TESTS, TOPICS), publish), judge=gate_of_topics
-    )
+    steps = Steps(prepare_check, further=(TESTS, TOPICS), write=publish, judge=gate_of_topics)
     earlier = earlier_run(check)
     return run_steps(check, steps, engine, observer, earlier, fail_on=config.fail_on)

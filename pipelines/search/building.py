@@ -7,7 +7,6 @@ import json
 import math
 from dataclasses import asdict
 from datetime import datetime, timezone
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,12 +33,11 @@ from slicebeam.pipelines.changelist.document import (
 )
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, Predicate, estimate, finite
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
-from slicebeam.pipelines.changelist.testing import Check, NearMiss, Search
+from slicebeam.pipelines.changelist.testing import Check, Search
 from slicebeam.pipelines.search.iterations import adjusted_overall
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import direction_of, stretched_interval
 from slicebeam.pipelines.search.summary import movements, summary
-from slicebeam.pipelines.search.testing_section import nearest_misses, testing
 from slicebeam.transforms.encode.sources import ReservedRows
 
 if TYPE_CHECKING:
@@ -48,6 +46,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.measures.metric import Metric, Slices
+    from slicebeam.pipelines.changelist.testing import Testing
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.findings import FindingList
@@ -60,6 +59,7 @@ def build(
     order: Reported,
     listed: NDArray[np.int64],
     lists: Sequence[FindingList],
+    tests: Testing,
     runner: str,
     slices_fingerprint: str,
 ) -> SearchChangeList:
@@ -73,7 +73,6 @@ def build(
         # Beside --domains it is the earlier run's.
         options["top_values"] = prepared.top_values
     identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
-    tests = testing(results, order, partial(_near_misses, results))
     changes = _overall(config, prepared)
     return SearchChangeList(
         changelist_id=hashlib.sha256(identity).hexdigest()[:16],
@@ -128,22 +127,6 @@ def build(
             seed=config.seed,
             config=options,
         ),
-    )
-
-
-def _near_misses(results: Results, measured: MetricResult) -> tuple[NearMiss, ...]:
-    if results.prepared.given is not None:
-        # All of them are reported.
-        return ()
-    order = nearest_misses(results, measured)
-    if not order.size:
-        return ()
-    keys, names = results.keys[order], results.names
-    changes = _changes(results, measured, order, order[:0])
-    ids, texts = names.ids(keys).to_pylist(), names.texts(keys).to_pylist()
-    return tuple(
-        NearMiss(slice_id=slice_id, name=text, change=change)
-        for slice_id, text, change in zip(ids, texts, changes, strict=True)
     )
 
 
@@ -320,7 +303,7 @@ def _slices(results: Results, reported: Reported, order: NDArray[np.int64]) -> t
     copies = _copies(results)
     sizes = results.sizes
     by_metric = [
-        _changes(results, measured, order, by_it)
+        changes_on(results, measured, order, by_it)
         for measured, by_it in zip(results.metrics, reported.by_metric, strict=True)
     ]
     return tuple(
@@ -379,7 +362,7 @@ def _copies(results: Results) -> dict[int, tuple[str, ...]]:
     return copies
 
 
-def _changes(
+def changes_on(
     results: Results, measured: MetricResult, order: NDArray[np.int64], reported: NDArray[np.int64]
 ) -> list[Change]:
     """Return a metric's change on each slice of the report."""

@@ -20,16 +20,13 @@ from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.iterations import Iterations
 from slicebeam.pipelines.search.results import Results, SliceNames, collect
 from slicebeam.pipelines.search.slice_counter import SliceCounter
-from slicebeam.pipelines.search.slices_table import (
-    Reported,
-    given_order,
-    report_order,
-    write_slices,
-)
+from slicebeam.pipelines.search.slices_table import given_order, joined, worst_first, write_slices
+from slicebeam.pipelines.search.testing_section import testing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from numpy.typing import NDArray
     from typing_extensions import Unpack
 
     from slicebeam.pipelines.changelist.testing import Gate
@@ -38,27 +35,27 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.iterations import SearchObserver
+    from slicebeam.pipelines.search.results import MetricResult
     from slicebeam.pipelines.search.since import BaselineRun
     from slicebeam.pipelines.tfma.request import Evaluation
 
 
 @dataclass(frozen=True)
-class ExtraOutputs(Generic[Config]):
-    """What a command publishes besides the document and its table."""
-
-    names: tuple[str, ...]
-    write: Callable[[Config, Results, SearchChangeList, Sequence[IO[bytes]]], SearchChangeList]
-
-
-@dataclass(frozen=True)
 class Steps(Generic[Config]):
-    """The steps that differ between commands; ``judge`` returns whether the run passes ``--fail-on``."""
+    """The steps that differ between commands.
+
+    ``further``: the files that are published besides, which ``write`` fills and adds to the document.
+    ``judge``: whether the run passes ``--fail-on``.
+    """
 
     prepare: Callable[
         [Config, Sequence[str], WorkFolder, Engine, Callable[[Stage], None]], EncodedDataset
     ]
-    order: Callable[[Results], Reported] = report_order
-    further: ExtraOutputs[Config] | None = None  # what is published besides; None for nothing
+    order: Callable[[Results, MetricResult], NDArray[np.int64]] = worst_first
+    further: tuple[str, ...] = ()
+    write: (
+        Callable[[Config, Results, SearchChangeList, Sequence[IO[bytes]]], SearchChangeList] | None
+    ) = None
     judge: Callable[[SearchChangeList, str | None], Gate | None] = gate_of
 
 
@@ -166,7 +163,11 @@ def _find_and_publish(
     searched = iterations.search()
     observer.stage(Stage("describing the results"))
     results = collect(iterations, searched, names)
-    order = steps.order(results) if prepared.given is None else given_order(results)
+    order = (
+        joined([steps.order(results, measured) for measured in results.metrics])
+        if prepared.given is None
+        else given_order(results)
+    )
     observer.stage(Stage("choosing findings"))
     lists = finding_lists(results)
     listed = order.listed(
@@ -176,12 +177,12 @@ def _find_and_publish(
     coverage = list_coverage(
         config, prepared, results.keys[first], work, engine, results.sums[first]
     )
-    further = () if steps.further is None else steps.further.names
     of_tfma = () if evaluation is None else (TFMA_TABLE,)
-    with run.files_to_publish(*further, *of_tfma, TABLE) as files:
+    with run.files_to_publish(*steps.further, *of_tfma, TABLE) as files:
         write_slices(files.streams[TABLE], results, lists)
         fingerprint = f"sha256:{files.sha256(TABLE)}"
-        changelist = build(results, order, listed, lists, engine.name, fingerprint)
+        tests = testing(results, order)
+        changelist = build(results, order, listed, lists, tests, engine.name, fingerprint)
         changelist = changelist.model_copy(update={"coverage": coverage})
         changelist = _with_comparisons(changelist, results, earlier, how.get("tolerance"))
         if evaluation is not None:
@@ -192,9 +193,9 @@ def _find_and_publish(
                 changelist, evaluation, prepared, run.work, run.engine, observer.stage
             )
             write_messages(files.streams[TFMA_TABLE], messages)
-        if steps.further is not None:
-            others = [files.streams[name] for name in further]
-            changelist = steps.further.write(config, results, changelist, others)
+        if steps.write is not None:
+            others = [files.streams[name] for name in steps.further]
+            changelist = steps.write(config, results, changelist, others)
         changelist = with_gate(changelist, steps.judge(changelist, how.get("fail_on")))
         changelist = run.publish(changelist, files)
     if explained_slice is None:

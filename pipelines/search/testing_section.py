@@ -14,19 +14,25 @@ from slicebeam.metrics.measures.metric import Needs
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
-from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Noticeable, Testing
+from slicebeam.pipelines.changelist.testing import (
+    Bootstrap,
+    MetricTests,
+    NearMiss,
+    Noticeable,
+    Testing,
+)
 from slicebeam.pipelines.config.search import SearchConfig
+from slicebeam.pipelines.search.building import changes_on
 from slicebeam.pipelines.search.iterations import LEAST_GROUPS, q_values
 from slicebeam.pipelines.search.refinement_labels import nested_classes
 from slicebeam.pipelines.search.summary import of_metrics, promise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.measures.metric import Metric
-    from slicebeam.pipelines.changelist.testing import NearMiss
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
@@ -44,15 +50,11 @@ _CANDIDATES = 200
 _TINY = 1e-30
 
 
-def testing(
-    results: Results,
-    reported: Reported,
-    near_misses: Callable[[MetricResult], tuple[NearMiss, ...]],
-) -> Testing:
+def testing(results: Results, reported: Reported) -> Testing:
     """Return the section about the tests."""
     config, searched = results.config, results.searched
     metrics = tuple(
-        _metric_tests(results, number, positions.size, near_misses)
+        _metric_tests(results, number, positions.size)
         for number, positions in enumerate(reported.by_metric)
     )
     degraded = [measured.significant & measured.worse for measured in results.metrics]
@@ -111,12 +113,7 @@ def _corrected_for(results: Results) -> str:
     return f"{text}{unvisited}{of_metrics(len(config.metric))}"
 
 
-def _metric_tests(
-    results: Results,
-    number: int,
-    reported: int,
-    near_misses: Callable[[MetricResult], tuple[NearMiss, ...]],
-) -> MetricTests:
+def _metric_tests(results: Results, number: int, reported: int) -> MetricTests:
     """Return how far the slices could be tested by a metric."""
     measured, reasons = results.metrics[number], results.reasons[number]
     untested = {
@@ -138,7 +135,7 @@ def _metric_tests(
         significant=int(np.count_nonzero(measured.significant)),
         degraded=degraded,
         reported=reported,
-        nearest=near_misses(measured) if looks else (),
+        nearest=tuple(_nearest_misses(results, measured)) if looks else (),
         noticeable=tuple(_noticeable(results, measured.name)) if looks else (),
     )
 
@@ -208,12 +205,14 @@ def _strictness(config: RunConfig, searched: SearchResult) -> float:
     return max(q, default=_TINY) / _TINY
 
 
-def nearest_misses(results: Results, measured: MetricResult) -> NDArray[np.int64]:
-    """Return the positions of the worse slices with the smallest p-values; the nearest first.
+def _nearest_misses(results: Results, measured: MetricResult) -> Iterator[NearMiss]:
+    """Yield the worse slices with the smallest p-values, the nearest first; none of given ones, which are all reported.
 
     None is a part of another, and none has the same examples as another.
     """
-    lattice = results.prepared.lattice
+    if results.prepared.given is not None:
+        return
+    lattice, names = results.prepared.lattice, results.names
     possible = np.flatnonzero(measured.worse & (measured.p_value < 1))
     nearest = possible[np.argsort(measured.p_value[possible], kind="stable")[:_CANDIDATES]]
     conditions = [
@@ -230,7 +229,13 @@ def nearest_misses(results: Results, measured: MetricResult) -> NDArray[np.int64
             chosen.append(at)
             if len(chosen) == _MOST_MISSES:
                 break
-    return nearest[chosen]
+    if not chosen:
+        return
+    order = nearest[chosen]
+    ids, texts = (of(results.keys[order]).to_pylist() for of in (names.ids, names.texts))
+    changes = changes_on(results, measured, order, order[:0])
+    for slice_id, text, change in zip(ids, texts, changes, strict=True):
+        yield NearMiss(slice_id=slice_id, name=text, change=change)
 
 
 def _not_tested(given: GivenSlices, results: Results) -> Iterator[str]:
