@@ -95,21 +95,14 @@ class SearchResult:
     parts: list[CountedPart]
     tests_per_level: tuple[int, ...]  # slices of each level that the correction counts
     tested_per_level: tuple[int, ...]
-    few_groups: Keys  # int64 [slices] resampled slices with few groups, though enough for a test
-    most_groups: int | None = None  # of any slice, at most `ENOUGH_GROUPS`
+    second_tests: SecondTests
 
 
 class Iterations:
     """Counts and tests proposals, each in one pipeline, and remembers the finished ones."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        prepared: EncodedDataset,
-        counter: SliceCounter,
-        observer: SearchObserver,
-    ) -> None:
-        self.config, self.prepared = config, prepared
+    def __init__(self, counter: SliceCounter, observer: SearchObserver) -> None:
+        self.config, self.prepared = counter.config, counter.prepared
         self.counter, self.observer = counter, observer
         self.second_tests = SecondTests(counter)
         self.records: list[Iteration] = []
@@ -198,15 +191,9 @@ class Iterations:
     def _searched(
         self, strategy: str, stopped: str, tests: tuple[int, ...], tested: tuple[int, ...]
     ) -> SearchResult:
+        records = tuple(self.records)
         return SearchResult(
-            strategy,
-            stopped,
-            tuple(self.records),
-            self.parts,
-            tests,
-            tested,
-            np.concatenate(self.second_tests.few_groups),
-            self.second_tests.most_groups,
+            strategy, stopped, records, self.parts, tests, tested, self.second_tests
         )
 
     def _count(
@@ -282,8 +269,9 @@ class SecondTests:
             number for number, name in enumerate(self.config.metric) if metric(name).needs.ranked
         )
         self.exact_keys: Keys = np.zeros(0, np.int64)
+        # Resampled slices with few groups, though enough for a test.
         self.few_groups: list[Keys] = [np.zeros(0, np.int64)]
-        self.most_groups: int | None = None
+        self.most_groups: int | None = None  # of any slice, at most `ENOUGH_GROUPS`
 
     def called(
         self,

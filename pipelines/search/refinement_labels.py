@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.measures.metric import Metric, Slices
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.iterations import Iterations
+    from slicebeam.pipelines.search.iterations import SecondTests
     from slicebeam.pipelines.search.slice_counter import SliceCounter
 
 NO_LABEL, NEW, REFINES, INHERITED = range(4)
@@ -52,13 +52,13 @@ def says_more(label: NDArray[np.int8]) -> NDArray[np.bool_]:
 
 
 def parent_sums(
-    iterations: Iterations, kept: SliceTable, significant: NDArray[np.bool_]
+    second_tests: SecondTests, kept: SliceTable, significant: NDArray[np.bool_]
 ) -> SliceTable:
     """Return the sums of slices and of the parents of significant ones, counted where the search did not, by key."""
     counter, lattice, space = (
-        iterations.counter,
-        iterations.prepared.lattice,
-        iterations.prepared.space,
+        second_tests.counter,
+        second_tests.prepared.lattice,
+        second_tests.prepared.space,
     )
     known = SliceTable(kept.keys, {"sums": kept["sums"]}).by_key()
     levels, needed = lattice.cross_sizes(kept.keys), significant.any(axis=1)
@@ -76,20 +76,20 @@ def parent_sums(
             for table in tables_of(parts)
         )
         known = SliceTable.joined([known, *counted]).by_key()
-    _make_exact(known, iterations, kept, significant)
+    _make_exact(known, second_tests, kept, significant)
     return known
 
 
 def _make_exact(
-    known: SliceTable, iterations: Iterations, kept: SliceTable, significant: NDArray[np.bool_]
+    known: SliceTable, second_tests: SecondTests, kept: SliceTable, significant: NDArray[np.bool_]
 ) -> None:
     """Count the exact AUC, and average precision, of those parents of significant slices on which a label depends."""
-    prepared, keys = iterations.prepared, kept.keys
+    prepared, keys = second_tests.prepared, kept.keys
     lattice = prepared.lattice
     levels = lattice.cross_sizes(keys)
     open_ones = [np.zeros(0, np.int64)]
-    for number in iterations.second_tests.ranked:
-        own = metric(iterations.config.metric[number])
+    for number in second_tests.ranked:
+        own = metric(second_tests.config.metric[number])
         for level in range(2, lattice.max_cross_size + 1):
             mine = np.flatnonzero(significant[:, number] & (levels == level))
             for parents in lattice.parents(keys[mine]):
@@ -100,9 +100,7 @@ def _make_exact(
                 open_ones.append(at[rough][some])
     at = np.unique(np.concatenate(open_ones))
     if at.size:
-        counted, _ = iterations.second_tests.exact.count(
-            "parents-exact", known.keys[at], known["sums"][at]
-        )
+        counted, _ = second_tests.exact.count("parents-exact", known.keys[at], known["sums"][at])
         for one in counted:
             put_ranking(known["sums"], known.at(one.keys), one, prepared.space)
 

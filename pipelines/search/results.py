@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.metric import Metric, Slices
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.iterations import Iterations, SearchResult
+    from slicebeam.pipelines.search.iterations import SearchResult
     from slicebeam.pipelines.search.slice_counter import SliceCounter
     from slicebeam.transforms.encode.predicates import Singleton
 
@@ -200,13 +200,14 @@ def direction_of(own: Metric, delta: float) -> Literal["improved", "degraded", "
     return "improved" if (delta > 0) == own.higher_is_better else "degraded"
 
 
-def collect(iterations: Iterations, searched: SearchResult, names: SliceNames) -> Results:
+def collect(searched: SearchResult, names: SliceNames) -> Results:
     """Return the results of a search, or of given slices: all of these, tested or not.
 
     A given slice that is too small to be tested, or has no example, has p = 1 and a reason. Given slices
     are not held against each other: there are no labels, and none counts as another's duplicate.
     """
-    config, prepared = iterations.config, iterations.prepared
+    counter = searched.second_tests.counter
+    config, prepared = counter.config, counter.prepared
     lattice, given = prepared.lattice, prepared.given
     total = sum(searched.tested_per_level)
     saved = "tested" if given is not None else getattr(config, "save_slices", None)
@@ -225,7 +226,7 @@ def collect(iterations: Iterations, searched: SearchResult, names: SliceNames) -
     chosen = chosen[np.lexsort((kept.keys[chosen], levels[chosen]))]
     kept, levels = kept.take(chosen), levels[chosen]
     keys, sums, significant = kept.keys, kept["sums"], kept["q"] <= config.used_alpha
-    parents = parent_sums(iterations, kept, significant)
+    parents = parent_sums(searched.second_tests, kept, significant)
     metrics = [
         _metric_result(config, prepared, number, kept, parents)
         for number in range(len(config.metric))
@@ -237,13 +238,11 @@ def collect(iterations: Iterations, searched: SearchResult, names: SliceNames) -
         same_as = keys.copy()
     else:
         shown_in = np.sum([says_more(one.label) for one in metrics], axis=0)
-        same_as = same_examples(
-            kept, np.asarray(significant.any(axis=1)), shown_in, iterations.counter
-        )
+        same_as = same_examples(kept, np.asarray(significant.any(axis=1)), shown_in, counter)
     return Results(
         config,
         prepared,
-        iterations.counter,
+        counter,
         searched,
         names,
         keys,

@@ -158,11 +158,9 @@ def _find_and_publish(
         from slicebeam.pipelines.search.explain import find_slice_key
 
         key = find_slice_key(explained_slice, prepared, names)
-    counter = SliceCounter(config, prepared, work, engine)
-    iterations = Iterations(config, prepared, counter, observer)
-    searched = iterations.search()
+    searched = Iterations(SliceCounter(config, prepared, work, engine), observer).search()
     observer.stage(Stage("describing the results"))
-    results = collect(iterations, searched, names)
+    results = collect(searched, names)
     order = (
         joined([steps.order(results, measured) for measured in results.metrics])
         if prepared.given is None

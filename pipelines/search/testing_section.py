@@ -149,7 +149,7 @@ def _blind(
 ) -> str | None:
     """Return why no slice at all could be tested; None if some could, or none was given."""
     searched = results.searched
-    most = searched.most_groups
+    most = searched.second_tests.most_groups
     if most is not None and most < LEAST_GROUPS:
         return f"no slice has more than {counted(most, 'group')}, and {LEAST_GROUPS} are needed"
     if reasons.sum() == 0:
@@ -332,7 +332,8 @@ def _warnings(
             else "."
         )
     called = results.keys[results.significant]
-    few = int(np.count_nonzero(np.isin(results.searched.few_groups, called)))
+    few_groups = np.concatenate(results.searched.second_tests.few_groups)
+    few = int(np.count_nonzero(np.isin(few_groups, called)))
     if few:
         yield (
             f"{'1 significant slice has' if few == 1 else f'{few:,} significant slices have'} fewer than "
