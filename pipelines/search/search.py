@@ -16,11 +16,11 @@ from slicebeam.pipelines.run.open_run import Published, RunContext, open_run
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.building import build
 from slicebeam.pipelines.search.findings import MOST_COVERING, finding_lists, list_coverage
-from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.iterations import Iterations
 from slicebeam.pipelines.search.results import Results, SliceNames, collect
 from slicebeam.pipelines.search.slice_counter import SliceCounter
 from slicebeam.pipelines.search.slices_table import given_order, joined, worst_first, write_slices
+from slicebeam.pipelines.search.summary import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.testing_section import testing
 
 if TYPE_CHECKING:

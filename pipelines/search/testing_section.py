@@ -402,7 +402,11 @@ def unbalanced_classes(config: RunConfig, prepared: EncodedDataset) -> Iterator[
     names = [name for name in config.metric if metric(name).needs == _ONLY_WRONG]
     if not names or counts is None or config.comparison == "baseline" or config.weight:
         return
-    if any(_tells_classes_apart(metric(name).needs) for name in config.metric):
+    # These hold predictions against one class, or against each of them.
+    if any(
+        {"positive", "predicted"} <= {*needs.indicators} or needs.classes or needs.ranked
+        for needs in (metric(name).needs for name in config.metric)
+    ):
         return
     own, total = metric(names[0]), int(counts.sizes.sum())
     at = int(counts.sizes.argmax())
@@ -426,11 +430,6 @@ def unbalanced_classes(config: RunConfig, prepared: EncodedDataset) -> Iterator[
         f"the examples, and always predicting it has {constant}"
     )
     yield f"{own.title} ({value}) {what}. {_remedy(prepared, counts)}"
-
-
-def _tells_classes_apart(needs: Needs) -> bool:
-    """Return whether a metric holds predictions against one class, or against each of them."""
-    return {"positive", "predicted"} <= {*needs.indicators} or needs.classes or needs.ranked
 
 
 def _remedy(prepared: EncodedDataset, counts: LabelCounts) -> str:

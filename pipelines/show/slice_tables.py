@@ -5,8 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.pipelines.search.gate import lead
-from slicebeam.pipelines.search.summary import overall_sentences
+from slicebeam.pipelines.search.summary import lead, overall_sentences
 from slicebeam.pipelines.show.finding_tables import all_findings, print_findings
 from slicebeam.pipelines.show.result_notes import closing_lines, note_blocks
 from slicebeam.pipelines.show.terminal_text import FILES, WIDE, console_of_stdout, table_of
