@@ -1,12 +1,11 @@
 """Sums the statistics of each slice: tables, never a row a slice.
 
-Four ways to count a feature tuple, chosen by cost (`slicebeam.metrics.counting.counting_plan`):
+Three ways to count, chosen by cost (`slicebeam.metrics.counting.counting_plan`):
 
-``dense``   one ``bincount`` over packed codes gives all slices of the tuple at once, and as
+``dense``   one ``bincount`` over packed codes gives all slices of a tuple at once, and as
             margins of its table those of every tuple of some of its features
 ``sparse``  the distinct codes, where a table would be larger than the data
-``inside``  only the examples of some base slices, each extended by other features
-``listed``  only the examples of listed slices: each has a place in the table, no other slice has
+``listed``  only the examples of base slices, and of these only slices that are listed
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from slicebeam.metrics.counting.lattice import Keys, Lattice
 from slicebeam.metrics.counting.statistic_space import BUCKETS, StatisticSpace
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
 
-Method = Literal["dense", "sparse", "inside", "listed"]
+Method = Literal["dense", "sparse", "listed"]
 
 # Rows that are counted at a time: their packed codes stay in the second-level cache.
 ROWS_AT_A_TIME = 1 << 16
@@ -36,11 +35,9 @@ _SPREAD_OUT = 1
 class Unit:
     """What is counted together."""
 
-    features: tuple[int, ...]  # the tuple (for ``inside``: of the base slices), ascending
+    features: tuple[int, ...]  # the tuple (for ``listed``: of the base slices), ascending
     method: Method  # how it is counted
-    # for ``inside``, the features that are added to the base slices, one at a time
-    extensions: tuple[int, ...] = ()
-    # for ``inside``, the keys of the base slices, sorted; for ``listed`` the candidates
+    # for ``listed``, each candidate's base: the candidate itself, or without one of its predicates
     bases: Keys | None = None
     # the slices to report, in the order of their results; None for all that are not empty
     candidates: Keys | None = None
@@ -303,6 +300,51 @@ def _times(values: IntArray, drawn: NDArray[Any] | None) -> IntArray:
     return values if drawn is None else values * drawn
 
 
+class _Listed:
+    """Candidates by the feature that each adds to its base, if any: all rows of the bases, of no candidate at place 0."""
+
+    def __init__(self, unit: Unit, lattice: Lattice, tables: tuple[int, int]) -> None:
+        self.lattice, self._shape = lattice, tables
+        keys, bases = (
+            np.zeros(0, np.int64) if k is None else k for k in (unit.candidates, unit.bases)
+        )
+        self._size = keys.size
+        distinct, at = np.unique(bases, return_inverse=True)
+        wanted = lattice.key_cells(distinct, unit.features)
+        self._select = positions(wanted, table_cells(unit.features, lattice))
+        added = lattice.added(keys, bases)
+        owners = lattice.feature_of[added]
+        self._parts = []
+        for feature in np.unique(owners).tolist():
+            mine = np.flatnonzero(owners == feature)
+            radix, code = 1, at[mine]
+            if feature >= 0:
+                radix = int(lattice.radices[feature])
+                code = code * radix + added[mine] - lattice.offsets[feature] - 1
+            table = np.zeros((tables[0], tables[1] * (mine.size + 1)), np.int64)
+            self._parts.append((feature, mine, positions(code, distinct.size * radix), table))
+
+    def add(self, coded: Coded, sums: SummedRows) -> None:
+        position = self._select(coded.code)
+        kept = np.flatnonzero(position >= 0)
+        if kept.size == 0:
+            return
+        rows = kept if coded.rows is None else coded.rows[kept]
+        inside = Coded(position[kept].astype(np.int64), rows)
+        for feature, _, place, table in self._parts:
+            own = inside
+            if feature >= 0:
+                column, radix = sums.block.column(feature), int(self.lattice.radices[feature])
+                own = extend(inside, column, radix)
+            sums.add(table, Coded(place(own.code).astype(np.int64) + 1, own.rows))
+
+    def merged(self) -> list[IntArray]:
+        sums = np.zeros((*self._shape, self._size), np.int64)
+        for _, mine, _, table in self._parts:
+            sums[:, :, mine] = table.reshape(*self._shape, -1)[:, :, 1:]
+        return [sums]
+
+
 class Tables:
     """The sums of a block of units, summed over row blocks.
 
@@ -335,24 +377,15 @@ class Tables:
         self.layers = 1 + (resampling.replicates if resampling else 0)
         columns = space.raw_columns + len(space.total_terms)
         self.total = np.zeros((self.layers, columns), np.int64)
-        self.tables: list[list[Any]] = [self._empty(unit) for unit in units]
-        self._selectors = [self._selector(unit) for unit in units]
+        self.tables = [self._empty(unit) for unit in units]
 
-    def _empty(self, unit: Unit) -> list[Any]:
+    def _empty(self, unit: Unit) -> Any:
         if unit.method == "sparse":
-            return [_Sparse()]
-        sizes = [table_cells(unit.features, self.lattice)]
-        if unit.bases is not None:
-            sizes = [unit.bases.size * int(self.lattice.radices[f]) for f in unit.extensions]
-            sizes = sizes if unit.method == "inside" else [unit.bases.size]
-        columns = self.space.raw_columns
-        return [np.zeros((self.layers, columns * size), np.int64) for size in sizes]
-
-    def _selector(self, unit: Unit) -> Callable[[IntArray], IntArray] | None:
-        if unit.bases is None:
-            return None
-        wanted = self.lattice.key_cells(unit.bases, unit.features)
-        return positions(wanted, table_cells(unit.features, self.lattice))
+            return _Sparse()
+        if unit.method == "listed":
+            return _Listed(unit, self.lattice, (self.layers, self.space.raw_columns))
+        size = self.space.raw_columns * table_cells(unit.features, self.lattice)
+        return np.zeros((self.layers, size), np.int64)
 
     def add(self, block: RowBlock) -> None:
         """Count the rows of a block."""
@@ -364,16 +397,16 @@ class Tables:
         with_cell = Prefixes(block, radices, block.cells) if self.space.cells > 1 else plain
         with_bucket = [Prefixes(block, radices, bucket) for bucket in block.buckets]
         needs_plain = bool(self.space.terms)
-        for unit, tables, select in zip(self.units, self.tables, self._selectors, strict=True):
+        for unit, table in zip(self.units, self.tables, strict=True):
             if unit.method == "dense":
                 celled = with_cell.coded(unit.features)
                 coded = plain.coded(unit.features) if needs_plain else celled
                 buckets = [prefixes.coded(unit.features).code for prefixes in with_bucket]
-                sums.add(tables[0], coded, celled.code, buckets)
+                sums.add(table, coded, celled.code, buckets)
             elif unit.method == "sparse":
-                self._add_sparse(unit, tables[0], plain.coded(unit.features), sums)
-            elif select is not None:
-                self._add_inside(unit, tables, plain.coded(unit.features), select, sums)
+                self._add_sparse(unit, table, plain.coded(unit.features), sums)
+            else:
+                table.add(plain.coded(unit.features), sums)
 
     def _add_totals(self, block: RowBlock, sums: SummedRows) -> None:
         raw = self.space.raw_columns
@@ -393,31 +426,10 @@ class Tables:
         counts = sums.by(Coded(inverse, rows), distinct.size)
         table.add(distinct, np.ascontiguousarray(counts))
 
-    def _add_inside(
-        self,
-        unit: Unit,
-        tables: list[IntArray],
-        coded: Coded,
-        select: Callable[[IntArray], IntArray],
-        sums: SummedRows,
-    ) -> None:
-        position = select(coded.code)
-        kept = np.flatnonzero(position >= 0)
-        if kept.size == 0:
-            return
-        rows = kept if coded.rows is None else coded.rows[kept]
-        inside = Coded(position[kept].astype(np.int64), rows)
-        if unit.method == "listed":
-            sums.add(tables[0], inside)
-        for feature, table in zip(unit.extensions, tables, strict=unit.method == "inside"):
-            radix = int(self.lattice.radices[feature])
-            sums.add(table, extend(inside, sums.block.column(feature), radix))
-
     def state(self) -> UnitSums:
         """Return the sums."""
         is_sparse = tuple(unit.method == "sparse" for unit in self.units)
-        pairs = zip(is_sparse, self.tables, strict=True)
-        arrays = [tables[0].merged() if sparse else tables for sparse, tables in pairs]
+        arrays = [[t] if isinstance(t, np.ndarray) else t.merged() for t in self.tables]
         return UnitSums(self.total, arrays, is_sparse)
 
 
@@ -504,9 +516,7 @@ class SumReader:
 
     def _listed(self, unit: Unit, arrays: list[IntArray], candidates: Keys) -> IntArray:
         sums = np.zeros((candidates.size, *self._tables), np.int64)
-        if unit.method == "inside":
-            self._read_inside(unit, arrays, candidates, sums)
-        elif unit.method == "listed":
+        if unit.method == "listed":
             sums[:] = arrays[0].reshape(*self._tables, -1).transpose(2, 0, 1)
         elif unit.method == "dense":
             margins = Margins(unit.features, arrays[0], self.lattice, self._tables)
@@ -520,24 +530,6 @@ class SumReader:
             held = codes[at] == wanted
             sums[held] = arrays[1].reshape(codes.size, *self._tables)[at[held]]
         return sums
-
-    def _read_inside(
-        self, unit: Unit, arrays: list[IntArray], candidates: Keys, sums: IntArray
-    ) -> None:
-        """Fill in the sums of candidates: each has a base and one more predicate."""
-        lattice = self.lattice
-        digits = lattice.digits(candidates)
-        owners = lattice.feature_of[digits]
-        for feature, table in zip(unit.extensions, arrays, strict=True):
-            mine = np.flatnonzero((owners == feature).any(axis=1))
-            if mine.size == 0 or unit.bases is None:
-                continue
-            base_digits = np.where(owners[mine] == feature, 0, digits[mine])
-            base_at = np.searchsorted(unit.bases, lattice.keys_of_sets(base_digits))
-            code = lattice.key_cells(candidates[mine], [feature])
-            cells = base_at * int(lattice.radices[feature]) + code
-            by_column = table.reshape(*self._tables, -1)
-            sums[mine] = by_column[:, :, cells].transpose(2, 0, 1)
 
 
 class Margins:

@@ -19,7 +19,7 @@ from slicebeam.metrics.counting.counting import (
     extend,
     positions,
 )
-from slicebeam.metrics.counting.counting_plan import Budget, PlannedUnit, blocks, plan_chosen
+from slicebeam.metrics.counting.counting_plan import Budget, PlannedUnit, blocks, plan_within
 from slicebeam.metrics.counting.lattice import Keys, Lattice
 from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
 from slicebeam.metrics.randomness import splitmix64
@@ -168,7 +168,7 @@ def hash_plan(
 ) -> Iterator[list[PlannedUnit]]:
     """Yield the units that sum the row hashes of slices, in blocks that fit the memory."""
     budget = Budget(rows, 1, 1, 1, _HASH_BYTES, block_seconds=math.inf)
-    return blocks(plan_chosen(keys, sizes, lattice, budget), budget)
+    return blocks(plan_within(keys, keys, sizes, lattice, budget), budget)
 
 
 def hash_sums(

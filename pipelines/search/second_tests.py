@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.counting.counting_plan import plan_chosen
+from slicebeam.metrics.counting.counting_plan import plan_within
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
 from slicebeam.metrics.measures.multiplicity import adjusted, holm_adjusted
@@ -139,7 +139,7 @@ class SecondTests:
         cells = self.prepared.space.cells
         sizes = looked_up(parts, chosen, lambda table: table.sizes(cells))
         budget = self.counter.budget_for(resampling)
-        planned = plan_chosen(chosen, sizes, self.prepared.lattice, budget)
+        planned = plan_within(chosen, chosen, sizes, self.prepared.lattice, budget)
         counted, cost = self.counter.count(stage, planned, resampling=resampling)
         groups = self._groups(stage, chosen) if self.config.group else None
         _change(parts, self._by_replicates(counted, groups, numbers))

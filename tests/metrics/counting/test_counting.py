@@ -243,8 +243,7 @@ def test_inside_base_slices(seed, cuts, replicates, space):
                 continue
             slices = table.slices(features)
             chosen = rng.permutation(len(slices))[: int(rng.integers(1, len(slices) + 1))]
-            bases = np.sort([table.key(features, slices[i]) for i in chosen])
-            candidates = {}
+            candidates, bases = {}, {}
             for i in chosen:
                 for extension in others:
                     for code in range(table.sizes[extension]):
@@ -254,8 +253,10 @@ def test_inside_base_slices(seed, cuts, replicates, space):
                         names, codes = zip(*sorted(pairs), strict=True)
                         key = table.key(names, codes)
                         candidates[key] = expected[key]
+                        bases[key] = table.key(features, slices[i])
             keys = rng.permutation(np.array(list(candidates), np.int64))
-            units.append(Unit(features, "inside", tuple(others), bases=bases, candidates=keys))
+            within = np.array([bases[key] for key in keys.tolist()], np.int64)
+            units.append(Unit(features, "listed", bases=within, candidates=keys))
             wanted.append(candidates)
     for found, sums in zip(counted(table, units, cuts, resampling, seed), wanted, strict=True):
         assert_same(found, sums)
