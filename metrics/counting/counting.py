@@ -4,7 +4,7 @@ Three ways to count, chosen by cost (`slicebeam.metrics.counting.counting_plan`)
 
 ``dense``   one ``bincount`` over packed codes gives all slices of a tuple at once, and as
             margins of its table those of every tuple of some of its features
-``sparse``  the distinct codes, where a table would be larger than the data
+``sparse``  the distinct codes of all slices of a tuple, where a table would be larger than the data
 ``listed``  only the examples of base slices, and of these only slices that are listed
 """
 
@@ -193,11 +193,6 @@ def positions(
 def selector_bytes(bases: int, cells: int) -> int:
     """Return the memory of the lookup of base slices by code in a table of this many cells."""
     return 4 * cells if cells <= _LOOKUP_CELLS else 24 * bases
-
-
-def part_of(codes: IntArray, parts: int) -> NDArray[np.uint64]:
-    """Return which part of a ``sparse`` tuple's codes each is in."""
-    return splitmix64(codes.astype(np.uint64)) % np.uint64(parts)
 
 
 def table_cells(features: Sequence[int], lattice: Lattice) -> int:
@@ -418,7 +413,8 @@ class Tables:
     def _add_sparse(self, unit: Unit, table: _Sparse, coded: Coded, sums: SummedRows) -> None:
         code, rows = coded
         if unit.parts > 1:
-            kept = np.flatnonzero(part_of(code, unit.parts) == unit.part)
+            part = splitmix64(code.astype(np.uint64)) % np.uint64(unit.parts)
+            kept = np.flatnonzero(part == unit.part)
             code, rows = code[kept], kept if rows is None else rows[kept]
         if code.size == 0:
             return
@@ -515,20 +511,13 @@ class SumReader:
         return SliceSums(keys, sums, int(np.count_nonzero(sizes)))
 
     def _listed(self, unit: Unit, arrays: list[IntArray], candidates: Keys) -> IntArray:
-        sums = np.zeros((candidates.size, *self._tables), np.int64)
         if unit.method == "listed":
-            sums[:] = arrays[0].reshape(*self._tables, -1).transpose(2, 0, 1)
-        elif unit.method == "dense":
-            margins = Margins(unit.features, arrays[0], self.lattice, self._tables)
-            for features, mine in self.lattice.by_tuple(candidates).items():
-                wanted = self.lattice.key_cells(candidates[mine], features)
-                sums[mine] = margins.of(features)[:, :, wanted].transpose(2, 0, 1)
-        elif arrays:
-            wanted = self.lattice.key_cells(candidates, unit.features)
-            codes = arrays[0]
-            at = np.minimum(np.searchsorted(codes, wanted), codes.size - 1)
-            held = codes[at] == wanted
-            sums[held] = arrays[1].reshape(codes.size, *self._tables)[at[held]]
+            return np.ascontiguousarray(arrays[0].transpose(2, 0, 1))
+        sums = np.zeros((candidates.size, *self._tables), np.int64)
+        margins = Margins(unit.features, arrays[0], self.lattice, self._tables)
+        for features, mine in self.lattice.by_tuple(candidates).items():
+            wanted = self.lattice.key_cells(candidates[mine], features)
+            sums[mine] = margins.of(features)[:, :, wanted].transpose(2, 0, 1)
         return sums
 
 

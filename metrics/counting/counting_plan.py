@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.arrays import BoolArray, IntArray
-from slicebeam.metrics.counting.counting import Unit, part_of, selector_bytes, table_cells
+from slicebeam.metrics.counting.counting import Unit, selector_bytes, table_cells
 from slicebeam.metrics.counting.lattice import Keys, Lattice
 
 FeatureTuple = tuple[int, ...]
@@ -106,7 +106,7 @@ class PlannedUnit:
 def whole_tuples(
     tuples: Mapping[FeatureTuple, Keys | None], lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
-    """Yield the units that count all slices of feature tuples: joint tables, or sparse parts."""
+    """Yield the units that count all slices of feature tuples, or some: joint tables, or what takes less memory."""
     cells_of = {features: table_cells(features, lattice) for features in tuples}
     fitting = [features for features, cells in cells_of.items() if budget.fits(cells)]
     for table in joint_tables(fitting, lattice, budget):
@@ -117,26 +117,25 @@ def whole_tuples(
         seconds = budget.whole(cells) + len(table.features) * budget.rows * AXIS_ROW
         yield PlannedUnit(unit, seconds, cells * budget.cell_bytes)
     for features, cells in cells_of.items():
-        if not budget.fits(cells):
-            yield from _sparse(features, cells, tuples[features], lattice, budget)
+        keys = tuples[features]
+        if budget.fits(cells):
+            continue
+        if keys is None:
+            yield from _sparse(features, cells, budget)
+        else:
+            yield from plan_within(keys, keys, np.full(keys.size, budget.rows), lattice, budget)
 
 
-def _sparse(
-    features: FeatureTuple, cells: int, candidates: Keys | None, lattice: Lattice, budget: Budget
-) -> Iterator[PlannedUnit]:
+def _sparse(features: FeatureTuple, cells: int, budget: Budget) -> Iterator[PlannedUnit]:
     # Codes that wait to be merged are as many as the merged ones, and merging copies and sorts
     # all of them.
     needed = _SPARSE_COPIES * min(cells, budget.rows) * (8 + budget.cell_bytes)
-    if candidates is not None:
-        needed += candidates.size * (8 + budget.cell_bytes)
     parts = -(-needed // budget.memory)
     seconds = budget.rows * _SPARSE_ROW * budget.sums / parts + budget.select
     for part in range(parts):
-        mine = candidates
-        if candidates is not None and parts > 1:
-            mine = candidates[part_of(lattice.key_cells(candidates, features), parts) == part]
-        unit = Unit(features, "sparse", candidates=mine, part=part, parts=parts)
-        yield PlannedUnit(unit, seconds, needed // parts)
+        yield PlannedUnit(
+            Unit(features, "sparse", part=part, parts=parts), seconds, needed // parts
+        )
 
 
 def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:
@@ -212,7 +211,7 @@ def plan_within(
         for begin in range(0, places.size, width):
             mine = order[places[begin : begin + width]]
             distinct, first = np.unique(bases[mine], return_index=True)
-            selected = budget.inside(int(base_sizes[mine][first].sum()))
+            selected = budget.inside(min(int(base_sizes[mine][first].sum()), budget.rows))
             added, times = np.unique(feature_of[mine], return_counts=True)
             size = mine.size * budget.cell_bytes + selector_bytes(distinct.size, overhead)
             for feature, listed in zip(added.tolist(), times.tolist(), strict=True):

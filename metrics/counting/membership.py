@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.arrays import IntArray, Ragged
+from slicebeam.metrics.arrays import IntArray
 from slicebeam.metrics.counting.counting import (
     Coded,
     RowBlock,
@@ -149,18 +149,7 @@ class DistinctGroups:
 
 def rows_in(block: RowBlock, lattice: Lattice, key: int) -> IntArray:
     """Return the rows of a block that are in a slice, ascending."""
-    held = np.ones(block.rows, np.bool_)
-    digits = lattice.digits(np.array([key]))[0]
-    for digit in digits[digits > 0].tolist():
-        feature = int(lattice.feature_of[digit])
-        column, code = block.stored(feature), digit - 1 - lattice.offsets[feature]
-        if isinstance(column, Ragged):
-            offsets, codes = column.take(np.arange(block.rows))
-            rows = np.repeat(np.arange(block.rows), np.diff(offsets))[codes == code]
-            held &= np.bincount(rows, minlength=block.rows) > 0
-        else:
-            held &= column == code
-    return np.flatnonzero(held)
+    return Membership(np.array([key]), lattice).pairs(block)[1]
 
 
 def hash_plan(

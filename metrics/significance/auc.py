@@ -420,27 +420,19 @@ class Areas:
     """
 
     def __init__(
-        self,
-        sizes: IntArray,
-        of_all: IntArray,
-        layers: int,
-        *,
-        is_weighted: bool,
-        with_precisions: bool = False,
+        self, sizes: IntArray, of_all: IntArray, layers: int, *, with_precisions: bool = False
     ) -> None:
         self.sizes, self.of_all = sizes, of_all
-        kind = np.float64 if is_weighted else np.int64
         slices = len(sizes)
-        self._kind = kind
         # Negatives and positives of each slice so far.
         self._below = np.zeros((layers, slices, 2), np.int64)
-        # Twice the pairs that a positive wins, ties by half.
-        self._wins = np.zeros((layers, slices), kind)
+        # Twice the pairs that a positive wins, ties by half: whole numbers, but weighted ones would overflow.
+        self._wins = np.zeros((layers, slices))
         # Twice the pairs won of all positives against the slice's negatives, and the reverse.
-        self._crossed = np.zeros((2, slices), kind)
+        self._crossed = np.zeros((2, slices))
         self._cells = np.zeros((slices, 2, 2 * PARTS), np.int64)
         self._below_all = np.zeros(2, np.int64)
-        self._wins_all = np.zeros(1, kind)
+        self._wins_all = np.zeros(1)
         # Sums of the precisions of each slice's positives, if they are wanted.
         self.precisions = np.zeros(slices) if with_precisions else None
 
@@ -453,9 +445,9 @@ class Areas:
         before = np.cumsum(counts, axis=1) - counts + self._below_all[:, None]
         above = self.of_all[1] - before[1] - counts[1]
         # What an example of this score wins against all of the other class, ties by half, twice.
-        self._against_negatives = (2 * before[0] + counts[0]).astype(self._kind)
-        self._against_positives = (2 * above + counts[1]).astype(self._kind)
-        won = counts[1].astype(self._kind) * self._against_negatives
+        self._against_negatives = (2 * before[0] + counts[0]).astype(np.float64)
+        self._against_positives = (2 * above + counts[1]).astype(np.float64)
+        won = counts[1] * self._against_negatives
         np.add.at(self._wins_all, np.zeros(won.size, np.int64), won)
         self._below_all = self._below_all + counts.sum(axis=1)
 
@@ -499,9 +491,7 @@ class Areas:
         carried = self._below[layer, runs.slices].T
         below: IntArray = running - running[:, runs.first] + carried
         negatives, positives = counts
-        won = positives.astype(self._kind) * (
-            2 * below[0].astype(self._kind) + negatives.astype(self._kind)
-        )
+        won = positives * (2.0 * below[0] + negatives)
         # One after another, so that a sum of floats is the same wherever the groups are cut.
         np.add.at(self._wins[layer], runs.slices, won)
         last = np.append(np.flatnonzero(np.diff(runs.first)), runs.first.size - 1)
@@ -514,7 +504,7 @@ class Areas:
             (self._crossed[0], positives, self._against_negatives),
             (self._crossed[1], negatives, self._against_positives),
         ):
-            np.add.at(crossed, runs.slices, mine.astype(self._kind) * against[runs.rank])
+            np.add.at(crossed, runs.slices, mine * against[runs.rank])
         if self.precisions is not None:
             reached = self.sizes[runs.slices].T - below
             precision = reached[1] / np.maximum(reached.sum(axis=0), 1)

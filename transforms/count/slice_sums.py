@@ -211,9 +211,8 @@ def exact_areas(plan: WinsPlan, keys: Keys, sizes: IntArray) -> CountedWins:
     features = owners[owners >= 0].tolist()
     space = plan.scaling.space
     ranking, replicates = [], []
-    options = {"is_weighted": space.weighted, "with_precisions": space.average_precision}
     for side in range(space.sides):
-        areas = Areas(sizes, plan.of_all, plan.layers, **options)
+        areas = Areas(sizes, plan.of_all, plan.layers, with_precisions=space.average_precision)
         for group in range(len(plan.groups[side])):
             for rows, block, drawn in _group(plan, features, side, group):
                 areas.begin(rows)
