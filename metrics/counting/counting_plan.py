@@ -152,21 +152,11 @@ def plan_listed(
     if candidates.size == 0:
         return
     group_of, groups = lattice.feature_sets(candidates)
-    order = np.lexsort((candidates, group_of))
-    candidates, bases, base_sizes = candidates[order], bases[order], base_sizes[order]
-    group_of = group_of[order]
-    inside = _cheaper_inside(group_of, groups, bases, base_sizes, lattice, budget)
-    begins = np.searchsorted(group_of, np.arange(len(groups) + 1))
-    whole = {
-        tuple(row[row >= 0].tolist()): candidates[begins[group] : begins[group + 1]]
-        for group, row in zip(np.flatnonzero(~inside).tolist(), groups[~inside], strict=True)
-    }
-    yield from whole_tuples(whole, lattice, budget)
-    chosen = inside[group_of]
-    if chosen.any():
-        inner = candidates[chosen], bases[chosen], base_sizes[chosen]
-        del order, group_of, chosen, candidates, bases, base_sizes
-        yield from plan_within(*inner, lattice, budget)
+    inside = _cheaper_inside(group_of, groups, bases, base_sizes, lattice, budget)[group_of]
+    whole = np.sort(candidates[~inside])
+    tuples = {features: whole[places] for features, places in lattice.by_tuple(whole).items()}
+    yield from whole_tuples(tuples, lattice, budget)
+    yield from plan_within(candidates[inside], bases[inside], base_sizes[inside], lattice, budget)
 
 
 def _cheaper_inside(
