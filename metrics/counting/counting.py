@@ -249,22 +249,14 @@ class SummedRows:
     ) -> None:
         self.block, self.space, self.drawn = block, space, drawn
 
-    def add(
-        self,
-        table: IntArray,
-        coded: Coded,
-        with_cell: IntArray | None = None,
-        with_bucket: list[IntArray] | None = None,
-    ) -> None:
-        """Add rows to a table [layers, columns * size]; codes with the cell, or bucket, as first digit may be known."""
+    def add(self, table: IntArray, coded: Coded, *, is_celled: bool = False) -> None:
+        """Add rows to a table [layers, columns * size]; the cell may be the codes' first digit."""
         space, block = self.space, self.block
         code, rows = coded
         size = table.shape[1] // space.raw_columns
-        if with_cell is None:
-            with_cell = _of(block.cells, rows) * size + code
-        if with_bucket is None:
-            buckets = block.buckets if space.ranked else ()
-            with_bucket = [_of(bucket, rows) * size + code for bucket in buckets]
+        with_cell = code if is_celled else _of(block.cells, rows) * size + code
+        buckets = block.buckets if space.ranked else ()
+        with_bucket = [_of(bucket, rows) * size + code for bucket in buckets]
         weights = [_of(weight, rows) for weight in block.weights]
         of_cells = [(with_cell, values, space.cells) for values in (None, *weights)]
         terms = [(code, _of(term, rows), 1) for term in block.terms[: len(space.terms)]]
@@ -390,18 +382,17 @@ class Tables:
         radices = self.lattice.radices
         plain = Prefixes(block, radices, np.zeros(block.rows, np.int64))
         with_cell = Prefixes(block, radices, block.cells) if self.space.cells > 1 else plain
-        with_bucket = [Prefixes(block, radices, bucket) for bucket in block.buckets]
-        needs_plain = bool(self.space.terms)
+        # Their codes are made once, with the cell as first digit.
+        counts_only = not (self.space.terms or self.space.ranked)
         for unit, table in zip(self.units, self.tables, strict=True):
+            is_celled = counts_only and unit.method == "dense"
+            coded = (with_cell if is_celled else plain).coded(unit.features)
             if unit.method == "dense":
-                celled = with_cell.coded(unit.features)
-                coded = plain.coded(unit.features) if needs_plain else celled
-                buckets = [prefixes.coded(unit.features).code for prefixes in with_bucket]
-                sums.add(table, coded, celled.code, buckets)
+                sums.add(table, coded, is_celled=is_celled)
             elif unit.method == "sparse":
-                self._add_sparse(unit, table, plain.coded(unit.features), sums)
+                self._add_sparse(unit, table, coded, sums)
             else:
-                table.add(plain.coded(unit.features), sums)
+                table.add(coded, sums)
 
     def _add_totals(self, block: RowBlock, sums: SummedRows) -> None:
         raw = self.space.raw_columns
