@@ -25,7 +25,7 @@ from slicebeam.metrics.arrays import (
     floats,
 )
 from slicebeam.metrics.kinds import Tail
-from slicebeam.metrics.significance.intervals import bisect, normal_quantile
+from slicebeam.metrics.significance.intervals import bisect, shrunk_to_delta
 from slicebeam.metrics.significance.outcome_codes import select_tail
 
 # Histogram entries that are worked on at once: about twenty float arrays of them are alive.
@@ -279,32 +279,20 @@ def delta_interval(
 
     An example of the slice counts 1/n − 1/N in the difference and one outside −1/N (DeLong, DeLong and
     Clarke-Pearson 1988), so that of a class's variance s/n there remains s·(1 − f)²/n + s'·(1 − f)·f/n, f =
-    n/N. The slice's part takes the arms of `value_interval`; that outside is added by squares (MOVER, Zou and
-    Donner 2008, Stat. Med. 27:1693). Assumes that placements are alike within the slice and overall.
+    n/N. Assumes that placements are alike within the slice and overall.
     """
     low, high = value_interval(own, n1, n0, confidence)
-    known, value, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
-    whole1, whole0 = (np.maximum(np.asarray(size, dtype=np.float64), 1.0) for size in (N1, N0))
-    total, left, added = np.zeros(value.shape), np.zeros(value.shape), np.zeros(value.shape)
+    _, _, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
+    variance, of_delta = np.zeros((2, *ones.shape))
     for spread, overall, size, whole in (
-        (spread1, reference.spread1, ones, whole1),
-        (spread0, reference.spread0, zeros, whole0),
+        (spread1, reference.spread1, ones, N1),
+        (spread0, reference.spread0, zeros, N0),
     ):
-        share = np.minimum(size / whole, 1.0)
-        outside = np.where(np.isnan(overall), 0.0, overall)
-        total += spread / size
-        left += (1.0 - share) ** 2 * spread / size
-        added += (1.0 - share) * share * outside / size
-    z = normal_quantile(confidence)
-
-    def arm(of_value: FloatArray) -> FloatArray:
-        return np.sqrt(np.square(of_value) * left / total + z * z * added)
-
-    delta = value - np.where(np.isnan(reference.auc), 0.5, reference.auc)
-    whole_slice = (ones == whole1) & (zeros == whole0)
-    low = np.where(whole_slice, 0.0, np.maximum(delta - arm(value - low), -1.0))
-    high = np.where(whole_slice, 0.0, np.minimum(delta + arm(high - value), 1.0))
-    return np.where(known, low, -1.0), np.where(known, high, 1.0)
+        outside = 1.0 - np.minimum(size / np.maximum(np.asarray(whole, dtype=np.float64), 1.0), 1.0)
+        variance += spread / size
+        of_delta += outside * (outside * spread + (1.0 - outside) * overall) / size
+    ends = own.auc, low, high, variance, of_delta, reference.auc
+    return shrunk_to_delta(*ends, 1.0, confidence)
 
 
 def gain_interval(
