@@ -203,32 +203,17 @@ def table_cells(features: Sequence[int], lattice: Lattice) -> int:
     return cells
 
 
-@dataclass
-class _Sparse:
-    """Distinct codes with their counts: parts are merged when they outgrow the merged ones."""
-
-    codes: list[IntArray] = field(default_factory=list)
-    counts: list[IntArray] = field(default_factory=list)
-    merged_size: int = 0
-    size: int = 0
-
-    def add(self, codes: IntArray, counts: IntArray) -> None:
-        self.codes.append(codes)
-        self.counts.append(counts)
-        self.size += codes.size
-        if self.size > 2 * self.merged_size + ROWS_AT_A_TIME:
-            self.merged()
-
-    def merged(self) -> list[IntArray]:
-        if len(self.codes) > 1:
-            codes = np.concatenate(self.codes)
-            order = np.argsort(codes)
-            codes = codes[order]
-            begins = np.flatnonzero(np.diff(codes, prepend=-1))
-            stacked = np.concatenate(self.counts)[order]
-            self.codes, self.counts = [codes[begins]], [np.add.reduceat(stacked, begins)]
-            self.merged_size = self.size = begins.size
-        return [*self.codes, *self.counts]
+def _distinct(parts: list[IntArray]) -> IntArray:
+    """Return a row of ascending codes, and below them their sums: those of one code are added."""
+    filled = [part for part in parts if part.size] or parts[:1]
+    if len(filled) == 1:
+        return filled[0]
+    rows = np.concatenate(filled, axis=1)
+    rows = rows[:, np.argsort(rows[0])]
+    begins = np.flatnonzero(np.diff(rows[0], prepend=-1))
+    summed = np.add.reduceat(rows, begins, axis=1)
+    summed[0] = rows[0, begins]
+    return summed
 
 
 def _tally(planes: IntArray, code: IntArray, values: IntArray | None) -> None:
@@ -325,11 +310,11 @@ class _Listed:
                 own = extend(inside, column, radix)
             sums.add(table, Coded(place(own.code).astype(np.int64) + 1, own.rows))
 
-    def merged(self) -> list[IntArray]:
+    def merged(self) -> IntArray:
         sums = np.zeros((*self._shape, self._size), np.int64)
         for _, mine, _, table in self._parts:
             sums[:, :, mine] = table.reshape(*self._shape, -1)[:, :, 1:]
-        return [sums]
+        return sums
 
 
 class Tables:
@@ -348,7 +333,7 @@ class Tables:
     >>> state = tables.state()
     >>> state.totals  # right and wrong among all examples: int64 [1 + replicates, columns]
     array([[3, 3]])
-    >>> state.tables[0][0].reshape(space.raw_columns, 2).T  # right and wrong in either slice
+    >>> state.tables[0].reshape(space.raw_columns, 2).T  # right and wrong in either slice
     array([[3, 1],
            [0, 2]])
     """
@@ -368,7 +353,7 @@ class Tables:
 
     def _empty(self, unit: Unit) -> Any:
         if unit.method == "sparse":
-            return _Sparse()
+            return [np.zeros((1 + self.layers * self.space.raw_columns, 0), np.int64)]
         if unit.method == "listed":
             return _Listed(unit, self.lattice, (self.layers, self.space.raw_columns))
         size = self.space.raw_columns * table_cells(unit.features, self.lattice)
@@ -401,7 +386,8 @@ class Tables:
             for layer, times in zip(self.total, [None, *sums.drawn], strict=True):
                 layer[raw + at] += _times(term, times).sum()
 
-    def _add_sparse(self, unit: Unit, table: _Sparse, coded: Coded, sums: SummedRows) -> None:
+    @staticmethod
+    def _add_sparse(unit: Unit, parts: list[IntArray], coded: Coded, sums: SummedRows) -> None:
         code, rows = coded
         if unit.parts > 1:
             part = splitmix64(code.astype(np.uint64)) % np.uint64(unit.parts)
@@ -410,14 +396,18 @@ class Tables:
         if code.size == 0:
             return
         distinct, inverse = np.unique(code, return_inverse=True)
-        counts = sums.by(Coded(inverse, rows), distinct.size)
-        table.add(distinct, np.ascontiguousarray(counts))
+        parts.append(np.vstack([distinct, sums.by(Coded(inverse, rows), distinct.size).T]))
+        # Merged when they outgrow what is merged.
+        if sum(part.shape[1] for part in parts[1:]) > parts[0].shape[1] + ROWS_AT_A_TIME:
+            parts[:] = [_distinct(parts)]
 
     def state(self) -> UnitSums:
         """Return the sums."""
-        is_sparse = tuple(unit.method == "sparse" for unit in self.units)
-        arrays = [[t] if isinstance(t, np.ndarray) else t.merged() for t in self.tables]
-        return UnitSums(self.total, arrays, is_sparse)
+        made: dict[Method, Callable[[Any], IntArray]]
+        made = {"dense": np.asarray, "sparse": _distinct, "listed": _Listed.merged}
+        pairs = zip(self.units, self.tables, strict=True)
+        tables = [made[unit.method](table) for unit, table in pairs]
+        return UnitSums(self.total, tables, tuple(unit.method == "sparse" for unit in self.units))
 
 
 @dataclass(frozen=True)
@@ -425,30 +415,22 @@ class UnitSums:
     """The sums of some units over some rows; those over disjoint rows add up."""
 
     totals: IntArray  # [layers, columns]
-    tables: list[list[IntArray]]  # the arrays of each unit
-    is_sparse: tuple[bool, ...]  # of each unit, whether its arrays are codes and their sums
+    tables: list[IntArray]  # of each unit
+    is_sparse: tuple[
+        bool, ...
+    ]  # of each unit, whether its table has codes and below them their sums
 
     def __add__(self, other: UnitSums) -> UnitSums:
         pairs = zip(self.is_sparse, self.tables, other.tables, strict=True)
         tables = [
-            _merge_sparse(mine, more)
-            if is_sparse
-            else [a + b for a, b in zip(mine, more, strict=True)]
-            for is_sparse, mine, more in pairs
+            _distinct([mine, more]) if is_sparse else mine + more for is_sparse, mine, more in pairs
         ]
         return UnitSums(self.totals + other.totals, tables, self.is_sparse)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return self.totals.nbytes + sum(array.nbytes for arrays in self.tables for array in arrays)
-
-
-def _merge_sparse(mine: list[IntArray], other: list[IntArray]) -> list[IntArray]:
-    table = _Sparse()
-    for arrays in filter(None, (mine, other)):
-        table.add(*arrays)
-    return table.merged()
+        return self.totals.nbytes + sum(table.nbytes for table in self.tables)
 
 
 class SliceSums(NamedTuple):
@@ -470,17 +452,16 @@ class SumReader:
 
     def slices(self, units: Sequence[Unit], state: UnitSums) -> Iterator[SliceSums]:
         """Yield the sums of the slices of each unit, tuple by tuple."""
-        for unit, arrays in zip(units, state.tables, strict=True):
+        for unit, table in zip(units, state.tables, strict=True):
             if unit.candidates is not None:
-                sums = self._listed(unit, arrays, unit.candidates)
+                sums = self._listed(unit, table, unit.candidates)
                 nonempty = int(np.count_nonzero(self.space.sizes(sums[:, 0])))
                 yield SliceSums(unit.candidates, sums, nonempty)
             elif unit.method == "sparse":
-                codes, counts = arrays or [np.zeros(0, np.int64), np.zeros((0, 0), np.int64)]
-                columns = counts.T.reshape(*self._tables, codes.size)
-                yield self._every_slice(unit.features, codes, columns)
+                columns = table[1:].reshape(*self._tables, table.shape[1])
+                yield self._every_slice(unit.features, table[0], columns)
             else:
-                margins = Margins(unit.features, arrays[0], self.lattice, self._tables)
+                margins = Margins(unit.features, table, self.lattice, self._tables)
                 for features in unit.reported:
                     columns = margins.of(features)
                     yield self._every_slice(features, np.arange(columns.shape[2]), columns)
@@ -501,11 +482,11 @@ class SumReader:
         keys = self.lattice.cell_keys(features, codes[kept])
         return SliceSums(keys, sums, int(np.count_nonzero(sizes)))
 
-    def _listed(self, unit: Unit, arrays: list[IntArray], candidates: Keys) -> IntArray:
+    def _listed(self, unit: Unit, table: IntArray, candidates: Keys) -> IntArray:
         if unit.method == "listed":
-            return np.ascontiguousarray(arrays[0].transpose(2, 0, 1))
+            return np.ascontiguousarray(table.transpose(2, 0, 1))
         sums = np.zeros((candidates.size, *self._tables), np.int64)
-        margins = Margins(unit.features, arrays[0], self.lattice, self._tables)
+        margins = Margins(unit.features, table, self.lattice, self._tables)
         for features, mine in self.lattice.by_tuple(candidates).items():
             wanted = self.lattice.key_cells(candidates[mine], features)
             sums[mine] = margins.of(features)[:, :, wanted].transpose(2, 0, 1)
