@@ -127,9 +127,7 @@ class Found(Part):
     opposite_to_global: bool = optional("whether all examples changed the other way", False)
     phrases: tuple[Phrase, ...] = ()
     examples: tuple[ShownExample, ...] = ()
-    overlaps: tuple[Overlap, ...] = optional(
-        "with other slices, of the findings and the first slices, 100 or --slices in all", ()
-    )
+    overlaps: tuple[Overlap, ...] = optional("with other slices, the findings and the first", ())
 
 
 class Resolution(Part):

@@ -78,14 +78,8 @@ class SliceCoverage(Part):
 
     metric: str
     slices: int = Field(description="how many of the listed slices, the first ones; at most 200")
-    r2: float | None = optional(
-        "share of the variance of what the metric averages (whether an example counts against it, its loss, its "
-        "change) that membership of these slices explains, in a linear regression; absent where that is the same "
-        "in all examples"
-    )
-    r2_expected: float = Field(
-        description="mean of r2 if membership said nothing; slices chosen on the same examples explain more"
-    )
+    r2: float | None = optional("share of the variance of what the metric averages; absent if 0")
+    r2_expected: float = Field(description="mean of r2 if membership said nothing")
 
 
 class ParityGroup(Part):
@@ -109,6 +103,4 @@ class ParityGap(Part):
     lowest: ParityGroup | None = optional("absent with fewer than two groups")
     highest: ParityGroup | None = None
     gap: Estimate | None = optional("highest minus lowest; the interval allows for the choice")
-    p_value: float | None = optional(
-        "how often, if no group differed, some pair would be as far apart in standard errors as the farthest one is"
-    )
+    p_value: float | None = optional("of the farthest pair in standard errors, if none differed")
