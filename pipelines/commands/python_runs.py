@@ -143,15 +143,12 @@ class Report:
         from slicebeam.pipelines.changelist.document import ShiftChangeList
         from slicebeam.pipelines.show.shift import show_shift
         from slicebeam.pipelines.show.slice_tables import show_slices
-        from slicebeam.pipelines.show.terminal_text import ATTRIBUTES, FILES
 
         if isinstance(self.changelist, ShiftChangeList):
             show_shift(self.changelist)
         else:
-            in_python = self.path is None
-            places = ATTRIBUTES if in_python else FILES
-            show_slices(self.changelist, self.explanation, report, places)
-            where = ".findings, .changelist; all slices: .slices" if in_python else self.path
+            show_slices(self.changelist, self.explanation, report)
+            where = self.path or ".findings, .changelist; all slices: .slices"
             sys.stdout.write(f"Ids and all numbers: {where}\n")
 
     def _repr_html_(self) -> str:

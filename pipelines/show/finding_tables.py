@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from slicebeam.metrics.errors import counted
 from slicebeam.metrics.measures.registry import metric
-from slicebeam.pipelines.show.terminal_text import FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import MetricEntry
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Finding, FindingModel
-    from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
 # Of several lists each has a share of the lines, and at least so many.
 MOST_LINES = 20
@@ -196,7 +194,7 @@ def columns(document: SearchChangeList, shown: FindingTables, most: int) -> list
 
 
 def print_findings(
-    console: Console, document: SearchChangeList, shown: list[FindingTables], places: ResultPlaces
+    console: Console, document: SearchChangeList, shown: list[FindingTables]
 ) -> None:
     """Print a table for each list of findings, and the legend of their columns."""
     most = max(_LEAST_LINES, MOST_LINES // max(len(shown), 1))
@@ -213,7 +211,7 @@ def print_findings(
             console.print(f"and {counted(rest, 'more finding')} {of}")
     if shown:
         console.print()
-        for line in filter(None, (_legend(document, shown, hidden), _hidden_line(hidden, places))):
+        for line in filter(None, (_legend(document, shown, hidden), _hidden_line(hidden))):
             console.print(line, style="dim")
 
 
@@ -316,12 +314,12 @@ def _legend(
     return "; ".join(words) + "."
 
 
-def _hidden_line(hidden: Sequence[str], places: ResultPlaces = FILES) -> str | None:
+def _hidden_line(hidden: Sequence[str]) -> str | None:
     """Return where the columns are for which there was no room."""
     if not hidden:
         return None
     listed = " and ".join(filter(None, [", ".join(hidden[:0:-1]), hidden[0]]))
-    return f"No room for {listed}: see {places.findings}, or widen the terminal."
+    return f"No room for {listed}: see findings in the document, or widen the terminal."
 
 
 def _names(document: SearchChangeList, findings: Sequence[Finding]) -> list[str]:

@@ -9,7 +9,7 @@ from slicebeam.pipelines.search.gate import lead
 from slicebeam.pipelines.search.summary import overall_sentences
 from slicebeam.pipelines.show.finding_tables import all_findings, print_findings
 from slicebeam.pipelines.show.result_notes import closing_lines, note_blocks
-from slicebeam.pipelines.show.terminal_text import FILES, WIDE, console_of_stdout, table_of
+from slicebeam.pipelines.show.terminal_text import WIDE, console_of_stdout, table_of
 from slicebeam.pipelines.show.worst_slices import MetricRows, change_cells, worst_slices
 
 if TYPE_CHECKING:
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.run_options import Report, RunOptions
     from slicebeam.pipelines.run.open_run import Published
-    from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
 
 def show(published: Published, run_options: RunOptions) -> None:
@@ -30,15 +29,11 @@ def show(published: Published, run_options: RunOptions) -> None:
 
 
 def show_slices(
-    document: SearchChangeList,
-    explanation: Sequence[str] = (),
-    report: Report = "findings",
-    places: ResultPlaces = FILES,
+    document: SearchChangeList, explanation: Sequence[str] = (), report: Report = "findings"
 ) -> None:
     """Print the findings, or the table of the worst slices, and what was left out.
 
-    Metrics that have no findings, and slices that were given, have the table in any case. ``places``:
-    where the lines say that more is.
+    Metrics that have no findings, and slices that were given, have the table in any case.
     """
     console = console_of_stdout()
     lists = all_findings(document) if report == "findings" else []
@@ -48,7 +43,7 @@ def show_slices(
     # What was found is said below the findings.
     short = f"{lead(document)}{' '.join(overall_sentences(document.global_))}"
     console.print(short if told else document.summary)
-    print_findings(console, document, shown, places)
+    print_findings(console, document, shown)
     for rows in worst_slices(document):
         if rows.metric in told:
             continue
@@ -56,11 +51,7 @@ def show_slices(
         console.print(_table(rows, document, wide=console.width >= WIDE))
         if rows.rest > 0:
             console.print(f"and {rows.rest:,} more")
-        if rows.folded:
-            share, their = ("share", "their") if rows.folded > 1 else ("shares", "its")
-            share = f"{share} more than half of {their} examples with a slice above"
-            console.print(f"Left out: {rows.folded:,} that {share}.")
-    blocks = note_blocks(document, lists, places, is_short=bool(told))
+    blocks = note_blocks(document, lists, is_short=bool(told))
     for lines in filter(None, blocks):
         console.print()
         for line in lines:

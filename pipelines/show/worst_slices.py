@@ -15,22 +15,16 @@ MOST_ROWS = 12
 # Of several metrics each has a table: so many rows in all, and at least so many each.
 MOST_ROWS_IN_ALL = 24
 LEAST_ROWS = 4
-_MOST_SHARED = 0.5
 # Of a metric without findings, the slices of each direction that a page shows in their place.
 _MOST_WORST = 10
 
 
 class MetricRows(NamedTuple):
-    """The shown slices of a metric, with its change on each, and the number of others.
-
-    ``folded``: discovered slices left out ahead of the last row, as most of their examples are
-    above.
-    """
+    """The shown slices of a metric, with its change on each, and the number of others."""
 
     metric: str
     rows: list[tuple[Slice, Change]]
     rest: int
-    folded: int = 0
 
 
 def worst_slices(document: SearchChangeList) -> list[MetricRows]:
@@ -47,41 +41,10 @@ def worst_slices(document: SearchChangeList) -> list[MetricRows]:
             if change.metric == one.metric and change.place is not None
         ]
         placed.sort(key=lambda row: row[0])
-        shown, folded = _folded([(each, change) for _, each, change in placed], most)
+        shown = [(each, change) for _, each, change in placed[:most]]
         if shown:
-            rest = one.reported - len(shown) - folded
-            tables.append(MetricRows(one.metric, shown, rest, folded))
+            tables.append(MetricRows(one.metric, shown, one.reported - len(shown)))
     return tables
-
-
-def _folded(rows: list[tuple[Slice, Change]], most: int) -> tuple[list[tuple[Slice, Change]], int]:
-    """Return the first rows, and how many were left out between them.
-
-    Of mixtures of two resolutions most slices are there twice: one that shares more than half of its
-    examples with a slice above it is left out.
-    """
-    shown: list[tuple[Slice, Change]] = []
-    folded = 0
-    for one, change in rows:
-        if len(shown) == most:
-            break
-        shares = _shares_with(one, {other.slice_id: other.size.n for other, _ in shown})
-        if max(shares, default=0.0) > _MOST_SHARED:
-            folded += 1
-        else:
-            shown.append((one, change))
-    return shown, folded
-
-
-def _shares_with(one: Slice, sizes: dict[str, int]) -> list[float]:
-    """Return which shares of a discovered slice's examples are in some others, by their sizes."""
-    overlaps = one.found.overlaps if one.found is not None else ()
-    # With the Jaccard index J of sets of a and b examples, J / (1 + J) · (a + b) are in both.
-    return [
-        other.jaccard / (1 + other.jaccard) * (1 + sizes[other.slice_id] / one.size.n)
-        for other in overlaps
-        if other.slice_id in sizes
-    ]
 
 
 def shown_slices(document: ChangeList) -> list[str]:

@@ -104,7 +104,7 @@ def test_nothing_of_a_finding_is_cut(width, found, capsys, monkeypatch):
     hidden = [name for name in ("expected", "observed", "held", "outside") if name not in headers]
     said = " ".join(printed.split())
     assert ("No room for" in said) == bool(hidden)
-    assert "see findings in changelist.json" in said or not hidden
+    assert "see findings in the document" in said or not hidden
     assert "without what selecting the worst slices adds" in said
     assert "Accuracy, worse than expected (over all examples .872):" in printed
 
