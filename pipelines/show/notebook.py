@@ -7,13 +7,7 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.changelist.document import SearchChangeList
-from slicebeam.pipelines.show.finding_tables import (
-    MOST_LINES,
-    all_findings,
-    columns,
-    heading,
-    lines_of,
-)
+from slicebeam.pipelines.show.finding_tables import MOST_LINES, all_findings, lines_of
 from slicebeam.pipelines.show.result_notes import sensitivity_lines
 from slicebeam.pipelines.show.worst_slices import change_cells, worst_slices
 
@@ -37,14 +31,12 @@ def notebook_html(document: ChangeList) -> str:
 def _tables(document: SearchChangeList) -> Iterator[str]:
     """Yield the findings of each metric, and the worst slices of metrics that have none."""
     with_findings = set()
-    names = {listed.slice_id: listed.name for listed in document.slices}
     for shown in all_findings(document):
         if shown.findings and document.check is None:
             lines, _ = lines_of(shown.findings, MOST_LINES)
-            cells = columns(document, shown, lines)
-            slices = [names.get(finding.slice_id, "") for finding in shown.findings[:lines]]
-            rows = zip(*(column.cells for column in cells), slices, strict=True)
-            yield _table(heading(document, shown), [column.header for column in cells], rows)
+            columns = shown.columns(lines)
+            rows = zip(*(column.cells for column in columns), shown.names(lines), strict=True)
+            yield _table(shown.heading(), [column.header for column in columns], rows)
             with_findings.add(shown.model.metric)
     for worst in worst_slices(document):
         if worst.metric not in with_findings:

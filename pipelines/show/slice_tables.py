@@ -43,7 +43,7 @@ def show_slices(
     # What was found is said below the findings.
     short = f"{lead(document)}{' '.join(overall_sentences(document.global_))}"
     console.print(short if told else document.summary)
-    print_findings(console, document, shown)
+    print_findings(console, shown)
     for rows in worst_slices(document):
         if rows.metric in told:
             continue
