@@ -16,7 +16,6 @@ from starlette.responses import JSONResponse
 from starlette.routing import Route
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.page.answers import Given, RefusedError, reads, takes
 from slicebeam.pipelines.page.own_check import OwnCheck
 from slicebeam.transforms.storage.files import expand_paths, file_format
@@ -111,10 +110,7 @@ class OwnData:
 
     def start(self, given: _Start) -> dict[str, Any]:
         """Start the check of a file."""
-        now, config = self.served.latest(), self.served.config
-        if not isinstance(now.document, SearchChangeList):
-            raise RefusedError("the document of a shift has no slices to check", 404)
-        earlier = now.document.provenance.config
+        config, earlier = self.served.config, self.served.search().provenance.config
         confirmed = [
             f"--{name.replace('_', '-')}={value}"
             for name in ("model", "baseline_model", "encoder")
@@ -132,7 +128,7 @@ class OwnData:
                 raise RefusedError("the file is still being sent", 409)
             data, shown = self._named(given.file)
             folder = self.served.state / f"{_FOLDER}-check"
-            self._check = OwnCheck(now.uri, data, shown, confirmed, folder)
+            self._check = OwnCheck(self.served.latest().uri, data, shown, confirmed, folder)
         return self.status()
 
     def status(self) -> dict[str, Any]:

@@ -175,7 +175,7 @@ class Queries:
             )
             rows = self._at(cursor, _firsts(places))
         parts = parts_of_table(self._table(rows))
-        tables, _ = packed_tables(self._document(), parts, {}, ambiguous=self.index.ambiguous)
+        tables, _ = packed_tables(self.served.search(), parts, {}, ambiguous=self.index.ambiguous)
         return {"tables": tables}
 
     def _near(self, cursor: duckdb.DuckDBPyConnection, own: dict[str, Any]) -> list[int]:
@@ -208,7 +208,7 @@ class Queries:
         The run did not test the slice itself: it is in the document only.
         """
         known = {one.json: one.code for one in self.index.conditions.values()}
-        for one in self._document().slices:
+        for one in self.served.search().slices:
             if one.slice_id == slice_id and isinstance(one.definition, PredicateDefinition):
                 parts = [part.model_dump() for part in one.definition.predicate.all]
                 codes = [known.get(singleton(part).json_text()) for part in parts]
@@ -220,17 +220,11 @@ class Queries:
                 ]
         raise RefusedError(f"There is no slice {slice_id} in the table.", 404)
 
-    def _document(self) -> SearchChangeList:
-        document = self.served.latest().document
-        if not isinstance(document, SearchChangeList):
-            raise TypeError("the document has no slices")
-        return document
-
     def _places(
         self, cursor: duckdb.DuckDBPyConnection, given: Filter, offset: int, limit: int
     ) -> tuple[list[int], int]:
         """Return the places of some rows in the index, in their order, and how many there are."""
-        clause, values = where(given, self.index, self._document())
+        clause, values = where(given, self.index, self.served.search())
         last = offset + limit
         if clause == EVERY:
             rows = self.index.places(given.metric)
@@ -261,7 +255,7 @@ class Queries:
 
     def _number(self, cursor: duckdb.DuckDBPyConnection, given: Filter) -> int:
         """Return how many rows a filter finds."""
-        clause, values = where(given, self.index, self._document())
+        clause, values = where(given, self.index, self.served.search())
         if clause == EVERY:
             return len(self.index.places(given.metric))
         key = (clause, repr(values))

@@ -8,12 +8,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pydantic import Field
 
-from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.parts import Predicate
+from slicebeam.pipelines.changelist.reading import opened_table
 from slicebeam.pipelines.page.answers import Given, RefusedError, takes
 from slicebeam.pipelines.page.data_check import DataChecker
-from slicebeam.pipelines.page.table_slices import table_slice
 from slicebeam.transforms.encode.column import python_values
 
 if TYPE_CHECKING:
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
+    from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.define.document_data import DocumentData
     from slicebeam.pipelines.page.data_check import DataCheck
     from slicebeam.pipelines.page.served import ServedOutput
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
 # Characters of a value that a page has at once, and that are sent at the most.
 _SHOWN, _LONGEST = 500, 2_000_000
 _PAGE, _SLICES = 20, 16
+_WANTED = ("slice_id", "slice", "predicate", "n")
 # What is worth a look first.
 _ORDER = ("broken", "wrong", "both wrong", "fixed", "right", "both right")
 
@@ -113,7 +118,7 @@ class SliceExamples:
 
     def _open(self) -> tuple[DocumentData, DataCheck]:
         """Return the data, and whether it is what the last revision is about."""
-        document = self._document()
+        document = self.served.search()
         if self._checked is None or (self._of and self._of[0] != document.changelist_id):
             self._checked = self._checker.check(document)
         if self._checked.is_same is False:
@@ -123,12 +128,6 @@ class SliceExamples:
             self._of = document.changelist_id, document.revision
             self._members.clear()
         return self.served.opened.of(self.served), self._checked
-
-    def _document(self) -> SearchChangeList:
-        document = self.served.latest().document
-        if not isinstance(document, SearchChangeList):
-            raise RefusedError("the document of a shift has no slices with examples", 404)
-        return document
 
     def _of_slice(self, data: DocumentData, given: _OfSlice) -> _Members:
         if given.slice_id in self._members:
@@ -143,12 +142,36 @@ class SliceExamples:
 
     def _defined(self, given: _OfSlice) -> tuple[str, AnyDefinition, int]:
         """Return the name, the definition and the size of a slice of the document, or of the table."""
-        document = self._document()
+        document = self.served.search()
         for one in document.slices:
             if one.slice_id == given.slice_id:
                 return one.name, one.definition, one.size.n
-        found = table_slice(self.served.latest().uri, document, given.slice_id)
-        return found.name, found.definition, found.n
+        return table_slice(self.served.latest().uri, document, given.slice_id)
+
+
+def table_slice(
+    uri: str, document: SearchChangeList, slice_id: str
+) -> tuple[str, PredicateDefinition, int]:
+    """Return the name, the definition and the size of a slice of the table beside a document.
+
+    It is looked for row group by row group.
+    """
+    absent = RefusedError(f"slice {slice_id} is neither in the document nor in its table", 404)
+    with opened_table(uri, document) as stream:
+        if stream is None:
+            raise absent
+        table = pq.ParquetFile(stream)
+        for group in range(table.num_row_groups):
+            ids = table.read_row_group(group, columns=[_WANTED[0]]).column(0)
+            place = pc.index(ids, slice_id).as_py()
+            if place >= 0:
+                rows = table.read_row_group(group, columns=list(_WANTED)).slice(place, 1)
+                (row,) = rows.to_pylist()
+                if row["predicate"] is None:
+                    raise absent
+                predicate = Predicate.model_validate_json(row["predicate"])
+                return row["slice"], PredicateDefinition(predicate=predicate), row["n"]
+    raise absent
 
 
 def _shown(data: DocumentData, rows: IntArray) -> list[dict[str, Any]]:
