@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
+import threading
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
+import duckdb
 import pyarrow as pa
 from pydantic import Field
 from starlette.responses import Response
@@ -17,14 +21,14 @@ from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.page.answers import Given, RefusedError, reads, takes
 from slicebeam.pipelines.page.filters import EVERY, Filter, where
-from slicebeam.pipelines.page.index import SliceIndex
+from slicebeam.pipelines.page.index import BuildingError, SliceIndex
 from slicebeam.pipelines.page.index_build import singleton
 from slicebeam.pipelines.page.rows import MOST_ROWS, SCHEMA, parts_of_table
 from slicebeam.pipelines.page.tables import packed_tables
-from slicebeam.pipelines.page.turns import Turns
 
 if TYPE_CHECKING:
-    import duckdb
+    from collections.abc import Iterator
+
     from starlette.routing import Route
 
     from slicebeam.pipelines.page.served import ServedOutput
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 MOST_SHOWN = 100_000
 # Filters of which it is kept how many rows they find.
 _MOST_KNOWN = 200
+# Queries that run at a time; others wait for their turn.
+_AT_ONCE = 2
 _ID = r"^[0-9a-f]{16}$"
 _NUMBERS = (
     *("value", "value_low", "value_high", "reference", "complement", "complement_error"),
@@ -84,6 +90,52 @@ def routes(served: ServedOutput) -> list[Route]:
         takes("/slices.csv", Filter, queries.csv),
         takes("/slice", OneSlice, queries.around),
     ]
+
+
+class Turns:
+    """Lets a few queries run at a time, and ends those that nobody waits for any more."""
+
+    def __init__(self, at_once: int = _AT_ONCE) -> None:
+        self._free = threading.BoundedSemaphore(at_once)
+        self._last: dict[str, int] = {}
+        self._running: dict[str, duckdb.DuckDBPyConnection] = {}
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def turn(self, index: SliceIndex, asker: str = "") -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield a connection when it is this query's turn."""
+        number = next(self._numbers)
+        if asker:
+            with self._lock:
+                self._last[asker] = number
+                running = self._running.get(asker)
+                if running is not None:
+                    running.interrupt()
+        with self._free:
+            try:
+                cursor = index.cursor()
+            except BuildingError as error:
+                raise RefusedError(str(error), 503) from error
+            try:
+                with self._lock:
+                    if asker and self._last.get(asker) != number:
+                        raise _superseded()
+                    self._running[asker] = cursor
+                yield cursor
+            except duckdb.InterruptException as error:
+                raise _superseded() from error
+            finally:
+                with self._lock:
+                    if self._running.get(asker) is cursor:
+                        del self._running[asker]
+                    if self._last.get(asker) == number:
+                        del self._last[asker]
+                cursor.close()
+
+
+def _superseded() -> RefusedError:
+    return RefusedError("A later question superseded this one.", 409)
 
 
 class Queries:

@@ -21,10 +21,9 @@ from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.discovery.group_map import centres
 from slicebeam.pipelines.page.examples import examples_of
-from slicebeam.pipelines.page.payload import Payload
 from slicebeam.pipelines.page.rows import kept_rows, parts_of_file, parts_of_table
 from slicebeam.pipelines.page.single_file import embedded_json
-from slicebeam.pipelines.page.tables import packed_tables
+from slicebeam.pipelines.page.tables import Payload, packed_tables
 from tests.conftest import ADULT, own_stores
 from tests.pipelines.page import results
 from tests.pipelines.page.results import search_result
