@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -258,6 +261,20 @@ def opened_table(uri: str, document: SearchChangeList) -> Iterator[pa.NativeFile
         if stream:
             stream.seek(0)
         yield stream
+
+
+@contextmanager
+def local_table(uri: str, document: SearchChangeList) -> Iterator[Path | None]:
+    """Yield the path of the table beside a document, of a copy where it is in a bucket; None if it is not there."""
+    path = file_of(uri, document, TABLE)
+    if isinstance(path, Path) or not path.is_file():
+        yield path if isinstance(path, Path) and path.is_file() else None
+        return
+    with tempfile.NamedTemporaryFile(prefix="slicebeam-", suffix=".parquet") as copy:
+        with storage_errors(path, "read"), open_input(path) as stream:
+            shutil.copyfileobj(stream, copy, 1 << 24)
+        copy.flush()
+        yield Path(copy.name)
 
 
 def read_table(

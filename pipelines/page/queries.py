@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 from starlette.responses import Response
 
@@ -23,7 +24,7 @@ from slicebeam.pipelines.page.answers import Given, RefusedError, reads, takes
 from slicebeam.pipelines.page.filters import EVERY, Filter, where
 from slicebeam.pipelines.page.index import BuildingError, SliceIndex
 from slicebeam.pipelines.page.index_build import singleton
-from slicebeam.pipelines.page.rows import MOST_ROWS, SCHEMA, parts_of_table
+from slicebeam.pipelines.page.rows import MOST_ROWS, SCHEMA, Kept
 from slicebeam.pipelines.page.tables import packed_tables
 
 if TYPE_CHECKING:
@@ -226,8 +227,9 @@ class Queries:
                 [ids],
             )
             rows = self._at(cursor, _firsts(places))
-        parts = parts_of_table(self._table(rows))
-        tables, _ = packed_tables(self.served.search(), parts, {}, ambiguous=self.index.ambiguous)
+        table = self._table(rows)
+        kept = Kept({one: table.filter(pc.field("metric") == one) for one in self.index.metrics})
+        tables = packed_tables(self.served.search(), kept, {}, ambiguous=self.index.ambiguous)
         return {"tables": tables}
 
     def _near(self, cursor: duckdb.DuckDBPyConnection, own: dict[str, Any]) -> list[int]:

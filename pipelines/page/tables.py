@@ -21,7 +21,7 @@ from slicebeam.pipelines.changelist.discovered import (
     TextQueryDefinition,
 )
 from slicebeam.pipelines.page.overview import since_slice
-from slicebeam.pipelines.page.rows import NUMBERS, Kept, document_rows, kept_rows
+from slicebeam.pipelines.page.rows import NUMBERS, Kept, document_rows
 from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import ChangeList
     from slicebeam.pipelines.changelist.slices import Slice
-    from slicebeam.pipelines.page.rows import Parts
 
     Examples = Mapping[str, Sequence[dict[str, Any]]]
 
@@ -75,14 +74,14 @@ class Payload:
 
 def packed_tables(
     document: ChangeList,
-    parts: Parts | None,
+    kept: Kept | None,
     examples: Examples,
     maps: Sequence[dict[str, Any]] = (),
     ambiguous: AbstractSet[str] = frozenset(),
-) -> tuple[str, Kept]:
-    """Return what ``store.ts`` unpacks, and what was kept of the table."""
+) -> str:
+    """Return what ``store.ts`` unpacks."""
     names = [one.key for one in document.metrics]
-    kept = Kept({}) if parts is None else kept_rows(parts, names)
+    has_table, kept = kept is not None, kept or Kept({})
     first = kept.tables.get(names[0]) if names else None
     held = set() if first is None else set(first.column("slice_id").to_pylist())
     listed = document_rows(document, held)
@@ -97,17 +96,18 @@ def packed_tables(
     ids = slices.column("slice_id").to_pylist()
     content = {
         "rows": slices.num_rows,
-        "all": max(kept.slices, slices.num_rows),
-        "from_table": parts is not None,
+        "all": max([slices.num_rows, *(one.slices for one in kept.totals.values())]),
+        "from_table": has_table,
         **_identities(payload, slices, ids, ambiguous),
         "metrics": {
             name: {
                 **_metric(payload, table, ids),
-                "significant_in_all": kept.significant.get(name, 0),
-                "sides": kept.sides.get(name),
-                "density": kept.densities.get(name, {}),
+                "significant_in_all": 0 if total is None else total.significant,
+                "sides": None if total is None else total.sides,
+                "density": {} if total is None else total.density,
             }
             for name, table in tables.items()
+            for total in [kept.totals.get(name)]
         },
         "since": [] if document.since is None else _since(document.since, set(ids)),
         "details": [_detail(one, examples.get(one.slice_id)) for one in document.slices],
@@ -117,7 +117,7 @@ def packed_tables(
         else document.discovery.model_dump(mode="json", exclude_none=True),
         "maps": list(maps),
     }
-    return payload.packed(content), kept
+    return payload.packed(content)
 
 
 def _identities(
