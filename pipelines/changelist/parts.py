@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0)]
@@ -24,15 +27,18 @@ class Part(BaseModel):
 
     # Keys that begin with x_ are notes of other tools: allowed in every object, and passed over.
     model_config = ConfigDict(
-        extra="forbid", frozen=True, json_schema_extra={"patternProperties": {"^x_": {}}}
+        extra="allow",
+        frozen=True,
+        json_schema_extra={"additionalProperties": False, "patternProperties": {"^x_": {}}},
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_notes(cls, content: Any) -> Any:
-        if isinstance(content, dict):
-            return {k: v for k, v in content.items() if not str(k).startswith("x_")}
-        return content
+    @model_validator(mode="after")
+    def _without_notes(self) -> Self:
+        notes = self.__pydantic_extra__ or {}
+        if unknown := [name for name in notes if not name.startswith("x_")]:
+            raise ValueError(f"it has no field {unknown[0]!r}")
+        notes.clear()
+        return self
 
 
 class Condition(Part):
