@@ -66,6 +66,14 @@ class Estimate(Part):
     hi: float | None = None
     confidence: float | None = None
 
+    def text(self, form: str = ".4g") -> str:
+        """Return the value with its interval, if it has one, such as ``0.5 [0.4, 0.6]``."""
+        if self.value is None:
+            return "undefined"
+        if self.lo is None or self.hi is None:
+            return f"{self.value:{form}}"
+        return f"{self.value:{form}} [{self.lo:{form}}, {self.hi:{form}}]"
+
 
 def finite(value: float) -> float | None:
     """Return a number; None for NaN and infinities, which JSON lacks."""

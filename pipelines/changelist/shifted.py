@@ -55,10 +55,9 @@ class ShiftFocus(Part):
         """Return how it changed, as a sentence without its end."""
         words = {"degraded": "significantly worse", "improved": "significantly better"}
         called = words.get(self.direction, "significant") if self.significant else "not significant"
-        low, middle, high = self.shift.lo or 0.0, self.shift.value or 0.0, self.shift.hi or 0.0
         return (
-            f"--focus {self.of}: {self.before:.4g} → {self.after.value or 0.0:.4g} ({middle:+.4f} "
-            f"[{low:+.4f}, {high:+.4f}], p = {self.p_value:.2g}, {called})"
+            f"--focus {self.of}: {self.before:.4g} → {self.after.value or 0.0:.4g} "
+            f"({self.shift.text('+.4f')}, p = {self.p_value:.2g}, {called})"
         )
 
 

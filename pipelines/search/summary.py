@@ -213,11 +213,9 @@ def verdict(change: Change | Difference, insignificant: str = "not significant")
 def _tested_text(difference: Estimate | None, change: Change | Difference) -> str:
     if difference is None or difference.value is None:
         return ""
-    low, high = difference.lo, difference.hi
-    within = "" if low is None or high is None else f" [{low:+.3f}, {high:+.3f}]"
     p = ""
     if change.p_value is not None:
         # Of very small p-values no float holds the digits.
         is_shown = change.p_value > _SMALLEST_SHOWN
         p = f"p = {change.p_value:.2g}, " if is_shown else "p < 1e-300, "
-    return f" ({difference.value:+.3f}{within}, {p}{verdict(change)})"
+    return f" ({difference.text('+.3f')}, {p}{verdict(change)})"

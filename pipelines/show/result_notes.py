@@ -402,7 +402,7 @@ def _tfma_lines(document: SearchChangeList) -> Iterator[str]:
     for name, listed in numbers.items():
         for number in listed[:_MOST_NUMBERS]:
             drawn = f", 95% intervals of {number.replicates} replicates" * bool(number.replicates)
-            yield f"TFMA {number.name}: {_estimate_text(number.overall)} over all examples{drawn}"
+            yield f"TFMA {number.name}: {number.overall.text()} over all examples{drawn}"
             by_slice = {value.slice_id: value for value in number.slices}
             for slice_id in chosen[:_MOST_SLICES]:
                 if slice_id in by_slice:
@@ -416,16 +416,8 @@ def _tfma_lines(document: SearchChangeList) -> Iterator[str]:
 
 def _tfma_text(value: TfmaValue) -> str:
     p = "" if value.p_value is None else f", p {value.p_value:.2g}"
-    before = "" if value.before is None else f", before {_estimate_text(value.before)}"
-    return f"{_estimate_text(value.after)}{before}{p}"
-
-
-def _estimate_text(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return "undefined"
-    if estimate.lo is None or estimate.hi is None:
-        return f"{estimate.value:.4g}"
-    return f"{estimate.value:.4g} [{estimate.lo:.4g}, {estimate.hi:.4g}]"
+    before = "" if value.before is None else f", before {value.before.text()}"
+    return f"{value.after.text()}{before}{p}"
 
 
 def hint_lines(dataset: Dataset) -> Iterator[str]:

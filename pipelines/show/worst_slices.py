@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from slicebeam.pipelines.changelist.parts import Estimate
@@ -31,20 +32,19 @@ def worst_slices(document: SearchChangeList) -> list[MetricRows]:
     """Return the rows of each metric that has any, the worst slices first."""
     with_rows = [one for one in document.testing.metrics if one.reported]
     most = min(MOST_ROWS, max(LEAST_ROWS, MOST_ROWS_IN_ALL // max(len(with_rows), 1)))
-    tables = []
-    for one in with_rows:
-        # Findings may be slices that one above them explains: they have no place in the table.
-        placed = [
-            (change.place, each, change)
-            for each in document.slices
-            for change in each.changes
-            if change.metric == one.metric and change.place is not None
-        ]
-        placed.sort(key=lambda row: row[0])
-        shown = [(each, change) for _, each, change in placed[:most]]
-        if shown:
-            tables.append(MetricRows(one.metric, shown, one.reported - len(shown)))
-    return tables
+    shown = [(one, _placed(document, one.metric)[:most]) for one in with_rows]
+    return [MetricRows(one.metric, rows, one.reported - len(rows)) for one, rows in shown if rows]
+
+
+def _placed(document: ChangeList, metric: str) -> list[tuple[Slice, Change]]:
+    """Return the slices that have a place for a metric: findings that one above them explains have none."""
+    rows = [
+        (change.place, one, change)
+        for one in document.slices
+        for change in one.changes
+        if change.metric == metric and change.place is not None
+    ]
+    return [(one, change) for _, one, change in sorted(rows, key=itemgetter(0))]
 
 
 def shown_slices(document: ChangeList) -> list[str]:
@@ -57,14 +57,12 @@ def slices_in_place(document: ChangeList, metric: str) -> list[str]:
     """Return the ids of the slices in place of findings, of each direction the first by their place."""
     if any(one.metric == metric for one in document.findings):
         return []
-    placed: dict[str, list[tuple[int, str]]] = {"degraded": [], "improved": []}
-    for one in document.slices:
-        for change in one.changes:
-            if change.metric != metric or change.place is None or not change.significant:
-                continue
-            if change.direction in placed:
-                placed[change.direction].append((change.place, one.slice_id))
-    return [i for some in placed.values() for _, i in sorted(some)[:_MOST_WORST]]
+    rows = [pair for pair in _placed(document, metric) if pair[1].significant]
+    sides = (
+        [one.slice_id for one, change in rows if change.direction == side]
+        for side in ("degraded", "improved")
+    )
+    return [i for ids in sides for i in ids[:_MOST_WORST]]
 
 
 def number_text(value: float | None) -> str:
