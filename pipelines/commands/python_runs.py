@@ -140,8 +140,8 @@ class Report:
             display(HTML(framed(page_in_memory(self.changelist, self.slices))))
             return
         from slicebeam.pipelines.changelist.document import ShiftChangeList
+        from slicebeam.pipelines.show.result import show_slices
         from slicebeam.pipelines.show.shift import show_shift
-        from slicebeam.pipelines.show.slice_tables import show_slices
 
         if isinstance(self.changelist, ShiftChangeList):
             show_shift(self.changelist)
@@ -152,7 +152,7 @@ class Report:
 
     def _repr_html_(self) -> str:
         """Return the verdict and the findings, which notebooks show."""
-        from slicebeam.pipelines.show.notebook import notebook_html
+        from slicebeam.pipelines.show.result import notebook_html
 
         return notebook_html(self.changelist)
 

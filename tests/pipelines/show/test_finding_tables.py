@@ -21,8 +21,8 @@ from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.show.finding_tables import Numbers, lines_of
+from slicebeam.pipelines.show.result import show
 from slicebeam.pipelines.show.result_notes import found_line
-from slicebeam.pipelines.show.slice_tables import show
 from tests.conftest import slow
 from tests.discovered import embedded, topics
 from tests.running import read
