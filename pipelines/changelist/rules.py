@@ -6,9 +6,8 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from slicebeam.pipelines.changelist.discovered import (
-    AllOfDefinition,
-    AnyOfDefinition,
     ClassifierDefinition,
+    JoinedDefinition,
     LlmFilterDefinition,
     MembershipDefinition,
     NotDefinition,
@@ -47,7 +46,7 @@ def rule_of(definition: AnyDefinition) -> Rule:
     if isinstance(definition, NotDefinition):
         return Not(rule_of(definition.of))
     parts = tuple(map(rule_of, definition.of))
-    return AnyOf(parts) if isinstance(definition, AnyOfDefinition) else AllOf(parts)
+    return AnyOf(parts) if definition.kind == "any_of" else AllOf(parts)
 
 
 def singletons(predicate: Predicate) -> tuple[Singleton, ...]:
@@ -74,6 +73,6 @@ def encoders_of(definition: AnyDefinition) -> set[str]:
         return {definition.encoder}
     if isinstance(definition, NotDefinition):
         return encoders_of(definition.of)
-    if isinstance(definition, (AnyOfDefinition, AllOfDefinition)):
+    if isinstance(definition, JoinedDefinition):
         return set().union(*map(encoders_of, definition.of))
     return set()

@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.changelist.discovered import (
-    AllOfDefinition,
-    AnyOfDefinition,
-    NotDefinition,
-)
+from slicebeam.pipelines.changelist.discovered import JoinedDefinition, NotDefinition
 from slicebeam.pipelines.changelist.edits import Edited, check_name, find_slice, merged, split
 from slicebeam.pipelines.define.new_slices import DefinedSlice
 
@@ -34,7 +30,7 @@ def merged_slices(
         )
     left = tuple(one for one in base.document.slices if one.slice_id not in ids)
     check_name(base.document.model_copy(update={"slices": left}), name)
-    definition = AnyOfDefinition(of=tuple(one.definition for one in found))
+    definition = JoinedDefinition(kind="any_of", of=tuple(one.definition for one in found))
     (new,) = base.counted([DefinedSlice(name, definition)], counting)
     return merged(base.document, ids, new)
 
@@ -59,7 +55,7 @@ def split_slice(
         check_name(base.document.model_copy(update={"slices": left}), name)
     others = NotDefinition(of=predicate)
     parts = [
-        DefinedSlice(called[0], AllOfDefinition(of=(one.definition, predicate))),
-        DefinedSlice(called[1], AllOfDefinition(of=(one.definition, others))),
+        DefinedSlice(called[0], JoinedDefinition(kind="all_of", of=(one.definition, predicate))),
+        DefinedSlice(called[1], JoinedDefinition(kind="all_of", of=(one.definition, others))),
     ]
     return split(base.document, one.slice_id, base.counted(parts, counting))
