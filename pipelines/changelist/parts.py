@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from slicebeam.transforms.encode.predicates import Singleton
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -56,6 +58,14 @@ class Predicate(Part):
     """A conjunction of conditions on different fields."""
 
     all: tuple[Condition, ...]
+
+    @property
+    def singletons(self) -> tuple[Singleton, ...]:
+        """Its conditions, as data is asked for them."""
+        return tuple(Singleton(one.field, one.op, one.value) for one in self.all)
+
+    def __str__(self) -> str:
+        return " & ".join(map(str, self.singletons))
 
 
 class Estimate(Part):

@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from slicebeam.pipelines.changelist.changes import Change
-from slicebeam.pipelines.changelist.discovered import AnyDefinition, Attribution, Found
-from slicebeam.pipelines.changelist.parts import Part, optional
+from slicebeam.pipelines.changelist.discovered import (
+    AnyDefinition,
+    Attribution,
+    Found,
+    PredicateDefinition,
+)
+from slicebeam.pipelines.changelist.parts import Part, Predicate, optional
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from slicebeam.transforms.encode.predicates import Singleton
 
 
 class Origin(Part):
@@ -59,6 +66,17 @@ class Slice(Part):
     found: Found | None = optional("description of a discovered slice")
     attribution: Attribution | None = optional("to what extent its words are true")
     changes: Annotated[tuple[Change, ...], Field(min_length=1)]
+
+    @property
+    def predicate(self) -> Predicate | None:
+        """The predicate that defines it; None where something else does."""
+        definition = self.definition
+        return definition.predicate if isinstance(definition, PredicateDefinition) else None
+
+    @property
+    def conditions(self) -> tuple[Singleton, ...]:
+        """The conditions of its predicate; none where it has no predicate."""
+        return () if self.predicate is None else self.predicate.singletons
 
     def words(self) -> str:
         """Return what people call it, in lower case: name, description, notes, phrases, attributed words."""

@@ -39,14 +39,13 @@ def split_slice(
     base: EditSession, one: Slice, where: str, names: Sequence[str], counting: Counting
 ) -> Edited:
     """Put the examples of a slice that satisfy a predicate, and the others, in its place."""
-    from slicebeam.pipelines.changelist.rules import text_of
     from slicebeam.pipelines.define.predicates import column_types, predicate_definition
 
     if len(names) not in (0, _PARTS):
         raise OptionError(f"--name occurs {len(names)} times; name both parts, or neither")
     columns = column_types(base.uri, base.document, base.data(counting))
     predicate = predicate_definition(where, columns)
-    text = text_of(predicate)
+    text = predicate.predicate
     called = names or (f"{one.name} & {text}", f"{one.name} & not ({text})")
     if called[0] == called[1]:
         raise OptionError(f"--name {called[0]!r} occurs twice; give the parts different names")

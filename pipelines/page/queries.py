@@ -18,7 +18,6 @@ from pydantic import Field
 from starlette.responses import Response
 
 from slicebeam.pipelines.attribution.spreadsheet_cells import quoted
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.page.answers import Given, RefusedError, reads, takes
 from slicebeam.pipelines.page.filters import EVERY, Filter, where
@@ -263,9 +262,8 @@ class Queries:
         """
         known = {one.json: one.code for one in self.index.conditions.values()}
         for one in self.served.search().slices:
-            if one.slice_id == slice_id and isinstance(one.definition, PredicateDefinition):
-                parts = [part.model_dump() for part in one.definition.predicate.all]
-                codes = [known.get(singleton(part).json_text()) for part in parts]
+            if one.slice_id == slice_id and one.predicate is not None:
+                codes = [known.get(part.json_text()) for part in one.conditions]
                 wanted = [codes[:at] + codes[at + 1 :] for at in range(len(codes))]
                 return [
                     self.index.slice_id([code for code in some if code is not None])

@@ -13,7 +13,6 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.parts import Estimate
 
 if TYPE_CHECKING:
@@ -165,9 +164,8 @@ def document_rows(document: ChangeList, but: set[str]) -> dict[str, pa.Table]:
 
 
 def _row(one: Slice, change: Change | None) -> dict[str, Any]:
-    predicate = None
-    if isinstance(one.definition, PredicateDefinition):
-        predicate = json.dumps(one.definition.predicate.model_dump(mode="json"))
+    own = one.predicate
+    predicate = None if own is None else json.dumps(own.model_dump(mode="json"))
     row: dict[str, Any] = {"slice_id": one.slice_id, "slice": one.name, "predicate": predicate}
     row["n"] = one.size.n
     if change is None:

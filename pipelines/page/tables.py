@@ -20,9 +20,9 @@ from slicebeam.pipelines.changelist.discovered import (
     PredicateDefinition,
     TextQueryDefinition,
 )
+from slicebeam.pipelines.page.index_build import singleton
 from slicebeam.pipelines.page.overview import since_slice
 from slicebeam.pipelines.page.rows import NUMBERS, Kept, document_rows
-from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import ChangeList
     from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.transforms.encode.predicates import Singleton
 
     Examples = Mapping[str, Sequence[dict[str, Any]]]
 
@@ -139,7 +140,7 @@ def _identities(
             key = json.dumps(part)
             if key not in known:
                 known[key] = len(conditions)
-                conditions.append(_condition(part))
+                conditions.append(singleton(part))
             codes.append(known[key])
         numbers.append(len(parts))
     times = Counter(map(str, conditions))
@@ -161,12 +162,6 @@ def _identities(
 def _since(since: Since, ids: AbstractSet[str]) -> list[dict[str, Any]]:
     """Return how the slices changed that the page has."""
     return [since_slice(one) for one in since.slices if one.slice_id in ids]
-
-
-def _condition(part: dict[str, Any]) -> Singleton:
-    value = part.get("value")
-    held = tuple(value) if isinstance(value, list) else value
-    return Singleton(part["field"], part["op"], held)
 
 
 def _shown(condition: Singleton, ambiguous: AbstractSet[str]) -> dict[str, Any]:

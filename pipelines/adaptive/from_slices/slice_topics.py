@@ -6,10 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from slicebeam.pipelines.adaptive.topics import below
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
-from slicebeam.pipelines.changelist.rules import text_of
 from slicebeam.pipelines.show.worst_slices import number_text, signed_text
-from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import Change
@@ -42,14 +39,10 @@ def _plain_name(document: SearchChangeList, one: Slice) -> str:
     if document.discovery is None or not phrases:
         return one.name
     # A name that a person gave stays.
-    if not isinstance(one.definition, PredicateDefinition) or one.name != text_of(one.definition):
+    if one.predicate is None or one.name != str(one.predicate):
         return one.name
     groups = {each.field for each in document.discovery.resolutions}
-    others = [
-        str(Singleton(each.field, each.op, each.value))
-        for each in one.definition.predicate.all
-        if each.field not in groups
-    ]
+    others = [str(each) for each in one.conditions if each.field not in groups]
     return " & ".join([", ".join(phrases), *others])
 
 
