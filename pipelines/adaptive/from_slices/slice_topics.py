@@ -11,7 +11,6 @@ from slicebeam.pipelines.show.worst_slices import number_text, signed_text
 if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.parts import Estimate
     from slicebeam.pipelines.changelist.slices import Slice
 
 # Of a discovered slice, in its topic.
@@ -59,26 +58,10 @@ def slice_text(document: SearchChangeList, one: Slice) -> str:
 def _change_text(change: Change, expected: float | None) -> str:
     of = f"in {change.n:,} examples"
     if change.before is not None:
-        delta = change.delta
-        moved = (
-            "" if delta is None else f" {signed_text(delta.value)}{_interval(delta, signed=True)}"
-        )
+        moved = "" if change.delta is None else f" {change.delta.text('+.3f')}"
         text = f"change of {change.metric}{moved} {of}"
         return text if expected is None else f"{text}, expected {signed_text(expected)}"
-    text = f"{change.metric} {number_text(change.after.value)}{_interval(change.after)} {of}"
+    text = f"{change.metric} {change.after.text('.3f')} {of}"
     if expected is not None:
         return f"{text}, expected {number_text(expected)}"
     return text if change.reference is None else f"{text}, over all {number_text(change.reference)}"
-
-
-def _interval(estimate: Estimate, *, signed: bool = False) -> str:
-    if estimate.lo is None or estimate.hi is None:
-        return ""
-    shown = signed_text if signed else number_text
-    return f" [{shown(estimate.lo)}, {shown(estimate.hi)}]"
-
-
-def origin_text(document: SearchChangeList) -> str:
-    """Return the run that a slice comes from."""
-    day = f"{document.created_at:%Y-%m-%d}"
-    return f"{document.provenance.command} of {day} ({document.changelist_id})"
