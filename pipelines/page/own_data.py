@@ -38,10 +38,6 @@ class _Start(Given):
     file: Annotated[int | None, Field(ge=0)] = None
 
 
-class _Nothing(Given):
-    pass
-
-
 @dataclass
 class OwnData:
     """The one check that may run at a time, and the one file that was brought."""
@@ -137,7 +133,7 @@ class OwnData:
         state = {"state": "none"} if check is None else check.status()
         return {**state, "files": self._files(), "brought": None if brought is None else brought[1]}
 
-    def cancel(self, _: _Nothing) -> dict[str, Any]:
+    def cancel(self, _: Given) -> dict[str, Any]:
         """End the check that runs."""
         check = self._check
         if check is not None:
@@ -189,5 +185,5 @@ def routes(served: ServedOutput) -> list[Route]:
         Route("/upload/own", own.receive, methods=["POST"]),
         reads("/own", own.status),
         takes("/own/start", _Start, own.start),
-        takes("/own/cancel", _Nothing, own.cancel),
+        takes("/own/cancel", Given, own.cancel),
     ]

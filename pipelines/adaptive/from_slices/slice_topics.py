@@ -65,3 +65,9 @@ def _change_text(change: Change, expected: float | None) -> str:
     if expected is not None:
         return f"{text}, expected {number_text(expected)}"
     return text if change.reference is None else f"{text}, over all {number_text(change.reference)}"
+
+
+def origin_text(document: SearchChangeList) -> str:
+    """Return the run that a slice comes from."""
+    day = f"{document.created_at:%Y-%m-%d}"
+    return f"{document.provenance.command} of {day} ({document.changelist_id})"
