@@ -134,8 +134,7 @@ class Report:
         if Console().is_jupyter:
             from IPython.display import HTML, display
 
-            from slicebeam.pipelines.page.content import page_in_memory
-            from slicebeam.pipelines.page.single_file import framed
+            from slicebeam.pipelines.page.content import framed, page_in_memory
 
             display(HTML(framed(page_in_memory(self.changelist, self.slices))))
             return

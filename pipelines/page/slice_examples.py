@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,12 +14,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pydantic import Field
 
+from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.parts import Predicate
 from slicebeam.pipelines.changelist.reading import opened_table
+from slicebeam.pipelines.define.fingerprints import fingerprint_again
 from slicebeam.pipelines.page.answers import Given, RefusedError, takes
-from slicebeam.pipelines.page.data_check import DataChecker
 from slicebeam.transforms.encode.column import python_values
+from slicebeam.transforms.storage.files import expand_paths
+from slicebeam.transforms.storage.storage import identity, storage_path, written_whole
 
 if TYPE_CHECKING:
     from starlette.routing import Route
@@ -26,8 +31,59 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.define.document_data import DocumentData
-    from slicebeam.pipelines.page.data_check import DataCheck
     from slicebeam.pipelines.page.served import ServedOutput
+
+_KEPT = "fingerprints.json"
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """What is known of the data."""
+
+    is_same: bool | None
+    said: str
+
+
+def data_check(served: ServedOutput, document: SearchChangeList) -> DataCheck:
+    """Return whether the data is what a document is about; the first time reads all of it."""
+    expected = document.dataset.fingerprint
+    if document.discovery is not None:
+        return DataCheck(
+            None,
+            "The fingerprint of a discovery's data needs all embeddings, and is not made again: "
+            "the numbers of examples are compared.",
+        )
+    try:
+        found = _fingerprint(served, document)
+    except SlicebeamError as error:
+        return DataCheck(None, f"The fingerprint of the data can't be made again: {error}")
+    if found == expected:
+        return DataCheck(True, "The data has the fingerprint that the document has.")
+    return DataCheck(
+        False,
+        f"The data is not what the document is about: its fingerprint is {_short(found)}, and that "
+        f"of the document {_short(expected)}. Name the data by --data.",
+    )
+
+
+def _fingerprint(served: ServedOutput, document: SearchChangeList) -> str:
+    """Return the fingerprint of the data, made once for each state of its files."""
+    files, kept = expand_paths(served.data), served.state / _KEPT
+    states = [identity(storage_path(path, "--data")) for path in files]
+    key = json.dumps([document.changelist_id, files, states])
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(kept.read_bytes())
+        if known["of"] == key:
+            return str(known["fingerprint"])
+    found = fingerprint_again(served.uri, document, files, served.config.confirmed)
+    with written_whole(kept) as stream:
+        stream.write(json.dumps({"of": key, "fingerprint": found}).encode())
+    return found
+
+
+def _short(fingerprint: str) -> str:
+    return fingerprint.partition(":")[2][:12]
+
 
 # Characters of a value that a page has at once, and that are sent at the most.
 _SHOWN, _LONGEST = 500, 2_000_000
@@ -73,9 +129,6 @@ class SliceExamples:
     _checked: DataCheck | None = None
     _members: OrderedDict[str, _Members] = field(default_factory=OrderedDict)
 
-    def __post_init__(self) -> None:
-        self._checker = DataChecker(self.served)
-
     def page(self, given: _Page) -> dict[str, Any]:
         """Return a page of the examples of a slice, and how many there are of each role."""
         with self._lock:
@@ -120,7 +173,7 @@ class SliceExamples:
         """Return the data, and whether it is what the last revision is about."""
         document = self.served.search()
         if self._checked is None or (self._of and self._of[0] != document.changelist_id):
-            self._checked = self._checker.check(document)
+            self._checked = data_check(self.served, document)
         if self._checked.is_same is False:
             said, self._checked = self._checked.said, None
             raise RefusedError(said, 409)

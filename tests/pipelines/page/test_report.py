@@ -20,9 +20,9 @@ import pytest
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.discovery.group_map import centres
+from slicebeam.pipelines.page.content import embedded_json
 from slicebeam.pipelines.page.examples import examples_of
 from slicebeam.pipelines.page.rows import SCHEMA, kept_rows
-from slicebeam.pipelines.page.single_file import embedded_json
 from slicebeam.pipelines.page.tables import Payload, packed_tables
 from tests.conftest import ADULT, own_stores
 from tests.pipelines.page import results
