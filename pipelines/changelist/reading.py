@@ -153,10 +153,7 @@ def _refuse_doubles(where: str, document: ChangeList) -> None:
 
 
 def check_findings(where: str, document: ChangeList, *, with_slices: bool) -> None:
-    """Refuse findings that somebody has edited; ``where`` begins the error.
-
-    ``with_slices``: whether the document was read with its slices.
-    """
+    """Refuse findings that somebody has edited, of a document that was read with its slices or without."""
     for trouble in (
         *_wrong_models(document),
         *_wrong_findings(document, with_slices=with_slices),

@@ -66,10 +66,7 @@ def revisions(folder: StoragePath) -> list[int]:
 
 
 def latest(folder: StoragePath, option: str = "--changelist") -> StoragePath:
-    """Return the path of the last revision of the document in a folder.
-
-    Revisions of another document, which a run has replaced since, are passed over.
-    """
+    """Return the path of the last revision of the document in a folder; those of another are passed over."""
     first = folder / CHANGELIST
     if not first.is_file():
         raise InputError(f"{option} {folder}: there is no {CHANGELIST} in this folder")

@@ -65,10 +65,7 @@ def single_file(overview: dict[str, Any], tables: str) -> str:
 
 
 def framed(page: str) -> str:
-    """Return the HTML of a frame that holds a page, for notebooks.
-
-    What is in the frame reaches neither the notebook nor its server.
-    """
+    """Return the HTML of a frame that holds a page and reaches neither the notebook nor its server."""
     return (
         f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts allow-downloads" width="100%" height="700" '
         'style="border: 0" title="slicebeam report"></iframe>'

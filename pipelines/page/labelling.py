@@ -64,10 +64,7 @@ class _Label(_OfSession):
 
 @dataclass
 class Labelling:
-    """The labelling session of this server: one slice and text at a time.
-
-    While it is open, ``slicebeam attribute`` refuses the same words.
-    """
+    """The open session of this server: one slice and text, which ``slicebeam attribute`` then refuses."""
 
     served: ServedOutput
     _session: Session | None = None

@@ -37,10 +37,7 @@ _END = 1 << 16
 
 
 class OwnCheck:
-    """Runs ``slicebeam check`` on a file, compared with the document by ``--since``.
-
-    It ends with this process, and by `cancel`.
-    """
+    """Runs ``slicebeam check`` on a file with ``--since``; it ends with this process, and by `cancel`."""
 
     def __init__(
         self, uri: str, data: str, shown: str, confirmed: Sequence[str], folder: Path

@@ -171,11 +171,7 @@ class Queries:
         }
 
     def beyond(self, given: Beyond) -> dict[str, int]:
-        """Return how many slices a filter would find with those that others explain, or with all.
-
-        ``inherited`` counts with those that a slice above explains, ``all`` also with those that are
-        not significant.
-        """
+        """Return how many slices a filter would find with those that others explain, and of any significance."""
         wider = given.filter.model_copy(update={"inherited": True})
         every = wider.model_copy(update={"significant": False})
         with self.turns.turn(self.index, given.tab) as cursor:
@@ -206,10 +202,7 @@ class Queries:
         return Response(text.getvalue(), media_type="text/csv")
 
     def around(self, given: OneSlice) -> dict[str, Any]:
-        """Return a slice with its parents, its children and what it shares with the findings.
-
-        It is what ``store.ts`` unpacks: a page with these slices only.
-        """
+        """Return what ``store.ts`` unpacks: a slice, its parents, its children and what it shares with findings."""
         number = int(given.slice_id, 16)
         with self.turns.turn(self.index) as cursor:
             own = cursor.execute(
@@ -256,10 +249,7 @@ class Queries:
         return list(dict.fromkeys(found))
 
     def _above_defined(self, slice_id: str) -> list[int]:
-        """Return the ids of the slices with one condition less than one that somebody defined.
-
-        The run did not test the slice itself: it is in the document only.
-        """
+        """Return the ids of the slices with one condition less than one that is in the document only."""
         known = {one.json: one.code for one in self.index.conditions.values()}
         for one in self.served.search().slices:
             if one.slice_id == slice_id and one.predicate is not None:

@@ -24,10 +24,7 @@ _LARGE = 5_000_000
 
 
 def write_report(config: ReportConfig, note: Callable[[str], None]) -> str:
-    """Write the page of a document, and return its path.
-
-    The old page is replaced only when all of the new one is written.
-    """
+    """Write the page of a document, when it is whole in place of an old one, and return its path."""
     path = storage_path(config.changelist, _NAMED)
     folder = path if path.is_dir() else path.parent
     uri = base_of(config.changelist, _NAMED)

@@ -205,10 +205,7 @@ class SliceExamples:
 def table_slice(
     uri: str, document: SearchChangeList, slice_id: str
 ) -> tuple[str, PredicateDefinition, int]:
-    """Return the name, the definition and the size of a slice of the table beside a document.
-
-    It is looked for row group by row group.
-    """
+    """Return name, definition and size of a slice of the table, looked for row group by row group."""
     absent = RefusedError(f"slice {slice_id} is neither in the document nor in its table", 404)
     with opened_table(uri, document) as stream:
         if stream is None:

@@ -43,10 +43,7 @@ _OPTIONAL = ("expected", "observed", "held", "outside")
 
 
 class Numbers:
-    """How the numbers of a list of findings are written: all with the same decimals.
-
-    The second digit of the typical interval's width is the last one.
-    """
+    """How the numbers of a list are written: the second digit of the typical interval's width is the last."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         ends = [(one.corrected.low, one.corrected.high) for one in findings]
@@ -177,10 +174,7 @@ def all_findings(document: SearchChangeList) -> list[FindingTables]:
 
 
 def lines_of(findings: Sequence[Finding], most: int) -> tuple[int, float]:
-    """Return how many findings are printed, and what part of the excess of all of them these hold.
-
-    As many as hold `_EXCESS` of it, at least `_LEAST_LINES` and at most ``most``.
-    """
+    """Return how many findings are printed, those with `_EXCESS` of the excess, and their part of it."""
     excess = [one.n * abs(one.difference) for one in findings]
     total, held = sum(excess), 0.0
     for number, part in enumerate(excess, start=1):
@@ -238,10 +232,7 @@ def _print_whole(console: Console, table: Table) -> None:
 
 
 def _hidden_columns(lists: Sequence[FindingTables], width: int, most: int) -> list[str]:
-    """Return which columns are left out of all lists, so that the slices have enough room.
-
-    Of several that can be left out the last one goes first.
-    """
+    """Return which columns are left out of all lists so that slices have enough room, the last ones first."""
     hidden: list[str] = []
     for shown in lists:
         # A condition that does not begin a line has the sign before it.

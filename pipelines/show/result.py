@@ -50,10 +50,7 @@ def show(published: Published, run_options: RunOptions) -> None:
 def show_slices(
     document: SearchChangeList, explanation: Sequence[str] = (), report: Report = "findings"
 ) -> None:
-    """Print the findings, or the table of the worst slices, and what was left out.
-
-    Metrics that have no findings, and slices that were given, have the table in any case.
-    """
+    """Print the findings, or the worst slices of metrics without any and of a check; and what was left out."""
     console = console_of_stdout()
     lists = all_findings(document) if report == "findings" else []
     shown = [one for one in lists if one.findings]
@@ -97,10 +94,7 @@ def _worst_table(shown: MetricRows, document: SearchChangeList, *, wide: bool) -
 
 
 def printed_json(published: Published | PublishedShift) -> dict[str, Any]:
-    """Return the part of a published document that is printed, with ``document`` and ``table``, the paths.
-
-    Of the slices those of the findings, and the worst of each metric; of a shift the first, of scored tests all.
-    """
+    """Return the part of a published document that is printed, with the slices of findings and the worst."""
     document = published.changelist
     shown = _printed_slices(document)
     cut: dict[str, Any] = {"slices": tuple(s for s in document.slices if s.slice_id in shown)}

@@ -65,10 +65,7 @@ def closing_lines(document: SearchChangeList, *, has_findings: bool) -> list[str
 
 
 def _since_lines(document: SearchChangeList) -> list[str]:
-    """Return what changed since an earlier run.
-
-    The metrics over all examples come first, then a line for each slice, the worst first.
-    """
+    """Return what changed since an earlier run: the metrics over all examples, then slices, the worst first."""
     since = document.since
     if since is None:
         return []
@@ -107,10 +104,7 @@ def _since_line(one: SinceSlice, what: list[str], metric: str) -> str:
 
 
 def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
-    """Return the lines about the basis of the table, and what was left out.
-
-    ``is_short``: leave out how many slices the table does not show.
-    """
+    """Return the basis of the table and what was left out, unless ``is_short`` with what it does not show."""
     testing, search = document.testing, document.search
     lines = [*_untested(document), *_thresholds(document), *_unvisited(document)]
     lines += document.dataset.drift
@@ -170,10 +164,7 @@ def _tested_line(document: SearchChangeList) -> str:
 
 
 def found_line(document: SearchChangeList) -> str:
-    """Return how many slices are significant, of how many, and how many of them are findings.
-
-    Those of several metrics, or of both sides, are counted apart too.
-    """
+    """Return how many slices are significant, and are findings, by metric or side where there are several."""
     significant = counted(document.testing.significant, "significant slice")
     findings = counted(len(document.findings), "finding")
     metrics = Counter(one.metric for one in document.findings)
@@ -324,10 +315,7 @@ def _gap_text(one: ParityGap, *, names_model: bool) -> str:
 
 
 def discovery_lines(document: SearchChangeList) -> list[str]:
-    """Return the lines that describe the findings, and how they were found.
-
-    Where there are none, what the first slices are like.
-    """
+    """Return what the findings, or where there are none the first slices, are like, and how they were found."""
     if document.discovery is None:
         return []
     by_id = {one.slice_id: one for one in document.slices}
