@@ -18,6 +18,7 @@ from slicebeam.pipelines.changelist.edits import (
     annotated,
     check_name,
     described,
+    edit_text,
     find_slice,
     last_not_undone,
     removed,
@@ -111,8 +112,8 @@ class Editing:
                 "number": number,
                 "at": one.at.isoformat(),
                 "op": one.op,
-                "slice": names.get(one.target) or _name_before(one.before) or one.target,
-                "what": _what(one.after, one.note),
+                "slice": names.get(one.target) or edit_text(one) or one.target,
+                "what": edit_text(one),
                 "undone": number in gone,
             }
             for number, one in enumerate(edits, 1)
@@ -208,26 +209,6 @@ class Editing:
 
 def _no_payment(_: str) -> None:
     """Say nothing: the page defines no slice by a language model."""
-
-
-def _name_before(before: Any) -> str:
-    """Return the name of a slice that an edit removed, as it was then."""
-    for one in before if isinstance(before, list) else []:
-        if isinstance(one, dict) and isinstance(one.get("slice"), dict):
-            return str(one["slice"].get("name", ""))
-    return ""
-
-
-def _what(after: Any, note: str | None) -> str:
-    """Return what an edit wrote, in a line."""
-    if note:
-        return note
-    if isinstance(after, str):
-        return after
-    last = after[-1] if isinstance(after, list) and after else after
-    if isinstance(last, dict):
-        return str(last.get("name") or last.get("text") or "")
-    return "" if last is None else str(last)
 
 
 def routes(served: ServedOutput) -> list[Route]:
