@@ -20,7 +20,6 @@ from slicebeam.pipelines.changelist.changes import (
     Since,
     SinceSlice,
 )
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, Predicate, estimate, finite
 from slicebeam.pipelines.changelist.reading import TABLE, read_search, read_table
@@ -343,9 +342,7 @@ class _Listing:
                     predicate = Predicate.model_validate_json(text)
             else:
                 known = self.known[self.ids[at]]
-                name = known.name
-                if isinstance(known.definition, PredicateDefinition):
-                    predicate = known.definition.predicate
+                name, predicate = known.name, known.predicate
             now, then = (_moment(run, at) for run in (self.now, self.then))
             change = delta.at(at)
             differs: dict[str, Any] = {} if change is None else vars(change)
