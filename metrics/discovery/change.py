@@ -6,7 +6,6 @@ minus its loss after: above 0 where the new model is better. Of one model it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -45,24 +44,10 @@ class ChangeSums(Summed):
     def of(cls, members: BoolArray, change: FloatArray, first_row: int = 0) -> ChangeSums:
         """Return what a chunk adds to slices [S, n] that may overlap; errors count from first_row."""
         check_losses(change, "the change of loss", first_row)
-        return cls._of_groups(change[inside] for inside in members)
-
-    @classmethod
-    def of_components(
-        cls, components: IntArray, K: int, change: FloatArray, first_row: int = 0
-    ) -> ChangeSums:
-        """Return what one chunk adds to K slices of which each example is in one."""
-        check_losses(change, "the change of loss", first_row)
-        ends = np.cumsum(np.bincount(components, minlength=K))
-        by_component = change[np.argsort(components, kind="stable")]
-        return cls._of_groups(np.split(by_component, ends[:-1]))
-
-    @classmethod
-    def _of_groups(cls, groups: Iterable[FloatArray]) -> ChangeSums:
         # numpy's sum adds in pairs; of 1e5 changes of 0.1 bincount would lose 1e-12 of the total.
         rows = [
             (D.size, D.sum(), _scatter(D), np.count_nonzero(D > 0), np.count_nonzero(D < 0))
-            for D in groups
+            for D in (change[inside] for inside in members)
         ]
         columns = zip(*rows, strict=True) if rows else ((),) * 5
         types: tuple[Any, ...] = (np.int64, np.float64, np.float64, np.int64, np.int64)

@@ -32,7 +32,7 @@ from slicebeam.metrics.findings.conditional import (
 )
 from slicebeam.metrics.findings.corrected import selected_above
 from slicebeam.metrics.findings.groups import CellSums, Covariance, GroupSums, with_finding
-from slicebeam.metrics.findings.inside import CandidateParts, InsideCounts, PartTables
+from slicebeam.metrics.findings.inside import InsideCounts, PartTables
 from slicebeam.metrics.findings.model import ExpectationModel, fit
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.target_sums import MOST_FINDINGS, InsideSums, Patterns, TargetSums
@@ -174,7 +174,7 @@ class Choice:
     # Of its position and those of the candidates to count, which are numbered so in what it returns.
     count_inside: Callable[[int, IntArray], InsideCounts]
     # Of the positions of the candidates what knows all their examples; None if they are too many.
-    hold: Callable[[IntArray], CandidateParts | None] | None = None
+    hold: Callable[[IntArray], PartTables | None] | None = None
     upward: bool  # whether large targets are for the worse, as errors and losses are
     tests_per_level: Sequence[int]  # slices of each of L levels that could have been tested
     # Of weight·(target − overall mean) of all examples; needed for all but counts.
@@ -215,7 +215,7 @@ class Choice:
         self.cost = np.log(of_level)
         self.bound = self.alpha / (tests.size * of_level)
         self.free = self.sizes[:, 0] > 0
-        self.parts: CandidateParts = PartTables(
+        self.parts: PartTables = PartTables(
             candidates.sizes[positions],
             self.layout,
             lambda at: self.count_inside(int(positions[at]), positions),
@@ -243,7 +243,7 @@ class Choice:
 
     def _add(self, finding: _Next, step: _Step) -> ChosenSlice:
         chosen, model = finding.chosen, step.model
-        sizes = self.parts.parts(np.array([chosen]), self.patterns.masks.size)[0]
+        sizes = self.parts.parts(np.array([chosen]))[0]
         part = self.layout.size(sizes, 1)
         variance = float(self.layout.size(sizes, 2) @ step.variances)
         acts = influence(model, self.layout.moment(self.patterns.sums, 1, 0), part)
@@ -363,7 +363,7 @@ class Choice:
         return np.asarray(~(np.fmax(normal, skewed) < _SCREEN * needed))
 
     def _first_passing(self, ordered: IntArray, step: _Step) -> _Next | None:
-        parts = self.parts.parts(ordered, self.patterns.masks.size)
+        parts = self.parts.parts(ordered)
         weight = self.patterns.weight
         worth = np.ones(ordered.size, np.bool_)
         if self.layout.are_counts:

@@ -110,8 +110,8 @@ class DescribeSlices:
         components: dict[str, ChangeSums] = {}
         if change is not None:
             for cluster, K in self.components.items():
-                numbers = beside.column(cluster).to_numpy()[tested].astype(np.int64)
-                components[cluster] = ChangeSums.of_components(numbers, K, change)
+                numbers = beside.column(cluster).to_numpy()[tested]
+                components[cluster] = ChangeSums.of(numbers == np.arange(K)[:, None], change)
         z = EmbeddedChunk(self.embeddings / name).z[tested]
         sample, positions = self.sample, rows.astype(np.uint64)
         sampled = np.zeros(rows.size, bool) if sample is None else sample.chosen(positions)
