@@ -37,19 +37,13 @@ class CellMetric(Metric):
 
     The test against all examples is the law of the metric on random subsets; that of two models is Hall's t
     of what each example contributes to the change.
-
-    Attributes
-    ----------
-    counts : the sets, each a condition on the indicators such as ``positive & ~predicted``; empty for all
-    denominators : the sets that the metric is undefined without
-    margins : sets within these of which all are needed, where denominators are not enough
-    is_ratio : whether it is a function of ratios of sums of counts, one for each denominator
     """
 
+    # the sets, each a condition on the indicators such as ``positive & ~predicted``; empty for all
     counts: tuple[str, ...] = ()
-    denominators: tuple[str, ...] = ("",)
-    margins: tuple[str, ...] = ()
-    is_ratio: bool = False
+    denominators: tuple[str, ...] = ("",)  # the sets that the metric is undefined without
+    margins: tuple[str, ...] = ()  # sets of which all are needed, where denominators are not enough
+    is_ratio: bool = False  # whether it is of ratios of sums of counts, one for each denominator
 
     def __init_subclass__(cls) -> None:
         """Derive from the conditions what must be known of each example."""

@@ -224,14 +224,12 @@ class Share(CellMetric):
 
     def movement(self, slices: Slices) -> Movement | None:
         """See `Metric.movement`; None where the two models have denominators of their own."""
-        if not slices.is_paired or not self.is_within_fixed or not self.compares_models:
+        movement = super().movement(slices)
+        if movement is None:
             return None
-        within = self.parts(slices)[1]
         gained, lost = self.discordant(slices)
-        weights, change = slices.weights[:, within], self.cell_targets(slices.space)[within]
-        sigma = Movement.of_sums(weights.sum(axis=1), weights @ change, weights @ change**2)
         improved, degraded = (gained, lost) if self.higher_is_better else (lost, gained)
-        return Movement(sigma.inconsistency, improved, degraded, self.denominator(slices))
+        return Movement(movement.inconsistency, improved, degraded, self.denominator(slices))
 
     def inputs(self, slices: Slices) -> dict[str, float]:
         """n, x, N and K of the table, or n, b and c of McNemar's test."""
@@ -267,27 +265,44 @@ class FOne(Share):
 
 
 class Aggregate(CellMetric):
-    """A metric that is not an average over examples, mostly with an interval of its own."""
+    """A formula that is not an average over examples, mostly with an interval of its own."""
 
     kind: Literal["pointwise", "aggregate"] = "aggregate"
     indivisible = "it combines several shares, so no example has a share of its own in it"
     higher_is_better = True
-    range = (0.0, 1.0)
 
-    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Pair | None:
-        """Return the interval (low, high) [slices] of the counts of `parts`, None without an own one."""
-        return None
+    def __init__(
+        self,
+        name: str,
+        title: str,
+        of_counts: Callable[..., NDArray[Any]],
+        undefined: str,
+        interval: Callable[..., Pair] | None = None,
+        lowest: float = 0.0,
+    ) -> None:
+        self.name, self.title, self.range, self.undefined = name, title, (lowest, 1.0), undefined
+        self._of_counts, self._interval = of_counts, interval
+
+    def arguments(self, counts: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        """Return what formula and interval take, of the counts of `parts`."""
+        return counts
+
+    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
+        return self._of_counts(*self.arguments(counts))
 
     def value_interval(self, slices: Slices, confidence: float) -> Pair:
-        """Return the metric's own interval; the delta method's where there are weights."""
-        own = None
-        if not slices.space.weighted:
-            own = self.interval(self.part_counts(slices.weights, slices), confidence)
-        return super().value_interval(slices, confidence) if own is None else own
+        """Return the metric's own interval; the delta method's without, and where there are weights."""
+        if self._interval is None or slices.space.weighted:
+            return super().value_interval(slices, confidence)
+        counts = self.part_counts(slices.weights, slices)
+        return self._interval(*self.arguments(counts), confidence)
 
 
 class BinaryMetric(Aggregate):
-    """A formula of true and false positives, false and true negatives, in this order."""
+    """A formula of true and false positives, false and true negatives, in this order.
+
+    One with `margins` is no function of ratios: the correlation.
+    """
 
     counts = (
         "positive & predicted",
@@ -295,26 +310,16 @@ class BinaryMetric(Aggregate):
         "positive & ~predicted",
         "~positive & ~predicted",
     )
-    is_ratio = True
 
     def __init__(
         self,
-        name: str,
-        title: str,
-        of_counts: Callable[..., NDArray[Any]],
-        interval: Callable[..., Pair],
-        undefined: str,
+        *settings: Any,
         denominators: tuple[str, ...] = ("",),
+        margins: tuple[str, ...] = (),
+        **named: Any,
     ) -> None:
-        self.name, self.title, self.undefined = name, title, undefined
-        self._of_counts, self._interval = of_counts, interval
-        self.denominators = denominators
-
-    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
-        return self._of_counts(*counts)
-
-    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Pair:
-        return self._interval(*counts, confidence)
+        super().__init__(*settings, **named)
+        self.denominators, self.margins, self.is_ratio = denominators, margins, not margins
 
     def value(self, slices: Slices) -> FloatArray:
         """See `Metric.value`; within the range, which rounding may leave."""
@@ -340,14 +345,6 @@ class BinaryMetric(Aggregate):
         return np.nan_to_num(self._subset_p(slices, parents, tail), nan=1.0)
 
 
-class Correlation(BinaryMetric):
-    """A metric that is undefined unless both classes are labels, and predicted."""
-
-    range = (-1.0, 1.0)
-    margins = ("predicted", "positive", "~positive", "~predicted")
-    is_ratio = False
-
-
 def fbeta(beta: float) -> BinaryMetric:
     """Return F-beta = (1 + β²)·TP/((1 + β²)·TP + β²·FN + FP), van Rijsbergen (1979)."""
     # All digits where six are too few, so that the name means the same number again.
@@ -356,9 +353,9 @@ def fbeta(beta: float) -> BinaryMetric:
         f"fbeta:{digits}",
         f"F-beta ({digits})",
         lambda tp, fp, fn, _: ratio((1 + square) * tp, (1 + square) * tp + square * fn + fp),
-        lambda tp, fp, fn, _, confidence: intervals.fbeta(tp, fp, fn, beta, confidence),
         _WITHIN["positive|predicted"][1],
-        ("positive | predicted",),
+        lambda tp, fp, fn, _, confidence: intervals.fbeta(tp, fp, fn, beta, confidence),
+        denominators=("positive | predicted",),
     )
 
 
@@ -366,17 +363,24 @@ BALANCED_ACCURACY = BinaryMetric(
     "balanced_accuracy",
     "Balanced accuracy",
     lambda tp, fp, fn, tn: np.asarray(0.5 * (ratio(tp, tp + fn) + ratio(tn, tn + fp))),
-    intervals.balanced_accuracy,
     "all labels are one class",
-    ("positive", "~positive"),
+    intervals.balanced_accuracy,
+    denominators=("positive", "~positive"),
 )
-MATTHEWS = Correlation(
+MATTHEWS = BinaryMetric(
     "mcc",
     "Matthews correlation",
     intervals.matthews,
-    intervals.mcc,
     "all labels, or all predictions, are one class",
+    intervals.mcc,
+    lowest=-1.0,
+    margins=("predicted", "positive", "~positive", "~predicted"),
 )
+
+
+def examples(labels: IntArray, _: IntArray) -> IntArray:
+    """Return the number of examples."""
+    return np.asarray(labels.sum(axis=0))
 
 
 class ClassMetric(Aggregate):
@@ -385,16 +389,10 @@ class ClassMetric(Aggregate):
     needs = Needs(classes=True)
 
     def __init__(
-        self,
-        name: str,
-        title: str,
-        of_table: Callable[..., NDArray[Any]],
-        denominator: Callable[..., NDArray[Any]],
-        lowest: float,
-        undefined: str,
+        self, *settings: Any, denominator: Callable[..., IntArray] = examples, **named: Any
     ) -> None:
-        self.name, self.title, self.range, self.undefined = name, title, (lowest, 1.0), undefined
-        self._of_table, self._denominator = of_table, denominator
+        super().__init__(*settings, **named)
+        self._denominator = denominator
 
     def parts(self, slices: Slices) -> list[BoolArray]:
         classes = np.arange(slices.space.classes)[:, None]
@@ -406,23 +404,12 @@ class ClassMetric(Aggregate):
         """See `CellMetric.part_counts`; one product, for there may be many classes."""
         return list((cells @ np.transpose(self.parts(slices))).T)
 
-    def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
-        return self._of_table(*_table(counts))
+    def arguments(self, counts: Sequence[NDArray[Any]]) -> Sequence[NDArray[Any]]:
+        return list(np.array(counts).reshape(3, len(counts) // 3, *np.shape(counts[0])))
 
     def denominator(self, slices: Slices) -> IntArray:
-        return np.asarray(self._denominator(*_table(self.part_counts(slices.counts, slices))[1:]))
-
-    def interval(self, counts: Sequence[NDArray[Any]], confidence: float) -> Pair | None:
-        """Return the interval of a mean recall by those of the recalls, see `intervals.mean_recall`."""
-        if self._of_table is not mean_recall:
-            return None
-        right, labels, _ = _table(counts)
-        return intervals.mean_recall(right, labels, confidence)
-
-
-def _table(counts: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    """Return counts of `ClassMetric.parts` as [3, classes, slices]."""
-    return np.array(counts).reshape(3, len(counts) // 3, *np.shape(counts[0]))
+        _, *margins = self.arguments(self.part_counts(slices.counts, slices))
+        return np.asarray(self._denominator(*margins))
 
 
 def macro_average(
@@ -473,11 +460,6 @@ def _shares(*table: NDArray[Any]) -> tuple[NDArray[Any], ...]:
 
 def _defined_ratio(above: NDArray[Any], below: NDArray[Any]) -> NDArray[Any]:
     return ratio(above, np.where(np.real(below) > _ROUNDED, below, 0.0))
-
-
-def examples(labels: IntArray, _: IntArray) -> IntArray:
-    """Return the number of examples."""
-    return np.asarray(labels.sum(axis=0))
 
 
 def outside_common_class(labels: IntArray, predictions: IntArray) -> IntArray:

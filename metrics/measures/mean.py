@@ -13,7 +13,7 @@ from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, P
 from slicebeam.metrics.counting.counting import RowBlock
 from slicebeam.metrics.counting.statistic_space import Source, StatisticSpace, Term
 from slicebeam.metrics.kinds import Comparison, Tail
-from slicebeam.metrics.measures.metric import ROUNDING, Metric, Movement, Needs, Slices, Target
+from slicebeam.metrics.measures.metric import ROUNDING, Metric, Needs, Slices, Target
 from slicebeam.metrics.measures.target_sums import TargetSums
 from slicebeam.metrics.significance import count_tests, hall, random_subset, student_law
 from slicebeam.metrics.significance.hall import Moments
@@ -272,7 +272,7 @@ class Mean(Metric):
             self._total(slices, self._source(space), power, max(weight, 1))
             if power
             else space.weights(slices.sums, max(weight, 1)).sum(axis=1)
-            for weight, power in TargetSums("mean", space.weighted, (1.0, 1.0)).powers
+            for weight, power in TargetSums("mean", space.weighted).powers
         ]
         return np.stack(columns, axis=1)
 
@@ -285,12 +285,6 @@ class Mean(Metric):
 
     def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
         return mean + self._shift(space, self._source(space))
-
-    def movement(self, slices: Slices) -> Movement | None:
-        if not slices.is_paired or not self.compares_models:
-            return None
-        first, second = (self._total(slices, "change", power) for power in (1, 2))
-        return Movement.of_sums(slices.weight, first, second)
 
     def inputs(self, slices: Slices) -> dict[str, float]:
         """Return the moments that the test and the interval take, and the slice's sum of deviations S."""
@@ -381,9 +375,6 @@ class RootMean(Mean):
 
     def change_variance(self, slices: Slices) -> None:
         """Return None: an example has no root of its own."""
-
-    def movement(self, slices: Slices) -> None:
-        """Return None, too."""
 
 
 def _root(mean: FloatArray) -> FloatArray:

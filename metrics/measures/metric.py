@@ -40,16 +40,6 @@ ROUNDING = 1e-12
 class Slices:
     """The sums of some sets of examples, with those of all examples that they are part of.
 
-    Attributes
-    ----------
-    sums : int64 [slices, columns], as the space lays them out
-    space : which statistics are summed
-    totals : sums of all examples [columns], then those that are needed of all examples only; may be
-        left out where slices are not compared with them
-    is_old : whether `counts` and the metrics are those of the old model
-
-    Examples
-    --------
     Two slices and all 1,000 examples: true negatives, false negatives, false alarms, true positives.
 
     >>> from slicebeam.metrics.counting.statistic_space import StatisticSpace
@@ -63,10 +53,11 @@ class Slices:
     (array([20,  4]), array([40, 56]))
     """
 
-    sums: IntArray
-    space: StatisticSpace
+    sums: IntArray  # [slices, columns], as the space lays them out
+    space: StatisticSpace  # which statistics are summed
+    # [columns], then what is needed of all examples only; left out where slices are not compared with them
     totals: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
-    is_old: bool = False
+    is_old: bool = False  # whether `counts` and the metrics are those of the old model
 
     def __len__(self) -> int:
         return len(self.sums)
@@ -168,23 +159,14 @@ class Slices:
 
 @dataclass(frozen=True)
 class Needs:
-    """What must be known of each example.
+    """What must be known of each example."""
 
-    Attributes
-    ----------
-    indicators : bits of its cell: ``wrong``, ``positive`` (its label), ``predicted`` (positive), ``disagree``
-        (two models predict different classes)
-    classes : whether its label and predicted class are counted in pairs
-    ranked : whether its score is counted by buckets
-    values : names of what is summed, such as ``log_loss`` or ``mean:price``
-    average_precision : whether average precision is kept of the buckets, beside the AUC
-    """
-
+    # bits of its cell: ``wrong``, ``positive`` (its label), ``predicted`` (positive), ``disagree`` (two models do)
     indicators: tuple[str, ...] = ()
-    classes: bool = False
-    ranked: bool = False
-    values: tuple[str, ...] = ()
-    average_precision: bool = False
+    classes: bool = False  # whether its label and predicted class are counted in pairs
+    ranked: bool = False  # whether its score is counted by buckets
+    values: tuple[str, ...] = ()  # names of what is summed, such as ``log_loss`` or ``mean:price``
+    average_precision: bool = False  # whether it is kept of the buckets, beside the AUC
 
     @property
     def _kinds(self) -> set[str]:
@@ -286,25 +268,6 @@ class Metric(ABC):
     A new metric of counts derives from `CellMetric`, which needs only a formula.
     `Mean` averages a value of each example. Others define the abstract methods below.
 
-    Attributes
-    ----------
-    name : what ``--metric`` calls it
-    title : its name for readers
-    higher_is_better : its direction
-    range : its smallest and largest value
-    needs : what must be known of each example
-    kind : ``pointwise`` if each example has a value of its own, whose mean the metric is
-    min_slice_size : smallest slice that is tested by default
-    compares_models : whether it can be compared between two models
-    incomparable : why not, where it cannot
-    takes_weights : whether examples may have weights
-    resampled : whether a bootstrap, as of groups, tests it
-    counted : which examples are in its denominator, in plain words; None for all
-    indivisible : for a metric without a `target`: why it is not an average over examples
-    undefined : why it has no value where it has none
-
-    Examples
-    --------
     Net benefit (Vickers and Elkin 2006): each true positive gains 1, each false alarm costs ¼.
     It is a formula of how many examples are hits, how many false alarms, and how many there are:
 
@@ -336,20 +299,23 @@ class Metric(ABC):
     by name.
     """
 
-    name: str
-    title: str
+    name: str  # what ``--metric`` calls it
+    title: str  # its name for readers
     higher_is_better: bool
-    range: tuple[float, float]
-    needs: Needs
+    range: tuple[float, float]  # its smallest and largest value
+    needs: Needs  # what must be known of each example
+    # ``pointwise`` if each example has a value of its own, whose mean the metric is
     kind: Literal["pointwise", "aggregate"] = "pointwise"
-    min_slice_size: int = 20
-    compares_models: bool = True
-    incomparable: str = "is the same for every model"
-    takes_weights: bool = True
-    resampled: bool = True
-    counted: str | None = None
-    indivisible: str | None = None
-    undefined: str = "no example is in its denominator"
+    min_slice_size: int = 20  # smallest slice that is tested by default
+    compares_models: bool = True  # whether it can be compared between two models
+    incomparable: str = "is the same for every model"  # why not, where it cannot
+    takes_weights: bool = True  # whether examples may have weights
+    resampled: bool = True  # whether a bootstrap, as of groups, tests it
+    counted: str | None = (
+        None  # which examples are in its denominator, in plain words; None for all
+    )
+    indivisible: str | None = None  # without a `target`: why it is not an average over examples
+    undefined: str = "no example is in its denominator"  # why it has no value where it has none
 
     @abstractmethod
     def value(self, slices: Slices) -> FloatArray:
@@ -479,7 +445,11 @@ class Metric(ABC):
 
     def movement(self, slices: Slices) -> Movement | None:
         """Return how examples change between two models; None where a change of single examples is not defined."""
-        return None
+        target = self.target(slices.space)
+        if target is None or not slices.is_paired or not self.compares_models:
+            return None
+        sums = self.target_sums(slices)
+        return Movement.of_sums(*(target.layout.moment(sums, 1, power) for power in range(3)))
 
     def tail(self, alternative: Alternative) -> Tail:
         """Return the tail of the metric's value that the alternative tests."""

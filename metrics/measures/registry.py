@@ -17,6 +17,7 @@ from slicebeam.metrics.measures.metric import Metric, Needs
 from slicebeam.metrics.measures.r_squared import RSquared
 from slicebeam.metrics.measures.ranking import AreaUnderCurve, AveragePrecision
 from slicebeam.metrics.measures.user_metrics import load, loaded
+from slicebeam.metrics.significance import intervals
 
 METRICS: tuple[Metric, ...] = (
     Share("accuracy", "Accuracy", "~wrong", "", higher_is_better=True),
@@ -40,17 +41,15 @@ METRICS: tuple[Metric, ...] = (
     count_metrics.BALANCED_ACCURACY,
     count_metrics.MATTHEWS,
     ClassMetric("balanced_accuracy_multiclass", "Balanced accuracy of all classes", count_metrics.mean_recall,
-                count_metrics.examples, 0.0, "there is no example"),
+                "there is no example",
+                lambda right, labels, _, confidence: intervals.mean_recall(right, labels, confidence)),
     ClassMetric("mcc_multiclass", "Matthews correlation of all classes", count_metrics.correlation,
-                count_metrics.outside_largest_class, -1.0, count_metrics.MATTHEWS.undefined),
-    ClassMetric("kappa", "Cohen's kappa", count_metrics.kappa, count_metrics.outside_common_class,
-                -1.0, "all labels and predictions are one class"),
-    ClassMetric("precision_macro", "Precision, macro average", macro_average(1.0, 0.0, 1.0),
-                count_metrics.examples, 0.0, Metric.undefined),
-    ClassMetric("recall_macro", "Recall, macro average", macro_average(1.0, 1.0, 0.0),
-                count_metrics.examples, 0.0, Metric.undefined),
-    ClassMetric("f1_macro", "F1, macro average", macro_average(2.0, 1.0, 1.0),
-                count_metrics.examples, 0.0, Metric.undefined),
+                count_metrics.MATTHEWS.undefined, lowest=-1.0, denominator=count_metrics.outside_largest_class),
+    ClassMetric("kappa", "Cohen's kappa", count_metrics.kappa, "all labels and predictions are one class",
+                lowest=-1.0, denominator=count_metrics.outside_common_class),
+    ClassMetric("precision_macro", "Precision, macro average", macro_average(1.0, 0.0, 1.0), Metric.undefined),
+    ClassMetric("recall_macro", "Recall, macro average", macro_average(1.0, 1.0, 0.0), Metric.undefined),
+    ClassMetric("f1_macro", "F1, macro average", macro_average(2.0, 1.0, 1.0), Metric.undefined),
     Mean("loss", "Loss", (-inf, inf)),
     Mean("log_loss", "Log loss", (0.0, inf)),
     Mean("brier", "Brier score", (0.0, 1.0)),
