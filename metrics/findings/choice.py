@@ -6,10 +6,8 @@ counts all slices that could have been chosen. Then the model is fitted to its s
 are evaluated again. On reserved examples, which the search did not see, there is no selection to
 correct for.
 
-Sources: De Bie (2011), Data Min. Knowl. Discov. 23:407 (patterns are shown one after another, each
-updates what is expected); Proença, Grünwald, Bäck and van Leeuwen (2022), Data Min. Knowl. Discov.
-36:1885 (subgroup lists: the gain of a description less the cost of naming it); G'Sell, Wager,
-Chouldechova and Tibshirani (2016), J. R. Statist. Soc. B 78:423 (stopping of an ordered path).
+Sources: those of findings in docs/explanation/statistics.md; a gain is that of subgroup lists, the
+description's less the cost of naming it.
 """
 
 from __future__ import annotations
