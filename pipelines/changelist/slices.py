@@ -8,7 +8,7 @@ from pydantic import Field
 
 from slicebeam.pipelines.changelist.changes import Change
 from slicebeam.pipelines.changelist.discovered import AnyDefinition, Attribution, Found
-from slicebeam.pipelines.changelist.parts import Part, optional
+from slicebeam.pipelines.changelist.parts import Confusion, Part, optional
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,6 +58,9 @@ class Slice(Part):
         "after a search: for the first metric in which it adds to those above; a check does not compare them"
     )
     same_examples_as: tuple[str, ...] = optional("longer predicates with the same examples", ())
+    confusion: Confusion | None = optional(
+        "which classes are predicted for which labels; absent without predicted classes, or with more than 10"
+    )
     found: Found | None = optional("description of a discovered slice")
     attribution: Attribution | None = optional("to what extent its words are true")
     changes: Annotated[tuple[Change, ...], Field(min_length=1)]

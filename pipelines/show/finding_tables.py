@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from slicebeam.metrics.errors import counted
 from slicebeam.metrics.measures.registry import metric
+from slicebeam.pipelines.show.error_kinds import error_lines
 from slicebeam.pipelines.show.terminal_text import FILES
 
 if TYPE_CHECKING:
@@ -211,6 +212,9 @@ def print_findings(
         if rest := len(one.findings) - lines:
             of = f"with {1 - held:.0%} of the excess, n · |value - expected|"
             console.print(f"and {counted(rest, 'more finding')} {of}")
+        kinds = error_lines(document, one.findings[:lines])
+        for line in ["", *kinds] if kinds else []:
+            console.print(line)
     if shown:
         console.print()
         for line in filter(None, (_legend(document, shown, hidden), _hidden_line(hidden, places))):

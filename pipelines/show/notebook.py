@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.show.error_kinds import error_lines
 from slicebeam.pipelines.show.finding_tables import (
     MOST_LINES,
     all_findings,
@@ -45,6 +46,7 @@ def _tables(document: SearchChangeList) -> Iterator[str]:
             slices = [names.get(finding.slice_id, "") for finding in shown.findings[:lines]]
             rows = zip(*(column.cells for column in cells), slices, strict=True)
             yield _table(heading(document, shown), [column.header for column in cells], rows)
+            yield from map(_paragraph, error_lines(document, shown.findings[:lines]))
             with_findings.add(shown.model.metric)
     for worst in worst_slices(document):
         if worst.metric not in with_findings:
