@@ -35,3 +35,29 @@ OF_PROBABILITIES = frozenset(("log_loss", "brier", "calibration_in_the_large", "
 ABOVE = "above:"
 # Values of a query's ranking, without a parameter.
 OF_RANKINGS = frozenset(("ndcg", "map", "mrr", "precision_at"))
+# Metrics of TensorFlow Model Analysis are named ``tfma:NDCG(gain_key=gain)``.
+TFMA = "tfma:"
+
+
+def is_tfma(name: str) -> bool:
+    """Return whether the name of a metric is of TFMA."""
+    return name.startswith(TFMA)
+
+
+def split_outside(text: str) -> list[str]:
+    """Return what commas separate that are in no brackets and no quotes.
+
+    >>> split_outside("accuracy,tfma:A(b=[1,2],c='x)')")
+    ['accuracy', "tfma:A(b=[1,2],c='x)')"]
+    """
+    parts, depth, quote = [""], 0, ""
+    for sign in text:
+        if sign in "'\"":
+            quote = "" if sign == quote else quote or sign
+        elif not quote:
+            depth += (sign in "([{") - (sign in ")]}")
+        if sign == "," and depth <= 0 and not quote:
+            parts.append("")
+        else:
+            parts[-1] += sign
+    return [part for part in parts if part.strip()] if text.strip() else []

@@ -20,7 +20,7 @@ from slicebeam.metrics.errors import (
     SlicebeamError,
     StorageError,
 )
-from slicebeam.transforms.storage.variables import redacted
+from slicebeam.transforms.storage.secrets import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

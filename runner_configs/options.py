@@ -22,8 +22,7 @@ from pydantic import (
 )
 
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
-from slicebeam.transforms.storage.strict_text import parse_yaml
-from slicebeam.transforms.storage.variables import (
+from slicebeam.transforms.storage.secrets import (
     HIDDEN,
     is_secret,
     redacted,
@@ -31,6 +30,7 @@ from slicebeam.transforms.storage.variables import (
     resolved,
     without_literals,
 )
+from slicebeam.transforms.storage.strict_text import parse_yaml
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

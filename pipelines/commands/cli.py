@@ -21,8 +21,7 @@ from slicebeam.pipelines.commands.command import Invocation
 from slicebeam.pipelines.commands.flags import program
 from slicebeam.pipelines.commands.signals import ending, hold_streams, install_handlers, interrupted
 from slicebeam.runner_configs.job_log import ignore_warnings_of_clients
-from slicebeam.transforms.http.plain_http import allow
-from slicebeam.transforms.storage.variables import forget, redacted
+from slicebeam.transforms.storage.secrets import allow_http, forget, redacted
 
 INTERRUPTED = 130
 # What the system says where it refuses memory for a thread or a library.
@@ -71,7 +70,7 @@ def run(arguments: list[str]) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     forget()
-    allow(False)
+    allow_http(False)
     invocation = Invocation()
     if _JSON_LOG in (*arguments, *map("=".join, pairwise(arguments))):
         from slicebeam.pipelines.config.run_options import RunOptions

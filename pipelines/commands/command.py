@@ -12,7 +12,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import OptionError, nearest_hint
-from slicebeam.transforms.http.plain_http import allow
+from slicebeam.transforms.storage.secrets import allow_http
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -132,7 +132,7 @@ class CommandSpec:
             if not quiet:
                 sys.stderr.write(f"{harmless(text)}\n")
 
-        allow(getattr(config, "allow_http", False))
+        allow_http(getattr(config, "allow_http", False))
         return named(self.runs)(config, note)
 
     def print_result(self, result: Any, display: Display, emit: Callable[[Any], None]) -> None:
@@ -160,7 +160,7 @@ class RunCommand(CommandSpec):
         """Run it with its progress on stderr, and return the result."""
         from slicebeam.pipelines.show.terminal import Terminal
 
-        allow(config.allow_http)
+        allow_http(config.allow_http)
         with Terminal(quiet=quiet) as terminal:
             return named(self.runs)(config, terminal)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.commands.command import CommandSpec, named
-from slicebeam.transforms.http.plain_http import allow
+from slicebeam.transforms.storage.secrets import allow_http
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -95,7 +95,7 @@ class DataCommand(CommandSpec):
         invocation.command = self.models[0].command
         events = invocation.log(run_options)
         self.check_run_options(run_options)
-        allow(run_options.allow_http)
+        allow_http(run_options.allow_http)
         check_columns(self.models[0], options)
         from slicebeam.pipelines.show.terminal import Terminal
 

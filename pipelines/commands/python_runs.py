@@ -31,8 +31,7 @@ from slicebeam.pipelines.config.option_fields import (
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.show.terminal import Terminal
-from slicebeam.transforms.http.plain_http import allow
-from slicebeam.transforms.storage.variables import redacted
+from slicebeam.transforms.storage.secrets import allow_http, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -199,7 +198,7 @@ def run(name: str, data: Any, given: dict[str, Any], *, progress: bool) -> Repor
     model, options_type = command.models
     beside = {key for key, one in declared(options_type).items() if one.is_keyword} & given.keys()
     run_options = validated(RunOptions, {key: given.pop(key) for key in beside})
-    allow(run_options.allow_http)
+    allow_http(run_options.allow_http)
     typed = typed_options(model, given)
     is_kept = "output" in typed
     # Lasting results are not in a temporary folder.

@@ -26,9 +26,9 @@ from slicebeam.pipelines.config.option_fields import (
 )
 from slicebeam.pipelines.config.placeholders import parts_of
 from slicebeam.pipelines.config.run_options import FileRunOptions, RunOptions
+from slicebeam.transforms.storage.secrets import check_place, value_of
 from slicebeam.transforms.storage.storage import storage_path
 from slicebeam.transforms.storage.strict_text import parse_json, parse_yaml
-from slicebeam.transforms.storage.variables import check_place, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -25,8 +25,8 @@ from slicebeam.pipelines.config.option_fields import declared
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.config.shift import ShiftConfig
 from slicebeam.pipelines.run.work_folder import OtherRunError
+from slicebeam.transforms.storage.secrets import redacted
 from slicebeam.transforms.storage.storage import storage_path
-from slicebeam.transforms.storage.variables import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -25,7 +25,7 @@ from slicebeam.pipelines.config.option_fields import (
     default,
 )
 from slicebeam.transforms.storage.file_formats import CHUNK_ROWS, Format
-from slicebeam.transforms.storage.variables import without_literals
+from slicebeam.transforms.storage.secrets import without_literals
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slicebeam.metrics.errors import InputError, flag
-from slicebeam.transforms.tfma.metric_specs import is_tfma
+from slicebeam.metrics.kinds import is_tfma
 
 _RUNS_CODE = "loading it runs the code in it"
 _IMPORTS = "importing it runs its code"

@@ -33,7 +33,7 @@ from typing import (
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from slicebeam.metrics.errors import OptionError, flag
-from slicebeam.transforms.tfma.metric_specs import PREFIX, split_outside
+from slicebeam.metrics.kinds import TFMA, split_outside
 
 if TYPE_CHECKING:
     import os
@@ -378,7 +378,7 @@ def listed(values: Sequence[str]) -> tuple[str, ...]:
         return tuple(
             part
             for value in values
-            for row in ([split_outside(value)] if PREFIX in value else csv.reader([value]))
+            for row in ([split_outside(value)] if TFMA in value else csv.reader([value]))
             for part in row or [""]
         )
     except csv.Error as error:

@@ -133,8 +133,8 @@ def _needs(model: type[DataConfig], options: Mapping[str, Any]) -> dict[str, boo
     is_open = not any(old + name in options for old in ("", "baseline_") for name in _OF_MODELS)
     if "label" in options and not is_open:
         return {}
+    from slicebeam.metrics.kinds import is_tfma
     from slicebeam.metrics.measures.registry import needs_of, user_named
-    from slicebeam.transforms.tfma.metric_specs import is_tfma
 
     metrics = options.get("metric") or ("accuracy",)
     needs = needs_of([user_named(name) for name in metrics if not is_tfma(name)])

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.transforms.storage.variables import VARIABLE_NAME
+from slicebeam.transforms.storage.secrets import VARIABLE_NAME
 
 _PLACEHOLDER = re.compile(
     r"\$\{(?P<variable>[^{}]*)\}|(?P<doubled>\{\{|\}\})|\{(?P<name>[^{}]*)\}|(?P<brace>[{}])"

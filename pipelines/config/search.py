@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from slicebeam.metrics.errors import OptionError, flag
-from slicebeam.metrics.kinds import OF_NUMBERS
+from slicebeam.metrics.kinds import OF_NUMBERS, is_tfma, split_outside
 from slicebeam.pipelines.config.common import Command, validated
 from slicebeam.pipelines.config.option_fields import (
     Columns,
@@ -19,7 +19,6 @@ from slicebeam.pipelines.config.option_fields import (
     default,
 )
 from slicebeam.pipelines.config.slices import RunConfig, needs_of
-from slicebeam.transforms.tfma.metric_specs import is_tfma, split_outside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from slicebeam.metrics.errors import OptionError, flag
-from slicebeam.metrics.kinds import REPLICATES, Alternative, Comparison, Correction, Test
+from slicebeam.metrics.kinds import REPLICATES, Alternative, Comparison, Correction, Test, is_tfma
 from slicebeam.pipelines.config.common import DataConfig
 from slicebeam.pipelines.config.option_fields import (
     Column,
@@ -28,7 +28,6 @@ from slicebeam.pipelines.config.option_fields import (
     any_flag,
     default,
 )
-from slicebeam.transforms.tfma.metric_specs import is_tfma, parse_metric
 
 if TYPE_CHECKING:
     from slicebeam.metrics.measures.metric import Needs as MetricNeeds
@@ -183,6 +182,10 @@ class RunConfig(DataConfig):
     @field_validator("tfma_metric")
     @classmethod
     def _readable_tfma(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        if not names:
+            return ()
+        from slicebeam.transforms.tfma.metric_specs import parse_metric
+
         modules = info.data.get("tfma_module", ())
         return tuple(parse_metric(name, modules).text for name in names)
 

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from slicebeam.metrics.errors import SlicebeamError
-from slicebeam.transforms.storage.variables import redacted
+from slicebeam.transforms.storage.secrets import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable

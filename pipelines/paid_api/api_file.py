@@ -20,9 +20,9 @@ from slicebeam.pipelines.paid_api.answer_paths import (
 )
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.request_templates import Request, RequestFields, RequestTemplates
+from slicebeam.transforms.storage.secrets import hiding
 from slicebeam.transforms.storage.storage import storage_path
 from slicebeam.transforms.storage.strict_text import parse_yaml
-from slicebeam.transforms.storage.variables import hiding
 
 _HIDDEN = "***"
 

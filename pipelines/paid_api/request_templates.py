@@ -21,8 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
 from slicebeam.pipelines.config.placeholders import parts_of
-from slicebeam.transforms.http.plain_http import refuse_plain_http
-from slicebeam.transforms.storage.variables import URL_SIGNS, value_of
+from slicebeam.transforms.storage.secrets import URL_SIGNS, refuse_plain_http, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -179,7 +179,7 @@ def choose_features(config: RunConfig, source: Source) -> ChosenColumns:
     features = [name for name in dict.fromkeys(chosen) if name not in set(config.exclude_features)]
     varying = tuple(LeftOutColumn(name, VARIES) for name in features if name in source.varying)
     features = [name for name in features if name not in source.varying]
-    outputs = _outputs(features) if config.leaves_outputs_out else []
+    outputs = _outputs(features, config.label or "") if config.leaves_outputs_out else []
     left_out = (*(LeftOutColumn(name, _NAMED_OUTPUT) for name in outputs), *varying)
     return ChosenColumns([name for name in features if name not in outputs], left_out)
 
@@ -202,9 +202,9 @@ def check_parity_columns(
             )
 
 
-def _outputs(names: list[str]) -> list[str]:
+def _outputs(names: list[str], label: str) -> list[str]:
     """Return what is named like a model's output, unless nothing would be left to slice by."""
-    outputs = [name for name in names if is_named_output(name)]
+    outputs = [name for name in names if is_named_output(name, label)]
     return outputs if len(outputs) < len(names) else []
 
 
@@ -285,10 +285,10 @@ _OUTPUT = re.compile(
     r"\w*(score[sd]?|scoring|probs?|probas?|probabilit(y|ies)|preds?|predict(ed|ions?)?|logits?)"
     r"|(score|pred|prob)(old|new|class|label|pos|neg)|yhat"
 )
-# The words of `y_pred`, `score_old` and `predicted_class`, but not all of `credit_score`.
+# The words of `y_pred_v2`, `score_old` and `predicted_class`, but not all of `credit_score`.
 _ONLY_OUTPUT = re.compile(
     r"scores?|probs?|probas?|probabilit(y|ies)|preds?|predict(ed|ions?)|logits?|y|p|y?hat"
-    r"|old|new|baseline|previous|current|candidate|model|class|label|pos|neg"
+    r"|old|new|baseline|prev(ious)?|current|candidate|champion|challenger|prod|model|v|class|label|pos|neg"
 )
 _ID = frozenset({"id", "uuid", "guid", "idx", "index"})
 # Of a column that looks like an id at least this share of the values are distinct; of one that is
@@ -423,13 +423,23 @@ def looks_like_output(name: str) -> bool:
     return any(map(_OUTPUT.fullmatch, words)) or ("y", "hat") in pairwise(words)
 
 
-def is_named_output(name: str) -> bool:
-    """Return whether a name says of a model's output, and nothing else.
+def is_named_output(name: str, label: str = "") -> bool:
+    """Return whether a name says of a model's output, perhaps with the label's name, and nothing else.
 
-    >>> [is_named_output(name) for name in ("score_old", "y_pred", "Predicted-Class", "credit_score", "y")]
+    >>> [is_named_output(name) for name in ("score_old", "y_pred_v2", "Predicted-Class", "credit_score", "y")]
     [True, True, True, False, False]
+    >>> is_named_output("score_return", "returned"), is_named_output("credit_score", "default")
+    (True, False)
     """
-    return looks_like_output(name) and all(map(_ONLY_OUTPUT.fullmatch, words_of(name)))
+    of_label = set(map(_stem, words_of(label)))
+    return looks_like_output(name) and all(
+        _ONLY_OUTPUT.fullmatch(word) or _stem(word) in of_label for word in words_of(name)
+    )
+
+
+def _stem(word: str) -> str:
+    """Return a word without the ending that a label's name may have: `returned`, `returns`, `return`."""
+    return re.sub(r"(?<=...)(e?d|ing|e?s|e)$", "", word)
 
 
 def _percent(share: float) -> str:

@@ -21,7 +21,7 @@ from slicebeam.runner_configs.options import (
     runner_config,
     shipped_configs,
 )
-from slicebeam.transforms.storage.variables import redact_file, redacted
+from slicebeam.transforms.storage.secrets import redact_file, redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

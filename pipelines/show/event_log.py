@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, cast
 
 from slicebeam.pipelines.show.terminal_text import json_line
-from slicebeam.transforms.storage.variables import redacted
+from slicebeam.transforms.storage.secrets import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,7 +11,7 @@ from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.show.event_log import EventLog
 from slicebeam.pipelines.show.terminal_text import guarded
-from slicebeam.transforms.storage.variables import redacted
+from slicebeam.transforms.storage.secrets import redacted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -28,8 +28,7 @@ from slicebeam.transforms.http.calls import (
     backoff,
     response_of,
 )
-from slicebeam.transforms.http.plain_http import is_allowed, refuse_plain_http
-from slicebeam.transforms.storage.variables import HIDDEN, hiding
+from slicebeam.transforms.storage.secrets import HIDDEN, hiding, is_http_allowed, refuse_plain_http
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -239,7 +238,7 @@ def endpoint_encoder(spec: str, cache: StoragePath | None) -> EndpointEncoder:
     path = path if path.endswith("/embeddings") else f"{path}/embeddings"
     address = urlunsplit((parts.scheme, parts.netloc, path, "", ""))
     # Workers may have a key that this process has not, and look again.
-    allow_http = is_allowed()
+    allow_http = is_http_allowed()
     key_of(spec, address, allow_http)
     embed = partial(_embed, spec, address, model, allow_http)
     return EndpointEncoder(spec, fingerprint_of(f"endpoint {address} {model}"), cache, embed)

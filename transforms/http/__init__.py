@@ -1,1 +1,1 @@
-"""Calls over HTTP: one sender, one pace, repetition, and no key over a plain connection."""
+"""Calls over HTTP: one sender, one pace, and repetition."""

@@ -8,11 +8,11 @@ import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.kinds import TFMA
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-PREFIX = "tfma:"
 _OF_TFMA = ("tensorflow_model_analysis", "tensorflow", "tf_keras", "keras")
 # Letters of a metric with its arguments, and brackets within brackets: what parses them recurses.
 _LONGEST, _DEEPEST = 10_000, 5
@@ -50,11 +50,6 @@ class MetricSpec(NamedTuple):
         return json.dumps(self.arguments, sort_keys=True)
 
 
-def is_tfma(name: str) -> bool:
-    """Return whether the name of a metric is of TFMA."""
-    return name.startswith(PREFIX)
-
-
 def is_own(module: str) -> bool:
     """Return whether the module of a metric is a user's own."""
     return bool(module) and module.split(".", maxsplit=1)[0] not in _OF_TFMA
@@ -66,7 +61,7 @@ def parse_metric(text: str, modules: Collection[str] = ()) -> MetricSpec:
     ``modules``: those of ``--tfma-module``: no other module of a user's own is imported.
     """
     try:
-        path, arguments = _called(text.removeprefix(PREFIX).strip())
+        path, arguments = _called(text.removeprefix(TFMA).strip())
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise OptionError(f"--metric {text[:_LONGEST]!r} can't be read; {_EXAMPLE}") from error
     scope = {name: arguments.pop(name) for name in _SCOPE if arguments.get(name)}
@@ -111,25 +106,6 @@ def _value(node: ast.expr) -> Any:
     if isinstance(node, ast.Attribute):
         return _path(node)
     return ast.literal_eval(node)
-
-
-def split_outside(text: str) -> list[str]:
-    """Return what commas separate that are in no brackets and no quotes.
-
-    >>> split_outside("accuracy,tfma:A(b=[1,2],c='x)')")
-    ['accuracy', "tfma:A(b=[1,2],c='x)')"]
-    """
-    parts, depth, quote = [""], 0, ""
-    for sign in text:
-        if sign in "'\"":
-            quote = "" if sign == quote else quote or sign
-        elif not quote:
-            depth += (sign in "([{") - (sign in ")]}")
-        if sign == "," and depth <= 0 and not quote:
-            parts.append("")
-        else:
-            parts[-1] += sign
-    return [part for part in parts if part.strip()] if text.strip() else []
 
 
 def is_plain(value: Any, *, has_mappings: bool = False, depth: int = 0) -> bool:

@@ -127,6 +127,9 @@ def test_columns_named_like_outputs_are_left_out(capsys):
     for more in ("--keep-outputs", "--features=kind,score_old,credit_score,prediction_2"):
         document, _ = searched(capsys, data, *flags, more)
         assert {one.name for one in document.dataset.domains} > {"score_old", "prediction_2"}
+    data = table("returned", "pred", "score_return", "y_pred_v1", "score_other")
+    document, _ = searched(capsys, data, "--label=returned", "--prediction=pred")
+    assert {one.name for one in document.dataset.left_out} == {"score_return", "y_pred_v1"}
 
 
 def test_names_are_documented_and_outputs():

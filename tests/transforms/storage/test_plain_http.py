@@ -14,7 +14,7 @@ from slicebeam.pipelines.discovery.llm_phrases import read_phrases_api as api_of
 from slicebeam.pipelines.paid_api.api_file import ApiFile
 from slicebeam.transforms.discovery.encoders import encoder
 from slicebeam.transforms.discovery.endpoint_encoder import key_of
-from slicebeam.transforms.http import plain_http
+from slicebeam.transforms.storage import secrets
 from tests.refusals import refusal, refuses
 from tests.running import refused
 
@@ -31,21 +31,21 @@ LIKE_NEAR = [
 
 @pytest.fixture(autouse=True)
 def _nobody_insists():
-    plain_http.allow(False)
+    secrets.allow_http(False)
     yield
-    plain_http.allow(False)
+    secrets.allow_http(False)
 
 
 @pytest.mark.parametrize("url", [*NEAR, "https://example.org/v1"])
 def test_https_and_this_machine_are_free(url):
-    plain_http.refuse_plain_http("x", url, "the key")
+    secrets.refuse_plain_http("x", url, "the key")
 
 
 @pytest.mark.parametrize("url", [FAR, *LIKE_NEAR])
 def test_other_machines_are_refused_over_http(url):
     with pytest.raises(InputError, match="over http, where others can read it; write https://"):
-        plain_http.refuse_plain_http("x", url, "the key")
-    plain_http.refuse_plain_http("x", url, "the key", allowed=True)
+        secrets.refuse_plain_http("x", url, "the key")
+    secrets.refuse_plain_http("x", url, "the key", allowed=True)
 
 
 def test_an_encoder_sends_no_key_over_http(monkeypatch):
@@ -58,9 +58,9 @@ def test_an_encoder_sends_no_key_over_http(monkeypatch):
     # A worker that has the key looks again.
     with pytest.raises(InputError, match=r"sent to models\.example\.org over http"):
         pickle.loads(pickle.dumps(without)).encode(["a"])
-    plain_http.allow(True)
+    secrets.allow_http(True)
     insisted = pickle.loads(pickle.dumps(encoder(f"openai:{FAR}", cache=None)))
-    plain_http.allow(False)
+    secrets.allow_http(False)
     assert key_of(*insisted.embed.args[:2], insisted.embed.args[3]) == KEY
     assert insisted.fingerprint == without.fingerprint
 
@@ -89,7 +89,7 @@ def test_an_api_file_sends_no_key_over_http(key, tmp_path):
         f"{path}, url: the key in {key} would be sent to models.example.org over http, where others can "
         "read it; write https://, or give --allow-http if you insist"
     )
-    plain_http.allow(True)
+    secrets.allow_http(True)
     ApiFile.read(path, {"K": KEY})
 
 

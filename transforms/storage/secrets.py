@@ -1,15 +1,16 @@
-"""Environment variables: used by value, stored by name.
+"""Secrets: environment variables, used by value and stored by name, and where a key may be sent.
 
 Options of an engine may say ``${NAME}`` or ``${NAME:-default}``. The files of a run (the document,
 its work folder, a dry run) contain that text; the value is looked up each time an engine is made.
 This process remembers the values, so that an error or a log that repeats one shows the name in its
-place.
+place. Keys are sent over https, or within this machine: others can read what http carries.
 """
 
 from __future__ import annotations
 
 import base64
 import html
+import ipaddress
 import json
 import os
 import re
@@ -18,10 +19,12 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, quote_plus
+from urllib.parse import quote, quote_plus, urlsplit
 
 from slicebeam.metrics.errors import InputError
 
+ALLOW_HTTP = "--allow-http"
+_allowed = False
 # Signs that a URL of a user's holds as they are; spaces and letters with accents are quoted.
 URL_SIGNS = "%/:?[]@!$&'()*+,;="
 # A word as short as this may be part of others that are no secret.
@@ -236,3 +239,39 @@ def check_place(variable: str, where: str) -> None:
             f"{where}: ${{{variable}}} has the name of a secret, and paths are written into the "
             "result; use another variable, or a path without it"
         )
+
+
+def allow_http(allowed: bool) -> None:
+    """Let keys of this process go over http, where the user insists, or no longer."""
+    global _allowed  # noqa: PLW0603
+    _allowed = allowed
+
+
+def is_http_allowed() -> bool:
+    """Return whether the user insists on http."""
+    return _allowed
+
+
+def is_loopback(host: str | None) -> bool:
+    """Return whether the host of a URL is this machine, without a name server.
+
+    >>> is_loopback("127.8.0.1"), is_loopback("::1"), is_loopback("127.0.0.1.example.org")
+    (True, True, False)
+    """
+    with suppress(ValueError):
+        return ipaddress.ip_address(host or "").is_loopback
+    return (host or "").lower() == "localhost"
+
+
+def refuse_plain_http(where: str, url: str, key: str, *, allowed: bool | None = None) -> None:
+    """Refuse to send a key over ``http://`` to another machine, unless the user insists.
+
+    ``where`` is the option or file of the URL; ``allowed`` None stands for the setting of this process.
+    """
+    parts, insists = urlsplit(url), _allowed if allowed is None else allowed
+    if insists or parts.scheme.lower() != "http" or is_loopback(parts.hostname):
+        return
+    raise InputError(
+        f"{where}: {key} would be sent to {parts.hostname} over http, where others can read it; write "
+        f"https://, or give {ALLOW_HTTP} if you insist"
+    )

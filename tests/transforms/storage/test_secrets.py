@@ -18,7 +18,7 @@ from slicebeam.runner_configs.dataflow import Dataflow
 from slicebeam.runner_configs.in_process import InProcess
 from slicebeam.runner_configs.job_log import for_user
 from slicebeam.runner_configs.options import DirectOptions, runner_config
-from slicebeam.transforms.storage import variables
+from slicebeam.transforms.storage import secrets
 from tests.refusals import refusal
 from tests.running import refused
 
@@ -33,7 +33,7 @@ def _environment(monkeypatch):
     monkeypatch.setenv("SLICEBEAM_TEST_WORKERS", "1")
     monkeypatch.delenv("SLICEBEAM_NO_SUCH", raising=False)
     yield
-    variables.forget()
+    secrets.forget()
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_secrets_that_are_spelt_out_are_not_written_down(option, shown, tmp_path
     if kept != option:
         # And an error that repeats it does not show it either.
         value = "a=b;LITERALsecret c" if "azure" in option else "LITERALsecret"
-        assert value not in variables.redacted(f"refused: {value}")
+        assert value not in secrets.redacted(f"refused: {value}")
 
 
 def test_a_document_with_a_hidden_secret_is_not_run_with_stars(data, tmp_path, capsys):
@@ -253,14 +253,14 @@ def test_python_has_errors_without_values(monkeypatch, tmp_path, data):
 
 
 def test_forms_and_short_values():
-    variables.remember(SECRET, "${A}")
-    variables.remember("abc", "${SHORT}")
-    variables.remember("name", "${B}")
+    secrets.remember(SECRET, "${A}")
+    secrets.remember("abc", "${SHORT}")
+    secrets.remember("name", "${B}")
     encoded = base64.b64encode(SECRET.encode()).decode()
-    assert variables.redacted(f"x {SECRET} y") == "x ${A} y"
-    assert encoded not in variables.redacted(f"Basic {encoded}")
-    assert variables.redacted("s3cr%2Fet%2Bof%20mine") == "${A}"
-    assert variables.redacted("abc name names") == "abc ${B} names"
+    assert secrets.redacted(f"x {SECRET} y") == "x ${A} y"
+    assert encoded not in secrets.redacted(f"Basic {encoded}")
+    assert secrets.redacted("s3cr%2Fet%2Bof%20mine") == "${A}"
+    assert secrets.redacted("abc name names") == "abc ${B} names"
     message = str(for_user(RuntimeError(f"ValueError: {SECRET}")))
     assert "${A}" in message
     assert_hidden(message)
