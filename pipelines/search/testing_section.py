@@ -253,7 +253,7 @@ def _not_tested(given: GivenSlices, results: Results) -> Iterator[str]:
             lines.append(f"Slice {title} was not tested{of}: {why}.")
     yield from lines[:_MOST_LINES]
     if len(lines) > _MOST_LINES:
-        yield f"… {len(lines) - _MOST_LINES:,} more: column reason of slices.parquet."
+        yield f"… {len(lines) - _MOST_LINES:,} more: column reason of the table of slices."
 
 
 def _lost(results: Results) -> Iterator[str]:
@@ -361,7 +361,7 @@ def _warnings(
                 f"{titles} is exact except for {rough:,} listed {slices} {which}: there scores are "
                 f"counted in {BUCKETS} buckets, and it is off by at most "
                 f"{_upward(float(error.max()))} (each slice's own bound: value_error in "
-                "slices.parquet)."
+                "the table of slices)."
             )
 
 
