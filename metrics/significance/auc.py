@@ -279,18 +279,23 @@ def delta_interval(
 
     An example of the slice counts 1/n − 1/N in the difference and one outside −1/N (DeLong, DeLong and
     Clarke-Pearson 1988), so that of a class's variance s/n there remains s·(1 − f)²/n + s'·(1 − f)·f/n, f =
-    n/N. Assumes that placements are alike within the slice and overall.
+    n/N. s' is what the slice leaves of all examples' variance S, (S − f·s)/(1 − f), if that is more than S: a large
+    good slice hides how much the few others vary. Assumes that the slice's placements are alike within it and
+    among all examples.
     """
     low, high = value_interval(own, n1, n0, confidence)
     _, _, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
     variance, of_delta = np.zeros((2, *ones.shape))
-    for spread, overall, size, whole in (
-        (spread1, reference.spread1, ones, N1),
-        (spread0, reference.spread0, zeros, N0),
+    for spread, observed, overall, size, whole in (
+        (spread1, own.spread1, reference.spread1, ones, N1),
+        (spread0, own.spread0, reference.spread0, zeros, N0),
     ):
         outside = 1.0 - np.minimum(size / np.maximum(np.asarray(whole, dtype=np.float64), 1.0), 1.0)
         variance += spread / size
-        of_delta += outside * (outside * spread + (1.0 - outside) * overall) / size
+        share = 1.0 - outside
+        # (1 − f)·s', so that nothing is divided by 0 where nothing is outside.
+        of_others = np.where(outside > 0, np.fmax(outside * overall, overall - share * observed), 0)
+        of_delta += (outside**2 * spread + share * of_others) / size
     ends = own.auc, low, high, variance, of_delta, reference.auc
     return shrunk_to_delta(*ends, 1.0, confidence)
 

@@ -106,6 +106,26 @@ class SliceCoverage(Part):
     r2_expected: float = Field(description="mean of r2 if membership said nothing")
 
 
+Cells = tuple[tuple[int | float, ...], ...]
+
+
+class Confusion(Part):
+    """How often each class is predicted for each label, in a slice and in the other examples.
+
+    A table has a row for each label and a column for each predicted class, in the order of the classes:
+    numbers of examples, or sums of their weights.
+    """
+
+    classes: tuple[Any, ...] = Field(
+        description="of labels and predictions, at most 10; null is the class below the threshold where no example "
+        "has its name"
+    )
+    inside: Cells = Field(description="table of the slice")
+    outside: Cells = Field(description="table of the other examples")
+    inside_before: Cells | None = optional("of two models the tables of the old one")
+    outside_before: Cells | None = None
+
+
 class ParityGroup(Part):
     """A group, and its share in a measure."""
 

@@ -13,7 +13,7 @@ from slicebeam.pipelines.changelist.discovered import (
     Found,
     PredicateDefinition,
 )
-from slicebeam.pipelines.changelist.parts import Part, Predicate, optional
+from slicebeam.pipelines.changelist.parts import Confusion, Part, Predicate, optional
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -63,6 +63,9 @@ class Slice(Part):
     impact: float | None = optional("n times delta of the primary metric; absent if undefined")
     refinement: Refinement | None = optional("for the first metric in which it adds to those above")
     same_examples_as: tuple[str, ...] = optional("longer predicates with the same examples", ())
+    confusion: Confusion | None = optional(
+        "which classes are predicted for which labels; absent without predicted classes, or with more than 10"
+    )
     found: Found | None = optional("description of a discovered slice")
     attribution: Attribution | None = optional("to what extent its words are true")
     changes: Annotated[tuple[Change, ...], Field(min_length=1)]

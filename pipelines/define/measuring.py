@@ -21,7 +21,7 @@ from slicebeam.pipelines.prepare.given_slices import WantedSlices, wanted_slice
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.check import prepare_given, wishes_of
-from slicebeam.pipelines.search.findings import MOST_COVERING, list_coverage
+from slicebeam.pipelines.search.findings import MOST_COVERING, count_listed
 from slicebeam.pipelines.search.iterations import SilentObserver
 from slicebeam.pipelines.search.search import Steps, run_steps
 from slicebeam.transforms.discovery.embeddings import ExampleSplit
@@ -104,7 +104,7 @@ def coverage_of(
             of_run = files, work, engine, _in_silence, split
             prepared = prepare_given(config, wanted, known, *of_run, is_own_data=data is None)
             keys = prepared.lattice.singleton_keys()
-            return list_coverage(config, prepared, keys, work, engine)
+            return count_listed(config, prepared, keys, work, engine).coverage
 
 
 def _in_silence(_: Stage) -> None:

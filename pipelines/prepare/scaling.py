@@ -55,7 +55,8 @@ def scale(
     space = encoding.space
     classes: tuple[Any, ...] = ()
     other: Any = None
-    if space.classes:
+    # Shards without them have many.
+    if space.classes or all(fact["pairs"] for fact in facts if fact["rows"]):
         pairs = [one for fact in facts for listed in fact["pairs"].values() for one in listed]
         known = set(pairs) - {None}
         rest = sorted(known - {encoding.outcome.positive_class})
@@ -63,6 +64,7 @@ def scale(
         # Where no example has the other class it has no name, but it may be predicted.
         unnamed = (None,) if None in pairs and not rest else ()
         classes = (*sorted(known), *unnamed)
+    if space.classes:
         space = replace(space, classes=len(classes))
         if space.cells > _MOST_CELLS:
             most = max(

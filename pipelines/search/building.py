@@ -48,10 +48,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.measures.metric import Metric, Movement, Slices
+    from slicebeam.pipelines.changelist.parts import Confusion
     from slicebeam.pipelines.changelist.testing import Testing
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.findings import FindingList
+    from slicebeam.pipelines.search.findings import FindingList, ListedCounts
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import Reported
 
@@ -68,13 +69,13 @@ def build(
     order: Reported,
     listed: NDArray[np.int64],
     lists: Sequence[FindingList],
+    counted: ListedCounts,
     tests: Testing,
-    runner: str,
     slices_fingerprint: str,
 ) -> SearchChangeList:
     """Return the document of a search, with the slices at ``listed`` positions in their order."""
     config, prepared, searched = results.config, results.prepared, results.searched
-    slices = _slices(results, order, listed)
+    slices = _slices(results, order, listed, counted.confusions)
     is_check = prepared.given is not None
     fingerprint = fingerprint_of(prepared)
     options = config.resolved(searched.strategy)
@@ -131,10 +132,11 @@ def build(
         findings=tuple(finding for one in lists for finding in one.findings),
         finding_models=tuple(one.model for one in lists),
         slices=slices,
+        coverage=counted.coverage,
         provenance=Provenance(
             tool_version=version("slicebeam"),
             command=config.command,
-            runner=runner,
+            runner=results.counter.engine.name,
             seed=config.seed,
             config=options,
         ),
@@ -290,7 +292,9 @@ def _values(own: Metric, slices: Slices, stretch: NDArray[np.float64]) -> list[E
     return [estimate(*one) for one in np.stack([own.value(slices), *ends], axis=1).tolist()]
 
 
-def _slices(results: Results, reported: Reported, order: NDArray[np.int64]) -> tuple[Slice, ...]:
+def _slices(
+    results: Results, reported: Reported, order: NDArray[np.int64], confusions: Sequence[Confusion]
+) -> tuple[Slice, ...]:
     prepared, names = results.prepared, results.names
     keys = results.keys[order]
     ids, texts = names.ids(keys).to_pylist(), names.texts(keys).to_pylist()
@@ -322,6 +326,7 @@ def _slices(results: Results, reported: Reported, order: NDArray[np.int64]) -> t
             impact=finite(sizes[at] * first.delta[at]),
             refinement=refinements[place],
             same_examples_as=copies.get(int(keys[place]), ()),
+            confusion=confusions[place] if confusions else None,
             changes=tuple(changes[place] for changes in by_metric),
         )
         for place, at in enumerate(order.tolist())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
@@ -33,15 +33,16 @@ from slicebeam.metrics.measures.target_sums import MOST_FINDINGS, membership
 from slicebeam.metrics.significance.intervals import normal_quantile
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
 from slicebeam.pipelines.changelist import slices as document
-from slicebeam.pipelines.changelist.parts import CONFIDENCE, SliceCoverage, finite
+from slicebeam.pipelines.changelist.parts import CONFIDENCE, Confusion, SliceCoverage, finite
 from slicebeam.pipelines.prepare.encoded_dataset import LEAST_PASS_SECONDS, pass_over_shards
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
-    CountOverlaps,
+    CountListed,
     DeviationBins,
     DeviationEnds,
     SumByGroup,
     added_groups,
+    of_classes,
     without_buckets,
 )
 from slicebeam.transforms.encode.passes import one_thread
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.transforms.encode.passes import Found, Function
+    from slicebeam.transforms.encode.shards import Scaling
 
 
 # CPU time of looking at an example in one pass.
@@ -590,31 +592,55 @@ MOST_COVERING = 200
 _SECONDS_PER_MEMBERSHIP = 4e-9
 
 
-def list_coverage(
+class ListedCounts(NamedTuple):
+    """What is counted of the slices that a document lists, in one pass."""
+
+    coverage: tuple[SliceCoverage, ...] = ()
+    confusions: tuple[
+        Confusion, ...
+    ] = ()  # of each slice; of none where there are no predicted classes
+
+
+def count_listed(
     config: RunConfig,
     prepared: EncodedDataset,
     keys: Keys,
     work: WorkFolder,
     engine: Engine,
     sums: IntArray | None = None,
-) -> tuple[SliceCoverage, ...]:
-    """Return how much the slices explain, for each metric that averages over examples; nothing with weights."""
+) -> ListedCounts:
+    """Return how much the first slices explain, for each metric that averages over examples, and confusions.
+
+    Nothing is explained with weights. Without the sums of the slices these are counted instead of confusions.
+    """
     scaling = without_buckets(prepared.scaling)
     space = scaling.space
     targets = {
         own.name: target
         for own in map(metric, config.metric)
-        if own.undefined_reason(prepared.slices()) is None
+        if not space.weighted
+        and own.undefined_reason(prepared.slices()) is None
         and (target := own.target(space)) is not None
     }
-    if space.weighted or not targets or not keys.size:
-        return ()
+    with_classes = None if sums is None else of_classes(scaling)
+    if not keys.size or not (targets or with_classes):
+        return ListedCounts()
+    first = min(keys.size, MOST_COVERING) if targets else 0
     counted, place = np.unique(
-        [one.counted for one in targets.values()], axis=0, return_inverse=True
+        np.array([one.counted for one in targets.values()]).reshape(-1, space.cells),
+        axis=0,
+        return_inverse=True,
     )
-    order = np.argsort(keys)
-    function = CountOverlaps(
-        keys[order], prepared.lattice, scaling, counted, sums_known=sums is not None
+    # In the order of their keys, so that numbers are summed in the same order whatever the list is.
+    order = np.append(np.argsort(keys[:first]), np.arange(first, keys.size))
+    used = with_classes or scaling
+    function = CountListed(
+        keys[order if with_classes else order[:first]],
+        prepared.lattice,
+        used,
+        np.tile(counted, (1, used.space.cells // space.cells)),
+        first,
+        sums_known=sums is not None and with_classes is None,
     )
     found = pass_over_shards(
         [storage_path(path) for path in prepared.shards],
@@ -622,25 +648,44 @@ def list_coverage(
         function,
         work,
         engine,
-        prepared.rows * keys.size * _SECONDS_PER_MEMBERSHIP,
+        prepared.rows * function.keys.size * _SECONDS_PER_MEMBERSHIP,
         keeps=True,
     )
-    if sums is None:
-        # In the order of the keys, as all that is counted.
-        sums = np.sum([one["sums"] for one in found], axis=0).reshape(keys.size, space.raw_columns)
-    else:
-        sums = sums[order]
-    both = np.sum([one["both"] for one in found], axis=0).reshape(-1, keys.size, keys.size)
+    both, own_sums, of_all = (
+        np.sum([one[name] for one in found], axis=0) for name in ("both", "sums", "of_all")
+    )
+    own_sums = own_sums.reshape(-1, used.space.raw_columns)
+    both = both.reshape(len(counted), first, first)
+    sums = own_sums if sums is None else sums[order[:first]]
     everything = prepared.totals[None, : space.raw_columns]
     coverages = []
     for (name, target), at in zip(targets.items(), place.ravel().tolist(), strict=True):
-        of_slices, (of_all,) = (
+        of_slices, (total,) = (
             metric(name).target_sums(Slices(one, space)) for one in (sums, everything)
         )
-        one = explained_variance(target.layout, both[at], of_slices, of_all)
+        one = explained_variance(target.layout, both[at], of_slices, total)
         coverages.append(
-            SliceCoverage(
-                metric=name, slices=keys.size, r2=finite(one.r2), r2_expected=one.expected
-            )
+            SliceCoverage(metric=name, slices=first, r2=finite(one.r2), r2_expected=one.expected)
         )
-    return tuple(coverages)
+    if with_classes is None:
+        return ListedCounts(tuple(coverages))
+    listed = own_sums[np.argsort(order)]
+    return ListedCounts(tuple(coverages), confusions_of(with_classes, listed, of_all))
+
+
+def confusions_of(scaling: Scaling, sums: IntArray, of_all: IntArray) -> tuple[Confusion, ...]:
+    """Return the tables of slices (sums [slices, columns] of a scaling `of_classes`) and of all other examples."""
+    space, tables = scaling.space, {}
+    for old, suffix in ((False, ""), (True, "_before"))[: space.sides]:
+        cell = space.code("label_class") * space.classes + space.code("predicted_class", old=old)
+        for name, counted in (("inside", sums), ("outside", of_all - sums)):
+            own = space.counts(counted)
+            if space.weighted:
+                own = np.ldexp(space.weights(counted), space.weight_exponent)
+            table = np.zeros((space.classes**2, len(sums)), own.dtype)
+            np.add.at(table, cell, own.T)
+            tables[name + suffix] = table.T.reshape(-1, space.classes, space.classes).tolist()
+    return tuple(
+        Confusion(classes=scaling.classes, **dict(zip(tables, one, strict=True)))
+        for one in zip(*tables.values(), strict=True)
+    )

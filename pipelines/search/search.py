@@ -15,7 +15,7 @@ from slicebeam.pipelines.prepare.encoded_dataset import prepare
 from slicebeam.pipelines.run.open_run import Published, RunContext, open_run
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.building import build
-from slicebeam.pipelines.search.findings import MOST_COVERING, finding_lists, list_coverage
+from slicebeam.pipelines.search.findings import count_listed, finding_lists
 from slicebeam.pipelines.search.iterations import Iterations
 from slicebeam.pipelines.search.results import Results, SliceNames, collect
 from slicebeam.pipelines.search.slice_counter import SliceCounter
@@ -171,17 +171,15 @@ def _find_and_publish(
     listed = order.listed(
         np.concatenate([np.zeros(0, np.int64), *(one.positions for one in lists)])
     )
-    first = listed[:MOST_COVERING]
-    coverage = list_coverage(
-        config, prepared, results.keys[first], work, engine, results.sums[first]
+    counted = count_listed(
+        config, prepared, results.keys[listed], work, engine, results.sums[listed]
     )
     of_tfma = () if evaluation is None else (TFMA_TABLE,)
     with run.files_to_publish(*steps.further, *of_tfma, TABLE) as files:
         write_slices(files.streams[TABLE], results, lists)
         fingerprint = f"sha256:{files.sha256(TABLE)}"
         tests = testing(results, order)
-        changelist = build(results, order, listed, lists, tests, engine.name, fingerprint)
-        changelist = changelist.model_copy(update={"coverage": coverage})
+        changelist = build(results, order, listed, lists, counted, tests, fingerprint)
         changelist = _with_comparisons(changelist, results, earlier, how.get("tolerance"))
         if evaluation is not None:
             from slicebeam.pipelines.tfma.evaluate import with_tfma

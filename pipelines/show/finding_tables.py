@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from slicebeam.metrics.errors import counted
 from slicebeam.metrics.measures.registry import metric
+from slicebeam.pipelines.show.error_kinds import error_lines
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -216,6 +217,9 @@ def print_findings(console: Console, shown: list[FindingTables]) -> None:
         if rest := len(one.findings) - lines:
             of = f"with {1 - held:.0%} of the excess, n · |value - expected|"
             console.print(f"and {counted(rest, 'more finding')} {of}")
+        kinds = error_lines(one.document, one.findings[:lines])
+        for line in ["", *kinds] if kinds else []:
+            console.print(line)
     if shown:
         console.print()
         for line in filter(None, (_legend(shown, hidden), _hidden_line(hidden))):

@@ -10,6 +10,7 @@ from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.search.summary import lead, overall_sentences
+from slicebeam.pipelines.show.error_kinds import error_lines
 from slicebeam.pipelines.show.finding_tables import (
     MOST_LINES,
     all_findings,
@@ -138,6 +139,7 @@ def _html_tables(document: SearchChangeList) -> Iterator[str]:
             columns = shown.columns(lines)
             rows = zip(*(column.cells for column in columns), shown.names(lines), strict=True)
             yield _html_table(shown.heading(), [column.header for column in columns], rows)
+            yield from map(_paragraph, error_lines(document, shown.findings[:lines]))
             with_findings.add(shown.model.metric)
     for worst in worst_slices(document):
         if worst.metric not in with_findings:

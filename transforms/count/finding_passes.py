@@ -15,6 +15,7 @@ from slicebeam.metrics.findings.inside import InsideCounter, InsideCounts, merge
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.random_subset import BINS, bin_sums
 from slicebeam.transforms.encode.passes import one_thread
+from slicebeam.transforms.encode.shards import MOST_SHOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,9 +28,23 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.shards import Scaling, Shard
 
 
+# Indicators and classes may have more cells together.
+_MOST_CELLS = 1 << 13
+
+
 def without_buckets(scaling: Scaling) -> Scaling:
     """Return how shards become statistics, of which score buckets are not counted."""
     return replace(scaling, space=replace(scaling.space, ranked=False))
+
+
+def of_classes(scaling: Scaling) -> Scaling | None:
+    """Return how shards become counts of label and predicted class; None where these are unknown, or many."""
+    classes = len(scaling.classes)
+    space = replace(
+        scaling.space, ranked=False, terms=(), total_terms=(), scales=(), classes=classes
+    )
+    is_small = 2 <= classes <= MOST_SHOWN and space.cells <= _MOST_CELLS
+    return replace(scaling, space=space) if is_small else None
 
 
 def _blocks(shards: Iterable[Shard], scaling: Scaling) -> Iterator[RowBlock]:
@@ -161,8 +176,8 @@ def added_groups(parts: Sequence[Found]) -> Found:
 
 
 @dataclass(frozen=True)
-class CountOverlaps:
-    """Counts the examples that are in both of two slices (ascending keys), and sums their statistics.
+class CountListed:
+    """Counts the examples that are in both of two of the first slices, and sums statistics of all slices.
 
     `counted`: bool [denominators, cells] the examples that are counted, for each denominator. The scaling
     has no score buckets. Where `sums_known`, sums are not counted again.
@@ -172,26 +187,32 @@ class CountOverlaps:
     lattice: Lattice
     scaling: Scaling
     counted: BoolArray
+    first: int
     sums_known: bool = False
 
     def __call__(self, shards: Iterable[Shard]) -> Found:
-        """Return ``both`` [denominators * slices * slices], and ``sums`` [slices * raw columns]."""
+        """Return ``both`` [denominators * first * first], ``sums`` [slices * raw columns], and ``of_all``."""
         membership = Membership(self.keys, self.lattice)
         slices, space = self.keys.size, self.scaling.space
         sums = np.zeros((1, space.raw_columns * slices), np.int64)
-        both = [OverlapSums.zero(slices) for _ in self.counted]
+        of_all = np.zeros((1, space.raw_columns), np.int64)
+        both = [OverlapSums.zero(self.first) for _ in self.counted]
         with one_thread():
             for block in _blocks(shards, self.scaling):
-                inside = np.zeros((slices, block.rows), np.bool_)
+                inside = np.zeros((self.first if both else 0, block.rows), np.bool_)
                 summed = SummedRows(block, space, [])
+                if not self.sums_known:
+                    summed.add(of_all, Coded(np.zeros(block.rows, np.int64), None))
                 for _, members, rows in membership.of(block):
-                    inside[members, rows] = True
                     if not self.sums_known:
                         summed.add(sums, Coded(members.astype(np.int64), rows))
+                    (early,) = (members < len(inside)).nonzero()
+                    inside[members[early], rows[early]] = True
                 for at, counted in enumerate(self.counted[:, block.cells]):
                     own = inside if counted.all() else inside[:, counted]
                     both[at] += OverlapSums.of(own)
         return {
             "sums": sums.reshape(space.raw_columns, slices).T.ravel(),
-            "both": np.concatenate([one.both.ravel() for one in both]),
+            "of_all": of_all.ravel(),
+            "both": np.concatenate([np.zeros(0, np.int64), *(one.both.ravel() for one in both)]),
         }

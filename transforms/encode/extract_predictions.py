@@ -292,9 +292,8 @@ def _add_classes(chunk: Chunk, outcome: Outcome, found: Predicted, side: Side) -
     if predictor.is_cut:
         is_positive = _above_threshold(chunk, outcome, found, side)
         wrong = is_positive != found.indicators["positive", False]
-        if needs.classes or needs.two_models:
-            classes = (pa.scalar(one, label.type) for one in (outcome.positive_class, None))
-            found.classes[side] = pc.if_else(pa.array(is_positive), *classes)
+        classes = (pa.scalar(one, label.type) for one in (outcome.positive_class, None))
+        found.classes[side] = pc.if_else(pa.array(is_positive), *classes)
     else:
         shown = predictor.column or f"the predictions of {predictor.model}"
         column = ChunkColumn.of(chunk, predictor.column or model_column(side), shown)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -20,6 +20,7 @@ from slicebeam.transforms.encode.extract_predictions import count_labels, extrac
 from slicebeam.transforms.encode.shards import (
     CLASS_COLUMNS,
     CONTENT,
+    MOST_SHOWN,
     WEIGHT,
     score_column,
     value_column,
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.sources import Source, Split
     from slicebeam.transforms.storage.storage import StoragePath
 
+# Whose classes each column of classes has.
+_SIDES = {"label class": "label", "class": "prediction", "old class": "baseline"}
 # An odd number without structure: 2^64 divided by pi.
 _POLYNOMIAL_BASE = np.uint64(0x517CC1B727220A95)
 
@@ -101,14 +104,11 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> int:
         radices.append(encoding.given.size)
     measured: dict[str, NDArray[Any]] = {"cell": cells.astype(np.min_scalar_type(space.cells))}
     measured |= _measured(predicted)
-    pairs: dict[str, list[Any]] = {}
-    for (axis, old), name in CLASS_COLUMNS.items():
-        side = "label" if axis == "label_class" else "baseline" if old else "prediction"
-        if encoding.outcome.needs.classes and side in predicted.classes:
-            coded = predicted.classes[side].dictionary_encode(null_encoding="encode")
-            pairs[name] = coded.dictionary.to_pylist()
-            measured[name] = coded.indices.to_numpy()
+    pairs, coded = _coded_classes(predicted, space)
+    if space.classes:
+        measured |= coded
     contents = whole = row_contents(codes, cells, _bits(measured, pairs))
+    measured |= coded
     if (weights := predicted.weights) is not None:
         # Weights are hashed later, relative to the largest one, so that their unit does not matter.
         measured[WEIGHT] = weights
@@ -137,6 +137,28 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> int:
     path = encoding.folder / f"{chunk.split:06d}-{chunk.batch:06d}.arrow"
     write_shard(path, codes, radices, measured, facts)
     return chunk.table.num_rows
+
+
+def _coded_classes(
+    predicted: Predicted, space: StatisticSpace
+) -> tuple[dict[str, list[Any]], dict[str, IntArray]]:
+    """Return the classes of a chunk, and their numbers [rows], by column; nothing if none counts many."""
+    classes: dict[str, list[Any]] = {}
+    numbers: dict[str, IntArray] = {}
+    for axis, name in CLASS_COLUMNS.items():
+        side = _SIDES[name]
+        if axis not in replace(space, classes=2).axes:
+            continue
+        if side not in predicted.classes:
+            return {}, {}
+        coded = predicted.classes[side].dictionary_encode(null_encoding="encode")
+        classes[name] = coded.dictionary.to_pylist()
+        numbers[name] = coded.indices.to_numpy()
+    if space.classes:
+        return classes, numbers
+    if max(map(len, classes.values())) > MOST_SHOWN:
+        return {}, {}
+    return classes, {name: one.astype(np.uint8) for name, one in numbers.items()}
 
 
 def _differs(predicted: Predicted, *, classes: bool) -> bool | None:

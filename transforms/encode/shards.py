@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _READ_AT_ONCE = 16
 WEIGHT = "weight"
 CONTENT = "content"
+# Pairs of label and predicted class are shown of so many classes, whatever the metrics are.
+MOST_SHOWN = 10
 # Axes of the cells that hold a class of each example, by the column of their codes.
 CLASS_COLUMNS = {
     ("label_class", False): "label class",

@@ -191,7 +191,9 @@ def test_coverage_of_the_value(true_auc, prevalence, n, ratio):
     assert 0.93 <= ((low <= truth) & (truth <= high)).mean() <= 0.995
 
 
-@pytest.mark.parametrize(("share", "slice_auc"), [(0.05, 0.7), (0.4, 0.85), (0.8, 0.75)])
+@pytest.mark.parametrize(
+    ("share", "slice_auc"), [(0.05, 0.7), (0.4, 0.85), (0.8, 0.75), (0.8, 0.97)]
+)
 def test_coverage_of_the_delta(share, slice_auc):
     # The positives of the slice score lower, or higher, than those outside.
     rng = np.random.default_rng(11)

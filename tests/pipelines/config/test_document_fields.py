@@ -74,6 +74,7 @@ SHOWN = {
     "Edit": ("target", "before", "after", "note"),
     "Parent": ("changelist_id", "fingerprint"),
     "SliceCoverage": ("metric",),
+    "Confusion": ("classes",),
     "Finding": ("metric", "slice_id"),
     "FindingModel": ("metric", "reason"),
     "Confirmation": ("column",),
