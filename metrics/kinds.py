@@ -5,7 +5,7 @@ from __future__ import annotations
 # No expensive ones here, so that a page of help is quick.
 from typing import Literal, TypeAlias, get_args
 
-Comparison = Literal["overall", "baseline"]
+Comparison = Literal["overall", "baseline", "earlier"]
 Alternative = Literal["worse", "better", "both"]
 Tail = Literal["upper", "lower", "both"]
 Test = Literal["auto", "bootstrap-rows", "paper"]

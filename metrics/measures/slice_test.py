@@ -21,7 +21,7 @@ from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.mean import Mean, RootMean
 from slicebeam.metrics.measures.metric import Slices
-from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 
 # A p-value that no float64 holds is told as the smallest one: nothing has probability zero.
@@ -153,13 +153,13 @@ class SliceTest:
 
     def _run_own(self, sums: IntArray, totals: IntArray) -> Outcomes:
         slices = Slices(sums, self.space, totals)
-        tested = metric(self.metric).test(slices, self.alternative)
+        tested = metric_on(self.metric, self.space).test(slices, self.alternative)
         return Outcomes(tested, np.full(len(sums), np.nan))
 
     def _run_rows(
         self, sums: IntArray, totals: IntArray, reduced: IntArray, of_all: IntArray
     ) -> Outcomes:
-        own, space = metric(self.metric), self.space
+        own, space = metric_on(self.metric, self.space), self.space
         raw = Slices(sums.reshape(-1, sums.shape[2]), space)
         values = own.value_of_raw(raw).reshape(sums.shape[:2])
         if raw.is_paired:
@@ -173,7 +173,7 @@ class SliceTest:
     def _t(
         self, sums: IntArray, totals: IntArray, delta: FloatArray, deltas: FloatArray
     ) -> Outcomes:
-        own, slices = metric(self.metric), Slices(sums, self.space, totals)
+        own, slices = metric_on(self.metric, self.space), Slices(sums, self.space, totals)
         p, reasons, errors = t_p_value(delta, deltas, own.tail(self.alternative))
         if self.test == "paper":
             if not slices.is_paired:

@@ -25,8 +25,9 @@ class Model(Part):
 class Comparison(Part):
     """What a slice is compared with."""
 
-    kind: Literal["overall", "baseline"] = Field(
-        description="overall: the slice against all examples, one model; baseline: the same slice, two models"
+    kind: Literal["overall", "baseline", "earlier"] = Field(
+        description="overall: the slice against all examples, one model; baseline: the same slice, two models; "
+        "earlier: the same slice and model, on today's and on earlier data"
     )
     before: str | None = None
     after: str

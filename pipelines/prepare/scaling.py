@@ -133,7 +133,7 @@ def _refined(
         if scale > _ROUGH * max(size - most, 0.0) / rows:
             rough.add(term.value)
     scaling = replace(scaling, space=refined, rough=tuple(sorted(rough)))
-    if not space.terms:
+    if not space.terms or space.comparison == "earlier":
         return scaling
     units = (*space.scales, *space.weight_scales)
     measured = [total * unit for total, unit in zip(sums, units, strict=True)]

@@ -276,7 +276,8 @@ def list_coverage(
     targets = {
         own.name: target
         for own in map(metric, config.metric)
-        if own.undefined_reason(prepared.slices()) is None
+        if prepared.space.comparison != "earlier"
+        and own.undefined_reason(prepared.slices()) is None
         and (target := own.target(space)) is not None
     }
     if space.weighted or not targets or not keys.size:

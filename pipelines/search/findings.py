@@ -15,7 +15,7 @@ from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter
 from slicebeam.metrics.measures.metric import Slices
-from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.registry import metric_on
 from slicebeam.metrics.measures.target_sums import MOST_FINDINGS
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
 from slicebeam.pipelines.changelist import slices as document
@@ -76,7 +76,7 @@ def finding_lists(results: Results, work: WorkFolder, engine: Engine) -> tuple[F
     wanted = [side for side in sides if config.alternative in (side, "both")]
     lists = []
     for number, measured in enumerate(results.metrics):
-        own = metric(measured.name)
+        own = metric_on(measured.name, prepared.space)
         target, reason = own.target(prepared.space), own.undefined_reason(prepared.slices())
         for direction in wanted:
             if target is None or reason is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from slicebeam.metrics.counting.counting_plan import plan_all, plan_listed
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.measures.level_bound import Visited, tests_per_level
-from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.registry import metric_on
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress, SearchResult
 from slicebeam.pipelines.search.second_tests import SecondTests, q_values
@@ -133,7 +133,10 @@ class Iterations:
         """Add the p-values and differences of the counted slices, or only of those that changed."""
         if changed is not None and not changed.size:
             return
-        steering, columns = metric(self.config.metric[0]), range(self.prepared.space.columns)
+        steering, columns = (
+            metric_on(self.config.metric[0], self.prepared.space),
+            range(self.prepared.space.columns),
+        )
         for every in tables_of(parts):
             table = every
             if changed is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from scipy.special import stdtrit
 
-from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.prepare.exact_auc import put_whole
@@ -254,7 +254,7 @@ def _counted(
 def _metric_result(
     config: RunConfig, prepared: EncodedDataset, number: int, kept: SliceTable, parents: ParentSums
 ) -> MetricResult:
-    own = metric(config.metric[number])
+    own = metric_on(config.metric[number], prepared.space)
     slices = prepared.slices(kept["sums"])
     value, delta = own.value(slices), own.delta(slices)
     low, high = _pieces(slices, lambda some, _: own.delta_interval(some, CONFIDENCE))

@@ -12,7 +12,7 @@ from slicebeam.metrics.counting.statistic_space import BUCKETS
 from slicebeam.metrics.errors import counted, shortened
 from slicebeam.metrics.measures.metric import Needs
 from slicebeam.metrics.measures.power import POWER, smallest_fall
-from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Noticeable, Testing
@@ -125,7 +125,9 @@ def _metric_tests(
         for code in range(1, len(REASONS))
         if reasons[code] and code not in _ANSWERS
     }
-    blind = metric(measured.name).undefined_reason(results.prepared.slices())
+    blind = metric_on(measured.name, results.prepared.space).undefined_reason(
+        results.prepared.slices()
+    )
     if blind is None:
         blind = _blind(results, measured, reasons, untested)
     degraded = int(np.count_nonzero(measured.significant & measured.worse))
@@ -293,7 +295,7 @@ def _warnings(
 ) -> Iterator[str]:
     config, prepared = results.config, results.prepared
     for tests in metrics:
-        if metric(tests.metric).undefined_reason(prepared.slices()) is not None:
+        if metric_on(tests.metric, prepared.space).undefined_reason(prepared.slices()) is not None:
             yield f"{tests.metric} could not be tested: {tests.blind}."
         elif tests.blind is not None:
             yield f"No slice could be tested for {tests.metric}: {tests.blind}."

@@ -16,7 +16,13 @@ import pyarrow as pa
 
 from slicebeam.metrics.arrays import Ragged
 from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, RowBlock
-from slicebeam.metrics.counting.statistic_space import BUCKETS, GAINS, StatisticSpace, fixed_point
+from slicebeam.metrics.counting.statistic_space import (
+    BUCKETS,
+    GAINS,
+    THEN,
+    StatisticSpace,
+    fixed_point,
+)
 from slicebeam.metrics.measures.calibration_error import bin_of, number_of_bins
 from slicebeam.metrics.randomness import occurrence_ids, splitmix64
 from slicebeam.transforms.storage.storage import storage_path
@@ -244,7 +250,7 @@ class _Measured:
 
     def __init__(self, batch: pa.RecordBatch, scaling: Scaling, cells: IntArray) -> None:
         self.batch, self.scaling, self.space = batch, scaling, scaling.space
-        self.rows = batch.num_rows
+        self.rows, self.cells = batch.num_rows, cells
         self.bins: dict[str, IntArray] = {}
         self.weight = (
             self.space.in_weight_units(self._column(WEIGHT))
@@ -302,6 +308,9 @@ class _Measured:
         if term.source == "change":
             new, old = (self._column(value_column(term.value, old=o)) for o in (False, True))
             return new - old
-        column = self._column(value_column(term.value, old=term.source == "old"))
-        shift = self.space.shift(term.value)
+        is_old, shift = term.source == "old", self.space.shift(term.value)
+        if self.space.comparison == "earlier":
+            column = self._column(value_column(term.value, old=False))
+            return np.where(self.space.holds(THEN)[self.cells] == is_old, column - shift, 0.0)
+        column = self._column(value_column(term.value, old=is_old))
         return column - shift if shift else column

@@ -1,0 +1,133 @@
+"""A metric on two data sets: its value on a slice today against that on the slice of earlier data.
+
+The two sets are independent samples. Whether the examples of today are an ordinary random part of all examples of
+the slice, today's and earlier ones, is what Fisher's (1935, J. R. Stat. Soc. 98:39) test asks of a share; other
+metrics have the test with which a slice is compared with the rest of one that contains it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from slicebeam.metrics.arrays import FloatArray, NDArray, Pair, ratio
+from slicebeam.metrics.kinds import Tail
+from slicebeam.metrics.measures.count_metrics import Share
+from slicebeam.metrics.measures.mean import Mean
+from slicebeam.metrics.measures.metric import Metric, Slices
+from slicebeam.metrics.significance import hall, intervals
+from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
+
+# Of the intervals that say how much a change varies.
+_CONFIDENCE = 0.95
+
+
+class Earlier(Metric):
+    """A metric today; its *old* value is that on the earlier data.
+
+    Of 200 examples of a slice today 40 are wrong, of 800 earlier ones 80.
+
+    >>> from slicebeam.metrics.counting.statistic_space import THEN, StatisticSpace
+    >>> from slicebeam.metrics.measures.registry import metric
+    >>> space = StatisticSpace(("wrong", THEN), "earlier")
+    >>> sums, totals = np.array([[160, 40, 720, 80]]), np.array([900, 100, 3600, 400])
+    >>> accuracy, slices = Earlier(metric("accuracy")), Slices(sums, space, totals)
+    >>> accuracy.value(slices), accuracy.value(slices.old)
+    (array([0.8]), array([0.9]))
+    >>> accuracy.test(slices, "worse").p.round(5)
+    array([0.00012])
+    >>> low, high = accuracy.delta_interval(slices, 0.95)
+    >>> low.round(3), high.round(3)
+    (array([-0.163]), array([-0.045]))
+    """
+
+    indivisible = "it is compared between two data sets"
+
+    def __init__(self, own: Metric) -> None:
+        self.own = own
+        self.name, self.title, self.range = own.name, own.title, own.range
+        self.higher_is_better, self.needs, self.kind = own.higher_is_better, own.needs, own.kind
+        self.min_slice_size, self.counted = own.min_slice_size, own.counted
+        self.undefined, self.takes_weights = own.undefined, own.takes_weights
+
+    @staticmethod
+    def of_set(slices: Slices, *, then: bool) -> Slices:
+        """Return what the slices hold of one of the data sets, with all examples of both."""
+        space = slices.space
+        totals = sum(space.of_set(slices.totals, then=one) for one in (False, True))
+        return Slices(space.of_set(slices.sums, then=then), space.of_one_set, np.asarray(totals))
+
+    def sides(self, slices: Slices) -> tuple[Slices, Slices]:
+        """Return the slices today, and then."""
+        return self.of_set(slices, then=False), self.of_set(slices, then=True)
+
+    def value(self, slices: Slices) -> FloatArray:
+        return self.own.value(self.of_set(slices, then=slices.is_old))
+
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
+        return self.own.value_interval(self.of_set(slices, then=slices.is_old), confidence)
+
+    def value_error(self, slices: Slices) -> FloatArray:
+        return self.own.value_error(self.of_set(slices, then=slices.is_old))
+
+    def untestable(self, slices: Slices) -> NDArray[np.int8]:
+        now, then = self.sides(slices)
+        undefined = np.isnan(self.own.value(now)) | np.isnan(self.own.value(then))
+        reasons = np.where(undefined, Reason.UNDEFINED, 0)
+        reasons[then.sizes < self.min_slice_size] = Reason.FEW_EARLIER
+        return reasons.astype(np.int8)
+
+    def test_subset(self, slices: Slices, tail: Tail) -> Tested:
+        raise NotImplementedError
+
+    def test_change(self, slices: Slices, tail: Tail) -> Tested:
+        """Test whether the examples of today are an ordinary random part of those of both data sets."""
+        now, then = self.sides(slices)
+        both = Slices(now.sums + then.sums, now.space, now.totals)
+        own, both = self.own.seen(now), self.own.seen(both)
+        if tail == "both":
+            ends = (self.own.p_refine(own, both, one) for one in ("upper", "lower"))
+            p = np.minimum(2.0 * np.minimum(*ends), 1.0)
+        else:
+            p = self.own.p_refine(own, both, tail)
+        return Tested.by(Method.TWO_SETS, p)
+
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
+        """Newcombe's (1998, Stat. Med. 17:873, method 10) way with the intervals of both; of means Hall's t of Welch."""
+        now, then = self.sides(slices)
+        if isinstance(self.own, Mean):
+            skewness = float(self.own.of_all(now).skewness)
+            moments = (self.own.moments(side, "new", skewness) for side in (now, then))
+            return hall.against_rest(*moments).interval(confidence)
+        ends = [self._ends(side, confidence) for side in (now, then)]
+        below, above = intervals.mover(*ends)
+        delta = ends[0][0] - ends[1][0]
+        return delta - below, delta + above
+
+    def _ends(self, side: Slices, confidence: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return value and interval [slices] in one of the data sets: of shares Wilson's, as Newcombe has it."""
+        value = self.own.value(side)
+        if type(self.own) is Share and not side.space.weighted:
+            return value, *intervals.wilson(*self.own.numbers(side), confidence)
+        return value, *self.own.value_interval(side, confidence)
+
+    def ahead(self, slices: Slices, parents: Slices) -> Pair:
+        """See `Metric.ahead`: the slice is a share f of its parent, so its change is ahead (1 − f) times that of the rest."""
+        rest = parents - slices
+        variance = self._variance(slices) + self._variance(rest)
+        held = ratio(rest.sizes.astype(np.float64), parents.sizes.astype(np.float64), otherwise=0.0)
+        return held**2 * variance, np.maximum(np.minimum(slices.sizes, rest.sizes) - 1.0, 1.0)
+
+    def _variance(self, slices: Slices) -> FloatArray:
+        """Return the variance [slices] of a change, from how wide the intervals of both values are."""
+        z = 2.0 * intervals.normal_quantile(_CONFIDENCE)
+        ends = (
+            side.value_interval(of, _CONFIDENCE)
+            for side, of in zip([self.own] * 2, self.sides(slices), strict=True)
+        )
+        return np.asarray(sum(((high - low) / z) ** 2 for low, high in ends))
+
+    def inputs(self, slices: Slices) -> dict[str, float]:
+        now, then = self.sides(slices)
+        numbers = {"n": now.sizes, "value": self.own.value(now)}
+        numbers |= {"n then": then.sizes, "value then": self.own.value(then)}
+        return {name: float(number[0]) for name, number in numbers.items()}
