@@ -21,6 +21,18 @@ from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 _CONFIDENCE = 0.95
 
 
+def of_set(slices: Slices, *, then: bool) -> Slices:
+    """Return what slices hold of one of the data sets, with all examples of both."""
+    space = slices.space
+    totals = sum(space.of_set(slices.totals, then=one) for one in (False, True))
+    return Slices(space.of_set(slices.sums, then=then), space.of_one_set, np.asarray(totals))
+
+
+def sides(slices: Slices) -> tuple[Slices, Slices]:
+    """Return slices today, and then."""
+    return of_set(slices, then=False), of_set(slices, then=True)
+
+
 class Earlier(Metric):
     """A metric today; its *old* value is that on the earlier data.
 
@@ -37,7 +49,7 @@ class Earlier(Metric):
     array([0.00012])
     >>> low, high = accuracy.delta_interval(slices, 0.95)
     >>> low.round(3), high.round(3)
-    (array([-0.163]), array([-0.045]))
+    (array([-0.164]), array([-0.045]))
     """
 
     indivisible = "it is compared between two data sets"
@@ -49,28 +61,17 @@ class Earlier(Metric):
         self.min_slice_size, self.counted = own.min_slice_size, own.counted
         self.undefined, self.takes_weights = own.undefined, own.takes_weights
 
-    @staticmethod
-    def of_set(slices: Slices, *, then: bool) -> Slices:
-        """Return what the slices hold of one of the data sets, with all examples of both."""
-        space = slices.space
-        totals = sum(space.of_set(slices.totals, then=one) for one in (False, True))
-        return Slices(space.of_set(slices.sums, then=then), space.of_one_set, np.asarray(totals))
-
-    def sides(self, slices: Slices) -> tuple[Slices, Slices]:
-        """Return the slices today, and then."""
-        return self.of_set(slices, then=False), self.of_set(slices, then=True)
-
     def value(self, slices: Slices) -> FloatArray:
-        return self.own.value(self.of_set(slices, then=slices.is_old))
+        return self.own.value(of_set(slices, then=slices.is_old))
 
     def value_interval(self, slices: Slices, confidence: float) -> Pair:
-        return self.own.value_interval(self.of_set(slices, then=slices.is_old), confidence)
+        return self.own.value_interval(of_set(slices, then=slices.is_old), confidence)
 
     def value_error(self, slices: Slices) -> FloatArray:
-        return self.own.value_error(self.of_set(slices, then=slices.is_old))
+        return self.own.value_error(of_set(slices, then=slices.is_old))
 
     def untestable(self, slices: Slices) -> NDArray[np.int8]:
-        now, then = self.sides(slices)
+        now, then = sides(slices)
         undefined = np.isnan(self.own.value(now)) | np.isnan(self.own.value(then))
         reasons = np.where(undefined, Reason.UNDEFINED, 0)
         reasons[then.sizes < self.min_slice_size] = Reason.FEW_EARLIER
@@ -81,7 +82,7 @@ class Earlier(Metric):
 
     def test_change(self, slices: Slices, tail: Tail) -> Tested:
         """Test whether the examples of today are an ordinary random part of those of both data sets."""
-        now, then = self.sides(slices)
+        now, then = sides(slices)
         both = Slices(now.sums + then.sums, now.space, now.totals)
         own, both = self.own.seen(now), self.own.seen(both)
         if tail == "both":
@@ -93,7 +94,7 @@ class Earlier(Metric):
 
     def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Newcombe's (1998, Stat. Med. 17:873, method 10) way with the intervals of both; of means Hall's t of Welch."""
-        now, then = self.sides(slices)
+        now, then = sides(slices)
         if isinstance(self.own, Mean):
             skewness = float(self.own.of_all(now).skewness)
             moments = (self.own.moments(side, "new", skewness) for side in (now, then))
@@ -107,7 +108,8 @@ class Earlier(Metric):
         """Return value and interval [slices] in one of the data sets: of shares Wilson's, as Newcombe has it."""
         value = self.own.value(side)
         if type(self.own) is Share and not side.space.weighted:
-            return value, *intervals.wilson(*self.own.numbers(side), confidence)
+            x, n = self.own.numbers(side)
+            return value, *intervals.wilson(x, n, confidence)
         return value, *self.own.value_interval(side, confidence)
 
     def ahead(self, slices: Slices, parents: Slices) -> Pair:
@@ -122,12 +124,12 @@ class Earlier(Metric):
         z = 2.0 * intervals.normal_quantile(_CONFIDENCE)
         ends = (
             side.value_interval(of, _CONFIDENCE)
-            for side, of in zip([self.own] * 2, self.sides(slices), strict=True)
+            for side, of in zip([self.own] * 2, sides(slices), strict=True)
         )
         return np.asarray(sum(((high - low) / z) ** 2 for low, high in ends))
 
     def inputs(self, slices: Slices) -> dict[str, float]:
-        now, then = self.sides(slices)
+        now, then = sides(slices)
         numbers = {"n": now.sizes, "value": self.own.value(now)}
         numbers |= {"n then": then.sizes, "value then": self.own.value(then)}
         return {name: float(number[0]) for name, number in numbers.items()}

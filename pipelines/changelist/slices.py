@@ -111,6 +111,13 @@ class Finding(Part):
         description="examples of the slice that are in the metric's denominator: `counted` of the metric says which"
     )
     value: float = Field(description="the metric on the slice; for two models its change")
+    before: float | None = optional(
+        "the metric on the slice of the earlier data; only with two data sets"
+    )
+    near: tuple[str, ...] = optional(
+        "slice_ids of other slices that tell nearly as much of the change; only with two data sets",
+        (),
+    )
     expected: float = Field(
         description="its expected value from the findings of lower rank; for rank 1 the metric over all examples"
     )

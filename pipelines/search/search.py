@@ -171,7 +171,12 @@ def _find_and_publish(
     results = collect(iterations, searched, names)
     order = steps.order(results) if prepared.given is None else given_order(results)
     observer.stage(Stage("choosing findings"))
-    lists = finding_lists(results, work, engine)
+    if prepared.space.comparison == "earlier":
+        from slicebeam.pipelines.search.change_findings import change_findings
+
+        lists = change_findings(results, work, engine)
+    else:
+        lists = finding_lists(results, work, engine)
     listed = order.listed(
         np.concatenate([np.zeros(0, np.int64), *(one.positions for one in lists)])
     )
