@@ -169,12 +169,13 @@ def difference_p(
 
 def _variance(n: FloatArray, total: FloatArray, squares: FloatArray) -> FloatArray:
     mean = ratio(total, n, otherwise=0.0)
-    return np.maximum(ratio(squares, n, otherwise=0.0) - mean**2, 0.0)
+    return np.asarray(np.maximum(ratio(squares, n, otherwise=0.0) - mean**2, 0.0))
 
 
 def _explained(covered: FloatArray, information: FloatArray) -> FloatArray:
     """Return c'I⁻¹c [slices], what the fit of the design takes off a variance."""
-    return np.einsum("si,si->s", covered, np.linalg.solve(information, covered[..., None])[..., 0])
+    solved = np.linalg.solve(information, covered[..., None])[..., 0]
+    return np.asarray((covered * solved).sum(axis=-1))
 
 
 def _p_value(excess: FloatArray, variance: FloatArray, third: FloatArray) -> FloatArray:

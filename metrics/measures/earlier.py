@@ -7,6 +7,8 @@ metrics have the test with which a slice is compared with the rest of one that c
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from slicebeam.metrics.arrays import FloatArray, NDArray, Pair, ratio
@@ -14,7 +16,7 @@ from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.metric import Metric, Slices
-from slicebeam.metrics.significance import hall, intervals
+from slicebeam.metrics.significance import hall, intervals, margins
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 # Of the intervals that say how much a change varies.
@@ -24,8 +26,11 @@ _CONFIDENCE = 0.95
 def of_set(slices: Slices, *, then: bool) -> Slices:
     """Return what slices hold of one of the data sets, with all examples of both."""
     space = slices.space
+    part = Slices(space.of_set(slices.sums, then=then), space.of_one_set)
+    if not slices.totals.size:
+        return part
     totals = sum(space.of_set(slices.totals, then=one) for one in (False, True))
-    return Slices(space.of_set(slices.sums, then=then), space.of_one_set, np.asarray(totals))
+    return replace(part, totals=np.asarray(totals))
 
 
 def sides(slices: Slices) -> tuple[Slices, Slices]:
@@ -60,6 +65,7 @@ class Earlier(Metric):
         self.higher_is_better, self.needs, self.kind = own.higher_is_better, own.needs, own.kind
         self.min_slice_size, self.counted = own.min_slice_size, own.counted
         self.undefined, self.takes_weights = own.undefined, own.takes_weights
+        self.compares_models, self.resampled = own.compares_models, own.resampled
 
     def value(self, slices: Slices) -> FloatArray:
         return self.own.value(of_set(slices, then=slices.is_old))
@@ -103,6 +109,19 @@ class Earlier(Metric):
         below, above = intervals.mover(*ends)
         delta = ends[0][0] - ends[1][0]
         return delta - below, delta + above
+
+    def margin_p(self, slices: Slices, margin: float, tail: Tail) -> FloatArray:
+        """Return p of Farrington and Manning's test of two shares, or of Hall's t of two means less the margin."""
+        now, then = sides(slices)
+        if isinstance(self.own, Mean):
+            skewness = float(self.own.of_all(now).skewness)
+            moments = (self.own.moments(side, "new", skewness) for side in (now, then))
+            t = hall.against_rest(*moments)
+            return t._replace(difference=t.difference - margin).p_value(tail)[0]
+        if not isinstance(self.own, Share):
+            raise NotImplementedError
+        (x, n), (rest_x, rest_n) = (self.own.numbers(side) for side in (now, then))
+        return margins.unpaired_p_value(x, n, rest_x, rest_n, margin, tail)
 
     def _ends(self, side: Slices, confidence: float) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return value and interval [slices] in one of the data sets: of shares Wilson's, as Newcombe has it."""

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.findings.choice import StopReason
+    from slicebeam.metrics.findings.two_sets import Step
+    from slicebeam.metrics.measures.metric import Target
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.finding_terms import Direction
@@ -198,7 +200,7 @@ class ChangeChoice:
         self,
         rank: int,
         some: NDArray[np.int64],
-        step,
+        step: Step,
         of_slice: TwoSets,
         expected: NDArray[np.float64],
     ) -> Finding:

@@ -191,6 +191,11 @@ def _find_and_publish(
         fingerprint = f"sha256:{files.sha256(TABLE)}"
         changelist = build(results, order, listed, lists, engine.name, fingerprint)
         changelist = changelist.model_copy(update={"coverage": coverage})
+        if prepared.space.comparison == "earlier":
+            from slicebeam.pipelines.search.earlier_data import earlier_data
+
+            more = {"earlier_data": earlier_data(results, lists, work, engine)}
+            changelist = changelist.model_copy(update=more)
         changelist = _with_comparisons(changelist, results, earlier, how.get("tolerance"))
         if evaluation is not None:
             from slicebeam.pipelines.tfma.evaluate import with_tfma

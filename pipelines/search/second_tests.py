@@ -45,18 +45,28 @@ def q_values(
 ) -> NDArray[np.float64]:
     """Return the q-value of each p, corrected for the tests of each level and for all metrics."""
     number, metrics = len(tests_per_level), len(config.metric)
-    return adjusted(p, levels, tests_per_level, config.used_correction, number, metrics)
+    q = adjusted(p, levels, tests_per_level, config.used_correction, number, metrics)
+    return np.minimum(q * _overall_share(config, number), 1.0)
+
+
+def _overall_share(config: RunConfig, levels: int) -> float:
+    """Return by what q-values are larger where the change over all examples is a level of its own."""
+    takes_part = config.comparison == "earlier" and config.used_correction != "none"
+    return (levels + 1) / levels if takes_part else 1.0
 
 
 def adjusted_overall(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the p-values [tests] of changes over all examples; NaN stays.
 
-    They are one family, by Holm's method unless nothing is corrected.
+    They are one family, by Holm's method unless nothing is corrected; of two data sets they are also one level of slices.
     """
     tested = ~np.isnan(p)
     adjusted = p.copy()
     if config.used_correction != "none":
         adjusted[tested] = holm_adjusted(p[tested])
+        if config.comparison == "earlier":
+            levels = getattr(config, "max_cross_size", 1)
+            adjusted[tested] = np.minimum(adjusted[tested] * (levels + 1), 1.0)
     return adjusted
 
 

@@ -93,7 +93,8 @@ def _corrected_for(results: Results) -> str:
     if correction == "none":
         return "Exploratory: no correction for testing many slices."
     of_levels = " of all levels together" if correction == "fdr-level" else ""
-    over = f"at {alpha:g}/{len(levels)} within each level"
+    parts = len(levels) + (config.comparison == "earlier")
+    over = f"at {alpha:g}/{parts} within each level"
     if correction in ("bh", "by"):
         over = "over all levels"
     family, tested = sum(levels), sum(searched.tested_per_level)
@@ -183,7 +184,7 @@ def _noticeable(results: Results, name: str) -> Iterator[Noticeable]:
     Slices by the strictest threshold of any level, at which a single slice is significant.
     """
     config, prepared = results.config, results.prepared
-    if config.group or config.resamples_examples:
+    if config.group or config.resamples_examples or config.comparison == "earlier":
         return
     measured, everything = metric(name), prepared.slices()
     if everything.is_paired:

@@ -38,6 +38,8 @@ _LONGEST_LINE = 10_000
 _DECIMALS_OF_SHARES = 3
 # Beyond these a number has an exponent.
 _MOST_DECIMALS, _LONGEST = 7, 1e9
+# Slices that tell as much as a finding of a change.
+_MOST_NEAR = 3
 _INFINITE = "∞"
 
 
@@ -144,6 +146,8 @@ def heading(document: SearchChangeList, shown: FindingTables) -> str:
     is_change = document.comparison.kind == "baseline"
     if is_change:
         title = f"Change of {title[:1].lower() if title[1:2].islower() else title[:1]}{title[1:]}"
+    if document.comparison.kind == "earlier":
+        return f"{title}, {shown.model.direction} than then by more than the lines above explain:"
     if first.rank == 1:
         overall = Numbers(shown.findings).text(first.expected, signed=is_change)
         over = f" (over all examples {overall})"
@@ -175,9 +179,13 @@ def columns(document: SearchChangeList, shown: FindingTables, most: int) -> list
     numbers = Numbers(shown.findings)
     values = [numbers.text(one.value, signed=is_change) for one in findings]
     expected = [numbers.text(one.expected, signed=is_change) for one in findings]
+    was = []
+    if document.comparison.kind == "earlier":
+        was = [Column("was", [numbers.text(one.before) for one in findings])]
     found = [
         Column("", [str(one.rank) for one in findings]),
         Column("n", [f"{one.n:,}" for one in findings]),
+        *was,
         Column("change" if is_change else "value", values),
         Column("expected", expected, is_optional=True),
         Column("corrected [95%]", [numbers.difference(one) for one in findings]),
@@ -258,7 +266,10 @@ def _table(
     from rich.table import Table
 
     findings = shown.findings[:most]
-    names = _names(document, findings)
+    names = [
+        f"{name}{_near(document, one)}"
+        for name, one in zip(_names(document, findings), findings, strict=True)
+    ]
     kept = [one for one in columns(document, shown, most) if one.header not in hidden]
     taken = sum(one.width for one in kept)
     room = None if width is None else max(width - taken, _NARROWEST)
@@ -322,6 +333,13 @@ def _hidden_line(hidden: Sequence[str], places: ResultPlaces = FILES) -> str | N
         return None
     listed = " and ".join(filter(None, [", ".join(hidden[:0:-1]), hidden[0]]))
     return f"No room for {listed}: see {places.findings}, or widen the terminal."
+
+
+def _near(document: SearchChangeList, one: Finding) -> str:
+    """Return the slices that tell nearly as much of a change."""
+    names = {other.slice_id: other.name for other in document.slices}
+    listed = [names[other] for other in one.near if other in names]
+    return f", or: {'; '.join(listed[:_MOST_NEAR])}" if listed else ""
 
 
 def _names(document: SearchChangeList, findings: Sequence[Finding]) -> list[str]:

@@ -13,6 +13,7 @@ from slicebeam.metrics.errors import counted, printable, shortened
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.search.summary import overall_text
+from slicebeam.pipelines.show.earlier import drift_lines
 from slicebeam.pipelines.show.finding_tables import Numbers, list_lines
 from slicebeam.pipelines.show.terminal_text import FILES
 from slicebeam.pipelines.show.worst_slices import LEAST_ROWS, number_text, signed_text
@@ -55,6 +56,7 @@ def note_blocks(
         list(_tfma_lines(document, places)),
         discovery_lines(document),
         _since_lines(document, places),
+        list(drift_lines(document)),
         notes(document, places, is_short=is_short),
     ]
 

@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.search.gate import lead
 from slicebeam.pipelines.search.summary import overall_sentences
+from slicebeam.pipelines.show.earlier import moved_lines
 from slicebeam.pipelines.show.finding_tables import all_findings, print_findings
 from slicebeam.pipelines.show.result_notes import closing_lines, note_blocks
 from slicebeam.pipelines.show.terminal_text import FILES, WIDE, console_of_stdout, table_of
 from slicebeam.pipelines.show.worst_slices import MetricRows, change_cells, worst_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+
+    from rich.console import Console
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.run_options import Report, RunOptions
@@ -48,6 +51,7 @@ def show_slices(
     # What was found is said below the findings.
     short = f"{lead(document)}{' '.join(overall_sentences(document.global_))}"
     console.print(short if told else document.summary)
+    _print_lines(console, moved_lines(document))
     print_findings(console, document, shown, places)
     for rows in worst_slices(document):
         if rows.metric in told:
@@ -70,7 +74,11 @@ def show_slices(
     for line in explanation:
         console.out(line, highlight=False)
     console.print()
-    for line in closing_lines(document, has_findings=bool(told)):
+    _print_lines(console, closing_lines(document, has_findings=bool(told)))
+
+
+def _print_lines(console: Console, lines: Iterable[str]) -> None:
+    for line in lines:
         console.print(line)
 
 
