@@ -493,7 +493,7 @@ class SumReader:
     def _every_slice(
         self, features: tuple[int, ...], codes: IntArray, by_column: IntArray
     ) -> SliceSums:
-        sizes = by_column[0, : self.space.cells].sum(axis=0)
+        sizes = by_column[0, self.space.size_columns].sum(axis=0)
         matched = self.lattice.matched(features, codes)
         if matched is not None:
             sizes = np.where(matched, sizes, 0)

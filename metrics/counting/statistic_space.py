@@ -220,9 +220,14 @@ class StatisticSpace:
 
     def sizes(self, sums: IntArray) -> IntArray:
         """Return the examples [slices] of sums [slices, columns], of two data sets those of today."""
+        return np.asarray(sums[..., self.size_columns].sum(axis=-1))
+
+    @cached_property
+    def size_columns(self) -> slice | IntArray:
+        """The columns of the examples that are the size of a slice: of two data sets those of today."""
         if self.comparison == "earlier":
-            return np.asarray(sums[..., np.flatnonzero(~self.holds(THEN))].sum(axis=-1))
-        return np.asarray(sums[..., : self.cells].sum(axis=-1))
+            return np.flatnonzero(~self.holds(THEN))
+        return slice(self.cells)
 
     @cached_property
     def of_one_set(self) -> StatisticSpace:

@@ -99,7 +99,7 @@ class Iterations:
 
     def _step_by_step(self, strategy: str, steps: Strategy) -> SearchResult:
         """Count what a strategy proposes: the family are all slices that are large enough."""
-        lattice, cells = self.prepared.lattice, self.prepared.space.cells
+        lattice, space = self.prepared.lattice, self.prepared.space
         known = SearchState(self.config.used_min_slice_size)
         family: tuple[int, ...] = ()
         while (proposal := steps.next(known)) is not None:
@@ -108,7 +108,7 @@ class Iterations:
             significant = int(np.count_nonzero(known.significant))
             parts, record = self._count(planned, keys.size, proposal.expected, significant)
             # What is in no part is empty.
-            known.add(keys, looked_up(parts, keys, lambda table: table.sizes(cells)))
+            known.add(keys, looked_up(parts, keys, lambda table: table.sizes(space)))
             visited = Visited(known.keys, known.sizes)
             family = tuple(tests_per_level(lattice, visited, self.prepared.rows, known.min_size))
             record = self.second_tests.resampled(parts, family, record)

@@ -146,8 +146,8 @@ class SecondTests:
         if ranked:
             some.append(self._changed_within_buckets(parts, ranked[0], f"{stage}-unchanged"))
         chosen = np.unique(np.concatenate(some))
-        cells = self.prepared.space.cells
-        sizes = looked_up(parts, chosen, lambda table: table.sizes(cells))
+        space = self.prepared.space
+        sizes = looked_up(parts, chosen, lambda table: table.sizes(space))
         budget = self.counter.budget_for(resampling)
         planned = plan_chosen(chosen, sizes, self.prepared.lattice, budget)
         counted, cost = self.counter.count(stage, planned, resampling=resampling)
