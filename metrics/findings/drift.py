@@ -56,4 +56,6 @@ def drift(now: IntArray, then: IntArray) -> Drift:
     index = float(((shares[0] - shares[1]) * np.log(shares[0] / shares[1])).sum())
     chance = (np.count_nonzero(held) - 1) * (1.0 / n + 1.0 / m)
     moved = np.abs(now / n - then / m)
-    return Drift(min(1.0, 2.0 * min(broad, single)), max(index - chance, 0.0), int(moved.argmax()))
+    return Drift(
+        min(1.0, 2.0 * min(broad, single)), float(max(index - chance, 0.0)), int(moved.argmax())
+    )
