@@ -200,9 +200,9 @@ MYPY = """
 follow_imports = skip
 namespace_packages = True
 explicit_package_bases = True
-[mypy-pydantic.*,slicebeam.pipelines.commands.api,slicebeam.pipelines.config.*,slicebeam.pipelines.python.*]
+[mypy-pydantic.*,slicebeam.pipelines.commands.api,slicebeam.pipelines.config.*,slicebeam.pipelines.commands.python_runs]
 follow_imports = silent
-[mypy-slicebeam.pipelines.commands.export,slicebeam.pipelines.define.new_slices,slicebeam.metrics.kinds]
+[mypy-slicebeam.pipelines.commands.export,slicebeam.pipelines.commands.signatures,slicebeam.pipelines.define.new_slices,slicebeam.metrics.kinds]
 follow_imports = silent
 [mypy-slicebeam.transforms.storage.file_formats]
 follow_imports = silent
