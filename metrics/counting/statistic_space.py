@@ -190,8 +190,8 @@ class StatisticSpace:
 
     @property
     def sides(self) -> int:
-        """Number of models."""
-        return 2 if self.comparison == "baseline" else 1
+        """Number of models, or of data sets, whose scores are counted."""
+        return 1 if self.comparison == "overall" else 2
 
     @property
     def cell_columns(self) -> int:
@@ -240,6 +240,7 @@ class StatisticSpace:
             terms=tuple(term for term in self.terms if term.source == "new"),
             total_terms=tuple(term for term in self.total_terms if term.source == "new"),
             scales=tuple(self.scales[at] for at in new) if self.scales else (),
+            coarse=self.coarse[:1],
         )
 
     def of_set(self, sums: IntArray, *, then: bool) -> IntArray:
@@ -249,8 +250,14 @@ class StatisticSpace:
         kept = [cells + plane * self.cells for plane in planes]
         source = "old" if then else "new"
         wanted = np.array([term.source == source for term in self.all_terms], bool)
-        at = self.cell_columns + np.flatnonzero(wanted)
-        kept.append(at[at < sums.shape[-1]])
+        of_terms = np.flatnonzero(wanted)
+        kept.append(self.cell_columns + of_terms[of_terms < len(self.terms)])
+        if self.ranked:
+            ranking = self.ranking_columns(old=then)
+            kept.append(np.arange(ranking.start, ranking.stop))
+        if sums.shape[-1] > self.columns:
+            others = of_terms[of_terms >= len(self.terms)] - len(self.terms)
+            kept.append(self.columns + others)
         return np.asarray(sums[..., np.concatenate(kept).astype(np.int64)])
 
     def counts(self, sums: IntArray) -> IntArray:

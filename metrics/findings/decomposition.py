@@ -44,7 +44,7 @@ class Indicators(NamedTuple):
         return np.asarray(self.both / self.n - np.outer(self.shares, self.shares))
 
 
-class Part(NamedTuple):
+class Portion(NamedTuple):
     """A part of a difference, with its variance."""
 
     value: float
@@ -97,13 +97,13 @@ class Decomposition:
         )
         return float(of_fit + of_data)
 
-    def part(self, columns: IntArray) -> Part:
+    def part(self, columns: IntArray) -> Portion:
         """Return the part of the mix that is in some columns."""
         value = float(self.coefficients[columns] @ self.change[columns])
-        return Part(value, self.covariance(columns, columns))
+        return Portion(value, self.covariance(columns, columns))
 
     @property
-    def mix(self) -> Part:
+    def mix(self) -> Portion:
         """Return the whole part that is due to the mix."""
         return self.part(np.arange(self.change.size))
 
@@ -117,10 +117,10 @@ class Decomposition:
         """What the earlier model says of an example that meets no predicate."""
         return float(self.then.total / self.then.n - self.coefficients @ self.then.shares)
 
-    def model(self, residual: float) -> Part:
+    def model(self, residual: float) -> Portion:
         """Return what is left, by the variance of today's values about the earlier model."""
         variance = residual / self.now.n + self.residual * (1.0 + self.distance) / self.then.n
-        return Part(self.whole - self.mix.value, variance)
+        return Portion(self.whole - self.mix.value, variance)
 
     def together(self, features: Sequence[IntArray]) -> list[list[int]]:
         """Return which features, by their columns, cannot be told apart: one line for each list."""

@@ -16,6 +16,7 @@ from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.metric import Metric, Slices
+from slicebeam.metrics.measures.ranking import AreaUnderCurve
 from slicebeam.metrics.significance import hall, intervals, margins
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
@@ -80,6 +81,9 @@ class Earlier(Metric):
         now, then = sides(slices)
         undefined = np.isnan(self.own.value(now)) | np.isnan(self.own.value(then))
         reasons = np.where(undefined, Reason.UNDEFINED, 0)
+        if isinstance(self.own, AreaUnderCurve):
+            each = (self.own.untestable(side) for side in (now, then))
+            reasons = np.maximum(*(np.where(one == Reason.WHOLE, 0, one) for one in each))
         reasons[then.sizes < self.min_slice_size] = Reason.FEW_EARLIER
         return reasons.astype(np.int8)
 
@@ -89,6 +93,11 @@ class Earlier(Metric):
     def test_change(self, slices: Slices, tail: Tail) -> Tested:
         """Test whether the examples of today are an ordinary random part of those of both data sets."""
         now, then = sides(slices)
+        if isinstance(self.own, AreaUnderCurve):
+            (variance, df), (variance_then, df_then) = map(self.own.variance, (now, then))
+            freedom = np.minimum(df, df_then)
+            p = hall.wald_p_value(self.delta(slices), variance + variance_then, freedom, tail)
+            return Tested.by(Method.TWO_SETS, p)
         both = Slices(now.sums + then.sums, now.space, now.totals)
         own, both = self.own.seen(now), self.own.seen(both)
         if tail == "both":

@@ -23,6 +23,7 @@ from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.mean import Mean, RootMean
 from slicebeam.metrics.measures.metric import Slices
 from slicebeam.metrics.measures.r_squared import RSquared
+from slicebeam.metrics.measures.ranking import AveragePrecision
 from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 
@@ -30,7 +31,7 @@ from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested,
 SMALLEST_P = float(np.nextafter(0.0, 1.0))
 
 # Metrics whose test of a slice needs a law of all examples.
-_OF_ONE_SET = (CalibrationError, RSquared)
+_OF_ONE_SET = (AveragePrecision, CalibrationError, RSquared)
 # Slices that are tested at a time: the tests' temporary arrays take about 200 bytes a slice.
 _SLICES_AT_A_TIME = 1 << 16
 # Numbers of all replicates of the slices that are tested at a time.
@@ -46,7 +47,7 @@ def check_comparison(
 ) -> None:
     """Refuse to compare two models, weigh or resample examples by a metric that cannot: OptionError."""
     own = metric(name)
-    if comparison == "earlier" and (own.needs.ranked or type(own) in _OF_ONE_SET):
+    if comparison == "earlier" and isinstance(own, _OF_ONE_SET):
         raise OptionError(
             f"--metric {name} is not compared between two data sets; leave it, or --baseline-data, out"
         )

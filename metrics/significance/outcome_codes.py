@@ -70,7 +70,7 @@ class Method(_Code):
     WEIGHTED_SUBSET = "law of random subsets, weighted counts"
     FEW_CELLS = "law of random subsets, few cells"
     STUDENT = "paired t, law of all changes"
-    TWO_SETS = "two independent samples: mid-p of Fisher's test, or Hall's t"
+    TWO_SETS = "two samples: Fisher's mid-p, Hall's t or DeLong's z"
 
 
 # By their position.

@@ -23,7 +23,7 @@ class MovedPart(Part):
     share_now: float | None = None
 
 
-class Moved(Part):
+class WhyMoved(Part):
     """Why a metric over all examples is not what it was: new kinds of examples, their mix, and the model."""
 
     metric: str
@@ -70,7 +70,7 @@ class EarlierData(Part):
 
     uri: tuple[str, ...]
     n: int = Field(description="examples")
-    moved: tuple[Moved, ...] = optional(
+    moved: tuple[WhyMoved, ...] = optional(
         "for each metric that is an average over examples; none with weights", ()
     )
     drift: tuple[FeatureDrift, ...] = optional("of each feature, the largest change first", ())

@@ -8,6 +8,7 @@ import numpy as np
 
 from slicebeam.metrics.findings.two_sets import TwoSets, best, changed_more_p, differences, worse_p
 from slicebeam.metrics.measures.earlier import sides
+from slicebeam.metrics.measures.metric import Slices
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.measures.target_sums import design
 from slicebeam.pipelines.changelist.slices import CorrectedDifference, Finding, FindingModel
@@ -158,7 +159,8 @@ class ChangeChoice:
     def _sets(self, sums: NDArray[np.int64]) -> TwoSets:
         """Return the examples and targets [rows] of sums [rows, columns]."""
         columns: list[NDArray[np.float64]] = []
-        for side in sides(self.prepared.slices(sums)):
+        space = self.scaling.space
+        for side in sides(Slices(sums[:, : space.columns], space)):
             targets = self.own.target_sums(side)
             n, total = (self.layout.moment(targets, 1, power) for power in (0, 1))
             are_shares = self.layout.kind == "rate"

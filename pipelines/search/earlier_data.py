@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.findings.decomposition import Decomposition, Indicators, Part
+from slicebeam.metrics.findings.decomposition import Decomposition, Indicators, Portion
 from slicebeam.metrics.findings.drift import drift
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.mean import Mean
@@ -17,8 +17,8 @@ from slicebeam.pipelines.changelist.earlier import (
     TOO_FAR,
     EarlierData,
     FeatureDrift,
-    Moved,
     MovedPart,
+    WhyMoved,
 )
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, estimate
 from slicebeam.pipelines.prepare.encoded_dataset import pass_over_shards
@@ -131,7 +131,7 @@ class _EarlierData:
     def _named(self, columns: NDArray[np.int64]) -> tuple[str, ...]:
         return tuple(self._name(int(at)) for at in columns[:_MOST_NAMED])
 
-    def moved(self, number: int) -> Moved | None:
+    def moved(self, number: int) -> WhyMoved | None:
         """Return why a metric moved; None where it is not an average over examples."""
         own = metric(self.results.config.metric[number])
         space = self.prepared.space
@@ -180,7 +180,7 @@ class _EarlierData:
         sign = -1.0 if isinstance(own, Share) and own.higher_is_better else 1.0
         share = max(1.0 - split.now.n / max(self._counted_today(own), 1.0), 0.0)
         unit = sign * (1.0 - share)
-        told = Moved(
+        told = WhyMoved(
             metric=own.name,
             then=then,
             now=now,
@@ -278,11 +278,11 @@ def _by_model(
     for (count, total, squares), (slice_id, name) in zip(cells[:-1], names.items(), strict=True):
         spread = squares / n - (total / n) ** 2
         variance = spread / n + split.residual * count / n**2
-        part = Part(total / n, variance)
+        part = Portion(total / n, variance)
         yield MovedPart(name=name, slice_id=slice_id, change=_estimate(part, unit))
 
 
-def _estimate(part: Part, unit: float) -> Estimate:
+def _estimate(part: Portion, unit: float) -> Estimate:
     reach = normal_quantile(CONFIDENCE) * max(part.variance, 0.0) ** 0.5
     low, high = sorted((unit * (part.value - reach), unit * (part.value + reach)))
     return estimate(unit * part.value, low, high)

@@ -360,8 +360,13 @@ def _warnings(
                 which = "that a first, quick test finds far from significant"
             if config.is_paper:
                 which = "that are not reported"
-            yield (
+            exact = (
                 f"{titles} is exact except for {rough:,} listed {slices} {which}: there scores are "
+            )
+            if config.comparison == "earlier":
+                exact = f"{titles} is taken of scores that are "
+            yield (
+                f"{exact}"
                 f"counted in {BUCKETS} buckets, and it is off by at most "
                 f"{_upward(float(error.max()))} (each slice's own bound: value_error in "
                 "slices.parquet)."

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.earlier import EarlierData, Moved
+    from slicebeam.pipelines.changelist.earlier import EarlierData, WhyMoved
     from slicebeam.pipelines.changelist.parts import Estimate
 
 _MOST_VALUES, _MOST_DRIFTS = 3, 3
@@ -32,7 +32,7 @@ def moved_lines(document: SearchChangeList) -> Iterator[str]:
         yield from _lines_of(document, document.earlier_data, moved)
 
 
-def _lines_of(document: SearchChangeList, earlier: EarlierData, moved: Moved) -> Iterator[str]:
+def _lines_of(document: SearchChangeList, earlier: EarlierData, moved: WhyMoved) -> Iterator[str]:
     def told(change: Estimate) -> str:
         numbers = [
             _number(document, moved.metric, one or 0.0)

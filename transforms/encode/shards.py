@@ -59,6 +59,12 @@ def value_column(value: str, *, old: bool) -> str:
     return f"{'old' if old else 'new'} {value}"
 
 
+def score_columns(space: StatisticSpace) -> list[str]:
+    """Return the columns of scores that are counted, for each model or data set."""
+    is_paired = space.comparison == "baseline"
+    return [score_column(old=is_paired and side == 1) for side in range(space.sides)]
+
+
 def score_column(*, old: bool) -> str:
     """Return the column of a shard that holds a model's score of each example."""
     return "old score" if old else "score"
@@ -261,7 +267,7 @@ class _Measured:
         # Terms may be of ranks where their distribution is not counted.
         if self.space.ranked or any(one.source in GAINS for one in self.space.all_terms):
             self.positive = self.space.holds("positive")[cells]
-            scores = [self._column(score_column(old=bool(old))) for old in range(self.space.sides)]
+            scores = [self._column(name) for name in score_columns(self.space)]
             edges = zip(scaling.edges, scores, strict=False)
             of_scores = [np.searchsorted(bounds, score, side="right") for bounds, score in edges]
             self.buckets = np.stack(of_scores) + self.positive * BUCKETS

@@ -164,7 +164,7 @@ def test_drift_fails_only_where_asked(tmp_path, capsys):
 
 @pytest.mark.parametrize(("more", "message"), [
     (["--baseline-prediction", "guess"], "--baseline-data and --baseline-prediction"),
-    (["--metric", "auc", "--score", "w"], "--metric auc is not compared between two data sets"),
+    (["--metric", "average_precision", "--score", "w"], "--metric average_precision is not compared between two data sets"),
     (["--fail-on", "drifted"], "--fail-on 'drifted': choose from worse, drift, any"),
     (["--query", "shop"], "--baseline-data"),
 ])  # fmt: skip
