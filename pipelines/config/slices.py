@@ -64,6 +64,7 @@ class RunConfig(DataConfig):
         Excludes("baseline_data", "baseline_model", _TWO),
         Excludes("baseline_data", "baseline_loss", _TWO),
         Excludes("baseline_data", "query"),
+        Requires("compare=earlier", "baseline_data"),
         Excludes("baseline_data", "eval_config"),
     )
 
@@ -126,7 +127,7 @@ class RunConfig(DataConfig):
     tfma_metric: tuple[str, ...] = Field(default=(), init=False)
     compare: Annotated[Comparison | None, Option("Statistics", comes_first=True)] = None
     """What a slice is compared with: overall (all examples), baseline (the old model) or earlier (the
-    slice in --baseline-data). [default: baseline if an old model is given, earlier if earlier data
+    slice on earlier data). [default: baseline if an old model is given, earlier if earlier data
     is]"""
 
     features: Annotated[Columns, Option("Features")] = ()
@@ -232,6 +233,10 @@ class RunConfig(DataConfig):
                 )
         if self.needs.labels and not self.label:
             raise OptionError("--label is missing")
+        if self.baseline_data and self.comparison != "earlier":
+            raise OptionError(
+                f"--baseline-data has no effect with --compare {self.comparison}; leave one out"
+            )
         compares = self.comparison == "baseline"
         for name in self.measured:
             needs = needs_of([name])
