@@ -1,12 +1,11 @@
 """Sums the statistics of each slice: tables, never a row a slice.
 
-Four ways to count a feature tuple, chosen by cost (`slicebeam.metrics.counting.counting_plan`):
+Three ways to count, chosen by cost (`slicebeam.metrics.counting.counting_plan`):
 
-``dense``   one ``bincount`` over packed codes gives all slices of the tuple at once, and as
+``dense``   one ``bincount`` over packed codes gives all slices of a tuple at once, and as
             margins of its table those of every tuple of some of its features
-``sparse``  the distinct codes, where a table would be larger than the data
-``inside``  only the examples of some base slices, each extended by other features
-``listed``  only the examples of listed slices: each has a place in the table, no other slice has
+``sparse``  the distinct codes of all slices of a tuple, where a table would be larger than the data
+``listed``  only the examples of base slices, and of these only slices that are listed
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from slicebeam.metrics.counting.lattice import Keys, Lattice
 from slicebeam.metrics.counting.statistic_space import BUCKETS, THEN, StatisticSpace
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
 
-Method = Literal["dense", "sparse", "inside", "listed"]
+Method = Literal["dense", "sparse", "listed"]
 
 # Rows that are counted at a time: their packed codes stay in the second-level cache.
 ROWS_AT_A_TIME = 1 << 16
@@ -36,11 +35,9 @@ _SPREAD_OUT = 1
 class Unit:
     """What is counted together."""
 
-    features: tuple[int, ...]  # the tuple (for ``inside``: of the base slices), ascending
+    features: tuple[int, ...]  # the tuple (for ``listed``: of the base slices), ascending
     method: Method  # how it is counted
-    # for ``inside``, the features that are added to the base slices, one at a time
-    extensions: tuple[int, ...] = ()
-    # for ``inside``, the keys of the base slices, sorted; for ``listed`` the candidates
+    # for ``listed``, each candidate's base: the candidate itself, or without one of its predicates
     bases: Keys | None = None
     # the slices to report, in the order of their results; None for all that are not empty
     candidates: Keys | None = None
@@ -198,11 +195,6 @@ def selector_bytes(bases: int, cells: int) -> int:
     return 4 * cells if cells <= _LOOKUP_CELLS else 24 * bases
 
 
-def part_of(codes: IntArray, parts: int) -> NDArray[np.uint64]:
-    """Return which part of a ``sparse`` tuple's codes each is in."""
-    return splitmix64(codes.astype(np.uint64)) % np.uint64(parts)
-
-
 def table_cells(features: Sequence[int], lattice: Lattice) -> int:
     """Return the number of cells of a tuple's table."""
     cells = 1
@@ -211,32 +203,17 @@ def table_cells(features: Sequence[int], lattice: Lattice) -> int:
     return cells
 
 
-@dataclass
-class _Sparse:
-    """Distinct codes with their counts: parts are merged when they outgrow the merged ones."""
-
-    codes: list[IntArray] = field(default_factory=list)
-    counts: list[IntArray] = field(default_factory=list)
-    merged_size: int = 0
-    size: int = 0
-
-    def add(self, codes: IntArray, counts: IntArray) -> None:
-        self.codes.append(codes)
-        self.counts.append(counts)
-        self.size += codes.size
-        if self.size > 2 * self.merged_size + ROWS_AT_A_TIME:
-            self.merged()
-
-    def merged(self) -> list[IntArray]:
-        if len(self.codes) > 1:
-            codes = np.concatenate(self.codes)
-            order = np.argsort(codes)
-            codes = codes[order]
-            begins = np.flatnonzero(np.diff(codes, prepend=-1))
-            stacked = np.concatenate(self.counts)[order]
-            self.codes, self.counts = [codes[begins]], [np.add.reduceat(stacked, begins)]
-            self.merged_size = self.size = begins.size
-        return [*self.codes, *self.counts]
+def _distinct(parts: list[IntArray]) -> IntArray:
+    """Return a row of ascending codes, and below them their sums: those of one code are added."""
+    filled = [part for part in parts if part.size] or parts[:1]
+    if len(filled) == 1:
+        return filled[0]
+    rows = np.concatenate(filled, axis=1)
+    rows = rows[:, np.argsort(rows[0])]
+    begins = np.flatnonzero(np.diff(rows[0], prepend=-1))
+    summed = np.add.reduceat(rows, begins, axis=1)
+    summed[0] = rows[0, begins]
+    return summed
 
 
 def _tally(planes: IntArray, code: IntArray, values: IntArray | None) -> None:
@@ -257,22 +234,14 @@ class SummedRows:
     ) -> None:
         self.block, self.space, self.drawn = block, space, drawn
 
-    def add(
-        self,
-        table: IntArray,
-        coded: Coded,
-        with_cell: IntArray | None = None,
-        with_bucket: list[IntArray] | None = None,
-    ) -> None:
-        """Add rows to a table [layers, columns * size]; codes with the cell, or bucket, as first digit may be known."""
+    def add(self, table: IntArray, coded: Coded, *, is_celled: bool = False) -> None:
+        """Add rows to a table [layers, columns * size]; the cell may be the codes' first digit."""
         space, block = self.space, self.block
         code, rows = coded
         size = table.shape[1] // space.raw_columns
-        if with_cell is None:
-            with_cell = _of(block.cells, rows) * size + code
-        if with_bucket is None:
-            buckets = block.buckets if space.ranked else ()
-            with_bucket = [_of(bucket, rows) * size + code for bucket in buckets]
+        with_cell = code if is_celled else _of(block.cells, rows) * size + code
+        buckets = block.buckets if space.ranked else ()
+        with_bucket = [_of(bucket, rows) * size + code for bucket in buckets]
         weights = [_of(weight, rows) for weight in block.weights]
         of_cells = [(with_cell, values, space.cells) for values in (None, *weights)]
         terms = [(code, _of(term, rows), 1) for term in block.terms[: len(space.terms)]]
@@ -308,6 +277,51 @@ def _times(values: IntArray, drawn: NDArray[Any] | None) -> IntArray:
     return values if drawn is None else values * drawn
 
 
+class _Listed:
+    """Candidates by the feature that each adds to its base, if any: all rows of the bases, of no candidate at place 0."""
+
+    def __init__(self, unit: Unit, lattice: Lattice, tables: tuple[int, int]) -> None:
+        self.lattice, self._shape = lattice, tables
+        keys, bases = (
+            np.zeros(0, np.int64) if k is None else k for k in (unit.candidates, unit.bases)
+        )
+        self._size = keys.size
+        distinct, at = np.unique(bases, return_inverse=True)
+        wanted = lattice.key_cells(distinct, unit.features)
+        self._select = positions(wanted, table_cells(unit.features, lattice))
+        added = lattice.added(keys, bases)
+        owners = lattice.feature_of[added]
+        self._parts = []
+        for feature in np.unique(owners).tolist():
+            mine = np.flatnonzero(owners == feature)
+            radix, code = 1, at[mine]
+            if feature >= 0:
+                radix = int(lattice.radices[feature])
+                code = code * radix + added[mine] - lattice.offsets[feature] - 1
+            table = np.zeros((tables[0], tables[1] * (mine.size + 1)), np.int64)
+            self._parts.append((feature, mine, positions(code, distinct.size * radix), table))
+
+    def add(self, coded: Coded, sums: SummedRows) -> None:
+        position = self._select(coded.code)
+        kept = np.flatnonzero(position >= 0)
+        if kept.size == 0:
+            return
+        rows = kept if coded.rows is None else coded.rows[kept]
+        inside = Coded(position[kept].astype(np.int64), rows)
+        for feature, _, place, table in self._parts:
+            own = inside
+            if feature >= 0:
+                column, radix = sums.block.column(feature), int(self.lattice.radices[feature])
+                own = extend(inside, column, radix)
+            sums.add(table, Coded(place(own.code).astype(np.int64) + 1, own.rows))
+
+    def merged(self) -> IntArray:
+        sums = np.zeros((*self._shape, self._size), np.int64)
+        for _, mine, _, table in self._parts:
+            sums[:, :, mine] = table.reshape(*self._shape, -1)[:, :, 1:]
+        return sums
+
+
 class Tables:
     """The sums of a block of units, summed over row blocks.
 
@@ -324,7 +338,7 @@ class Tables:
     >>> state = tables.state()
     >>> state.totals  # right and wrong among all examples: int64 [1 + replicates, columns]
     array([[3, 3]])
-    >>> state.tables[0][0].reshape(space.raw_columns, 2).T  # right and wrong in either slice
+    >>> state.tables[0].reshape(space.raw_columns, 2).T  # right and wrong in either slice
     array([[3, 1],
            [0, 2]])
     """
@@ -340,24 +354,15 @@ class Tables:
         self.layers = 1 + (resampling.replicates if resampling else 0)
         columns = space.raw_columns + len(space.total_terms)
         self.total = np.zeros((self.layers, columns), np.int64)
-        self.tables: list[list[Any]] = [self._empty(unit) for unit in units]
-        self._selectors = [self._selector(unit) for unit in units]
+        self.tables = [self._empty(unit) for unit in units]
 
-    def _empty(self, unit: Unit) -> list[Any]:
+    def _empty(self, unit: Unit) -> Any:
         if unit.method == "sparse":
-            return [_Sparse()]
-        sizes = [table_cells(unit.features, self.lattice)]
-        if unit.bases is not None:
-            sizes = [unit.bases.size * int(self.lattice.radices[f]) for f in unit.extensions]
-            sizes = sizes if unit.method == "inside" else [unit.bases.size]
-        columns = self.space.raw_columns
-        return [np.zeros((self.layers, columns * size), np.int64) for size in sizes]
-
-    def _selector(self, unit: Unit) -> Callable[[IntArray], IntArray] | None:
-        if unit.bases is None:
-            return None
-        wanted = self.lattice.key_cells(unit.bases, unit.features)
-        return positions(wanted, table_cells(unit.features, self.lattice))
+            return [np.zeros((1 + self.layers * self.space.raw_columns, 0), np.int64)]
+        if unit.method == "listed":
+            return _Listed(unit, self.lattice, (self.layers, self.space.raw_columns))
+        size = self.space.raw_columns * table_cells(unit.features, self.lattice)
+        return np.zeros((self.layers, size), np.int64)
 
     def add(self, block: RowBlock) -> None:
         """Count the rows of a block."""
@@ -367,18 +372,17 @@ class Tables:
         radices = self.lattice.radices
         plain = Prefixes(block, radices, np.zeros(block.rows, np.int64))
         with_cell = Prefixes(block, radices, block.cells) if self.space.cells > 1 else plain
-        with_bucket = [Prefixes(block, radices, bucket) for bucket in block.buckets]
-        needs_plain = bool(self.space.terms)
-        for unit, tables, select in zip(self.units, self.tables, self._selectors, strict=True):
+        # Their codes are made once, with the cell as first digit.
+        counts_only = not (self.space.terms or self.space.ranked)
+        for unit, table in zip(self.units, self.tables, strict=True):
+            is_celled = counts_only and unit.method == "dense"
+            coded = (with_cell if is_celled else plain).coded(unit.features)
             if unit.method == "dense":
-                celled = with_cell.coded(unit.features)
-                coded = plain.coded(unit.features) if needs_plain else celled
-                buckets = [prefixes.coded(unit.features).code for prefixes in with_bucket]
-                sums.add(tables[0], coded, celled.code, buckets)
+                sums.add(table, coded, is_celled=is_celled)
             elif unit.method == "sparse":
-                self._add_sparse(unit, tables[0], plain.coded(unit.features), sums)
-            elif select is not None:
-                self._add_inside(unit, tables, plain.coded(unit.features), select, sums)
+                self._add_sparse(unit, table, coded, sums)
+            else:
+                table.add(coded, sums)
 
     def _add_totals(self, block: RowBlock, sums: SummedRows) -> None:
         raw = self.space.raw_columns
@@ -387,43 +391,28 @@ class Tables:
             for layer, times in zip(self.total, [None, *sums.drawn], strict=True):
                 layer[raw + at] += _times(term, times).sum()
 
-    def _add_sparse(self, unit: Unit, table: _Sparse, coded: Coded, sums: SummedRows) -> None:
+    @staticmethod
+    def _add_sparse(unit: Unit, parts: list[IntArray], coded: Coded, sums: SummedRows) -> None:
         code, rows = coded
         if unit.parts > 1:
-            kept = np.flatnonzero(part_of(code, unit.parts) == unit.part)
+            part = splitmix64(code.astype(np.uint64)) % np.uint64(unit.parts)
+            kept = np.flatnonzero(part == unit.part)
             code, rows = code[kept], kept if rows is None else rows[kept]
         if code.size == 0:
             return
         distinct, inverse = np.unique(code, return_inverse=True)
-        counts = sums.by(Coded(inverse, rows), distinct.size)
-        table.add(distinct, np.ascontiguousarray(counts))
-
-    def _add_inside(
-        self,
-        unit: Unit,
-        tables: list[IntArray],
-        coded: Coded,
-        select: Callable[[IntArray], IntArray],
-        sums: SummedRows,
-    ) -> None:
-        position = select(coded.code)
-        kept = np.flatnonzero(position >= 0)
-        if kept.size == 0:
-            return
-        rows = kept if coded.rows is None else coded.rows[kept]
-        inside = Coded(position[kept].astype(np.int64), rows)
-        if unit.method == "listed":
-            sums.add(tables[0], inside)
-        for feature, table in zip(unit.extensions, tables, strict=unit.method == "inside"):
-            radix = int(self.lattice.radices[feature])
-            sums.add(table, extend(inside, sums.block.column(feature), radix))
+        parts.append(np.vstack([distinct, sums.by(Coded(inverse, rows), distinct.size).T]))
+        # Merged when they outgrow what is merged.
+        if sum(part.shape[1] for part in parts[1:]) > parts[0].shape[1] + ROWS_AT_A_TIME:
+            parts[:] = [_distinct(parts)]
 
     def state(self) -> UnitSums:
         """Return the sums."""
-        is_sparse = tuple(unit.method == "sparse" for unit in self.units)
-        pairs = zip(is_sparse, self.tables, strict=True)
-        arrays = [tables[0].merged() if sparse else tables for sparse, tables in pairs]
-        return UnitSums(self.total, arrays, is_sparse)
+        made: dict[Method, Callable[[Any], IntArray]]
+        made = {"dense": np.asarray, "sparse": _distinct, "listed": _Listed.merged}
+        pairs = zip(self.units, self.tables, strict=True)
+        tables = [made[unit.method](table) for unit, table in pairs]
+        return UnitSums(self.total, tables, tuple(unit.method == "sparse" for unit in self.units))
 
 
 @dataclass(frozen=True)
@@ -431,30 +420,22 @@ class UnitSums:
     """The sums of some units over some rows; those over disjoint rows add up."""
 
     totals: IntArray  # [layers, columns]
-    tables: list[list[IntArray]]  # the arrays of each unit
-    is_sparse: tuple[bool, ...]  # of each unit, whether its arrays are codes and their sums
+    tables: list[IntArray]  # of each unit
+    is_sparse: tuple[
+        bool, ...
+    ]  # of each unit, whether its table has codes and below them their sums
 
     def __add__(self, other: UnitSums) -> UnitSums:
         pairs = zip(self.is_sparse, self.tables, other.tables, strict=True)
         tables = [
-            _merge_sparse(mine, more)
-            if is_sparse
-            else [a + b for a, b in zip(mine, more, strict=True)]
-            for is_sparse, mine, more in pairs
+            _distinct([mine, more]) if is_sparse else mine + more for is_sparse, mine, more in pairs
         ]
         return UnitSums(self.totals + other.totals, tables, self.is_sparse)
 
     @property
     def nbytes(self) -> int:
         """Bytes of all arrays."""
-        return self.totals.nbytes + sum(array.nbytes for arrays in self.tables for array in arrays)
-
-
-def _merge_sparse(mine: list[IntArray], other: list[IntArray]) -> list[IntArray]:
-    table = _Sparse()
-    for arrays in filter(None, (mine, other)):
-        table.add(*arrays)
-    return table.merged()
+        return self.totals.nbytes + sum(table.nbytes for table in self.tables)
 
 
 class SliceSums(NamedTuple):
@@ -476,17 +457,16 @@ class SumReader:
 
     def slices(self, units: Sequence[Unit], state: UnitSums) -> Iterator[SliceSums]:
         """Yield the sums of the slices of each unit, tuple by tuple."""
-        for unit, arrays in zip(units, state.tables, strict=True):
+        for unit, table in zip(units, state.tables, strict=True):
             if unit.candidates is not None:
-                sums = self._listed(unit, arrays, unit.candidates)
+                sums = self._listed(unit, table, unit.candidates)
                 nonempty = int(np.count_nonzero(self.space.sizes(sums[:, 0])))
                 yield SliceSums(unit.candidates, sums, nonempty)
             elif unit.method == "sparse":
-                codes, counts = arrays or [np.zeros(0, np.int64), np.zeros((0, 0), np.int64)]
-                columns = counts.T.reshape(*self._tables, codes.size)
-                yield self._every_slice(unit.features, codes, columns)
+                columns = table[1:].reshape(*self._tables, table.shape[1])
+                yield self._every_slice(unit.features, table[0], columns)
             else:
-                margins = Margins(unit.features, arrays[0], self.lattice, self._tables)
+                margins = Margins(unit.features, table, self.lattice, self._tables)
                 for features in unit.reported:
                     columns = margins.of(features)
                     yield self._every_slice(features, np.arange(columns.shape[2]), columns)
@@ -507,42 +487,15 @@ class SumReader:
         keys = self.lattice.cell_keys(features, codes[kept])
         return SliceSums(keys, sums, int(np.count_nonzero(sizes)))
 
-    def _listed(self, unit: Unit, arrays: list[IntArray], candidates: Keys) -> IntArray:
+    def _listed(self, unit: Unit, table: IntArray, candidates: Keys) -> IntArray:
+        if unit.method == "listed":
+            return np.ascontiguousarray(table.transpose(2, 0, 1))
         sums = np.zeros((candidates.size, *self._tables), np.int64)
-        if unit.method == "inside":
-            self._read_inside(unit, arrays, candidates, sums)
-        elif unit.method == "listed":
-            sums[:] = arrays[0].reshape(*self._tables, -1).transpose(2, 0, 1)
-        elif unit.method == "dense":
-            margins = Margins(unit.features, arrays[0], self.lattice, self._tables)
-            for features, mine in self.lattice.by_tuple(candidates).items():
-                wanted = self.lattice.key_cells(candidates[mine], features)
-                sums[mine] = margins.of(features)[:, :, wanted].transpose(2, 0, 1)
-        elif arrays:
-            wanted = self.lattice.key_cells(candidates, unit.features)
-            codes = arrays[0]
-            at = np.minimum(np.searchsorted(codes, wanted), codes.size - 1)
-            held = codes[at] == wanted
-            sums[held] = arrays[1].reshape(codes.size, *self._tables)[at[held]]
+        margins = Margins(unit.features, table, self.lattice, self._tables)
+        for features, mine in self.lattice.by_tuple(candidates).items():
+            wanted = self.lattice.key_cells(candidates[mine], features)
+            sums[mine] = margins.of(features)[:, :, wanted].transpose(2, 0, 1)
         return sums
-
-    def _read_inside(
-        self, unit: Unit, arrays: list[IntArray], candidates: Keys, sums: IntArray
-    ) -> None:
-        """Fill in the sums of candidates: each has a base and one more predicate."""
-        lattice = self.lattice
-        digits = lattice.digits(candidates)
-        owners = lattice.feature_of[digits]
-        for feature, table in zip(unit.extensions, arrays, strict=True):
-            mine = np.flatnonzero((owners == feature).any(axis=1))
-            if mine.size == 0 or unit.bases is None:
-                continue
-            base_digits = np.where(owners[mine] == feature, 0, digits[mine])
-            base_at = np.searchsorted(unit.bases, lattice.keys_of_sets(base_digits))
-            code = lattice.key_cells(candidates[mine], [feature])
-            cells = base_at * int(lattice.radices[feature]) + code
-            by_column = table.reshape(*self._tables, -1)
-            sums[mine] = by_column[:, :, cells].transpose(2, 0, 1)
 
 
 class Margins:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from slicebeam.metrics.arrays import BoolArray, IntArray
-from slicebeam.metrics.counting.counting import Unit, part_of, selector_bytes, table_cells
+from slicebeam.metrics.counting.counting import Unit, selector_bytes, table_cells
 from slicebeam.metrics.counting.lattice import Keys, Lattice
 
 FeatureTuple = tuple[int, ...]
@@ -29,8 +29,6 @@ _SPARSE_ROW = 90e-9
 _SELECT_ROW = 5e-9
 _INSIDE_ROW = 15e-9
 
-# Candidates whose digits are looked at together.
-_CANDIDATES_AT_A_TIME = 1 << 18
 # Tuples that are looked at together: of all triples of 200 features there are a million.
 _TUPLES_AT_A_TIME = 1 << 16
 
@@ -108,7 +106,7 @@ class PlannedUnit:
 def whole_tuples(
     tuples: Mapping[FeatureTuple, Keys | None], lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
-    """Yield the units that count all slices of feature tuples: joint tables, or sparse parts."""
+    """Yield the units that count all slices of feature tuples, or some: joint tables, or what takes less memory."""
     cells_of = {features: table_cells(features, lattice) for features in tuples}
     fitting = [features for features, cells in cells_of.items() if budget.fits(cells)]
     for table in joint_tables(fitting, lattice, budget):
@@ -119,26 +117,25 @@ def whole_tuples(
         seconds = budget.whole(cells) + len(table.features) * budget.rows * AXIS_ROW
         yield PlannedUnit(unit, seconds, cells * budget.cell_bytes)
     for features, cells in cells_of.items():
-        if not budget.fits(cells):
-            yield from _sparse(features, cells, tuples[features], lattice, budget)
+        keys = tuples[features]
+        if budget.fits(cells):
+            continue
+        if keys is None:
+            yield from _sparse(features, cells, budget)
+        else:
+            yield from plan_within(keys, keys, np.full(keys.size, budget.rows), lattice, budget)
 
 
-def _sparse(
-    features: FeatureTuple, cells: int, candidates: Keys | None, lattice: Lattice, budget: Budget
-) -> Iterator[PlannedUnit]:
+def _sparse(features: FeatureTuple, cells: int, budget: Budget) -> Iterator[PlannedUnit]:
     # Codes that wait to be merged are as many as the merged ones, and merging copies and sorts
     # all of them.
     needed = _SPARSE_COPIES * min(cells, budget.rows) * (8 + budget.cell_bytes)
-    if candidates is not None:
-        needed += candidates.size * (8 + budget.cell_bytes)
     parts = -(-needed // budget.memory)
     seconds = budget.rows * _SPARSE_ROW * budget.sums / parts + budget.select
     for part in range(parts):
-        mine = candidates
-        if candidates is not None and parts > 1:
-            mine = candidates[part_of(lattice.key_cells(candidates, features), parts) == part]
-        unit = Unit(features, "sparse", candidates=mine, part=part, parts=parts)
-        yield PlannedUnit(unit, seconds, needed // parts)
+        yield PlannedUnit(
+            Unit(features, "sparse", part=part, parts=parts), seconds, needed // parts
+        )
 
 
 def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:
@@ -155,40 +152,11 @@ def plan_listed(
     if candidates.size == 0:
         return
     group_of, groups = lattice.feature_sets(candidates)
-    order = np.lexsort((candidates, group_of))
-    candidates, bases, base_sizes = candidates[order], bases[order], base_sizes[order]
-    group_of = group_of[order]
-    inside = _cheaper_inside(group_of, groups, bases, base_sizes, lattice, budget)
-    begins = np.searchsorted(group_of, np.arange(len(groups) + 1))
-    whole = {
-        tuple(row[row >= 0].tolist()): candidates[begins[group] : begins[group + 1]]
-        for group, row in zip(np.flatnonzero(~inside).tolist(), groups[~inside], strict=True)
-    }
-    yield from whole_tuples(whole, lattice, budget)
-    chosen = inside[group_of]
-    if chosen.any():
-        inner = candidates[chosen], bases[chosen], base_sizes[chosen]
-        del order, group_of, chosen, candidates, bases, base_sizes
-        yield from _inside_units(*inner, lattice, budget)
-
-
-def plan_chosen(
-    candidates: Keys, sizes: IntArray, lattice: Lattice, budget: Budget
-) -> Iterator[PlannedUnit]:
-    """Yield the units that count few candidates with many statistics: a table holds no other slices."""
-    if candidates.size == 0:
-        return
-    width = max(1, budget.memory // 2 // budget.cell_bytes)
-    order = np.argsort(candidates)
-    for features, places in lattice.by_tuple(candidates[order]).items():
-        overhead = table_cells(features, lattice)
-        for begin in range(0, places.size, width):
-            mine = order[places[begin : begin + width]]
-            keys = candidates[mine]
-            unit = Unit(features, "listed", bases=keys, candidates=keys)
-            seconds = budget.select + budget.inside(int(sizes[mine].sum()))
-            size = keys.size * budget.cell_bytes + selector_bytes(keys.size, overhead)
-            yield PlannedUnit(unit, seconds, size)
+    inside = _cheaper_inside(group_of, groups, bases, base_sizes, lattice, budget)[group_of]
+    whole = np.sort(candidates[~inside])
+    tuples = {features: whole[places] for features, places in lattice.by_tuple(whole).items()}
+    yield from whole_tuples(tuples, lattice, budget)
+    yield from plan_within(candidates[inside], bases[inside], base_sizes[inside], lattice, budget)
 
 
 def _cheaper_inside(
@@ -221,61 +189,26 @@ def _cheaper_inside(
     return inside
 
 
-def _inside_units(
+def plan_within(
     candidates: Keys, bases: Keys, base_sizes: IntArray, lattice: Lattice, budget: Budget
 ) -> Iterator[PlannedUnit]:
-    """Yield units of base slices on the same features with all the features that extend them."""
-    set_of, sets = lattice.feature_sets(bases)
-    # The extension is the one predicate that the base lacks: the digit sums differ by it.
-    extension_of = np.empty(candidates.size, np.int64)
-    for begin in range(0, candidates.size, _CANDIDATES_AT_A_TIME):
-        now = slice(begin, begin + _CANDIDATES_AT_A_TIME)
-        digits, base_digits = lattice.digits(candidates[now]), lattice.digits(bases[now])
-        extension_of[now] = lattice.feature_of[digits.sum(axis=1) - base_digits.sum(axis=1)]
-    order = np.lexsort((bases, set_of))
-    begins = np.searchsorted(set_of[order], np.arange(len(sets) + 1))
-    for number, row in enumerate(sets):
-        mine = order[begins[number] : begins[number + 1]]
-        distinct, first = np.unique(bases[mine], return_index=True)
-        sizes = base_sizes[mine][first]
-        widest = int(lattice.radices[extension_of[mine]].max())
-        width = max(1, budget.memory // 2 // (widest * budget.cell_bytes))
-        for begin in range(0, distinct.size, width):
-            now = slice(begin, begin + width)
-            end = first[now.stop] if now.stop < distinct.size else mine.size
-            within = mine[first[begin] : end]
-            features, selected = tuple(row[row >= 0].tolist()), int(sizes[now].sum())
-            grown = candidates[within], extension_of[within]
-            yield from _extensions(features, distinct[now], selected, *grown, lattice, budget)
-
-
-def _extensions(
-    features: FeatureTuple,
-    bases: Keys,
-    selected: int,
-    candidates: Keys,
-    extension_of: IntArray,
-    lattice: Lattice,
-    budget: Budget,
-) -> Iterator[PlannedUnit]:
-    """Yield the units of some base slices, cut so that the tables of a unit fit the memory."""
-    overhead = selector_bytes(bases.size, table_cells(features, lattice))
-    code_bytes = bases.size * budget.cell_bytes
-    groups: list[list[int]] = []
-    room = 0
-    for feature in np.unique(extension_of).tolist():
-        size = int(lattice.radices[feature]) * code_bytes
-        if not groups or size > room:
-            groups.append([])
-            room = budget.memory // 2 - overhead
-        groups[-1].append(feature)
-        room -= size
-    for taken in groups:
-        mine = np.isin(extension_of, taken)
-        unit = Unit(features, "inside", tuple(taken), bases=bases, candidates=candidates[mine])
-        seconds = budget.select + len(taken) * budget.inside(selected)
-        size = overhead + int(lattice.radices[taken].sum()) * code_bytes
-        yield PlannedUnit(unit, seconds, size)
+    """Yield the units that count candidates within their bases, themselves or parents: tables hold no other slices."""
+    width = max(1, budget.memory // 2 // budget.cell_bytes)
+    feature_of = lattice.feature_of[lattice.added(candidates, bases)]
+    order = np.lexsort((candidates, bases))
+    for features, places in lattice.by_tuple(bases[order]).items():
+        overhead = table_cells(features, lattice)
+        for begin in range(0, places.size, width):
+            mine = order[places[begin : begin + width]]
+            distinct, first = np.unique(bases[mine], return_index=True)
+            selected = budget.inside(min(int(base_sizes[mine][first].sum()), budget.rows))
+            added, times = np.unique(feature_of[mine], return_counts=True)
+            size = mine.size * budget.cell_bytes + selector_bytes(distinct.size, overhead)
+            for feature, listed in zip(added.tolist(), times.tolist(), strict=True):
+                radix = int(lattice.radices[feature]) if feature >= 0 else 1
+                size += budget.cell_bytes + selector_bytes(listed, distinct.size * radix)
+            unit = Unit(features, "listed", bases=bases[mine], candidates=candidates[mine])
+            yield PlannedUnit(unit, budget.select + added.size * selected, size)
 
 
 def balanced(units: Sequence[PlannedUnit], budget: Budget, workers: int) -> Budget:

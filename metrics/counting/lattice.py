@@ -156,6 +156,14 @@ class Lattice:
             for row, begin, end in zip(sets, begins[:-1], begins[1:], strict=True)
         }
 
+    def added(self, keys: Keys, bases: Keys) -> IntArray:
+        """Return the digit [slices] of the predicate that each base lacks; 0 where it lacks none."""
+        added = np.empty(keys.size, np.int64)
+        for begin in range(0, keys.size, _KEYS_AT_A_TIME):
+            now = slice(begin, begin + _KEYS_AT_A_TIME)
+            added[now] = (self.digits(keys[now]) - self.digits(bases[now])).sum(axis=1)
+        return added
+
     def subsets(self, keys: Keys, sizes: Sequence[int]) -> Iterator[Keys]:
         """Yield, for slices of one cross size, the keys of every conjunction of some predicates."""
         digits = self.digits(keys)

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.arrays import IntArray, Ragged
-from slicebeam.metrics.counting.counting import (
-    Coded,
-    RowBlock,
-    SumReader,
-    Tables,
-    Unit,
-    extend,
-    positions,
-)
-from slicebeam.metrics.counting.counting_plan import Budget, PlannedUnit, blocks, plan_chosen
+from slicebeam.metrics.arrays import IntArray
+from slicebeam.metrics.counting.counting import Coded, RowBlock, extend, positions
 from slicebeam.metrics.counting.lattice import Keys, Lattice
-from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
 from slicebeam.metrics.randomness import splitmix64
 
 if TYPE_CHECKING:
@@ -29,10 +18,6 @@ if TYPE_CHECKING:
 
 # Counting stops at this many distinct groups per slice.
 ENOUGH_GROUPS = 100
-# Bytes of the tables of hashes.
-_HASH_BYTES = 1 << 25
-# Slices with equal sums of row hashes hold the same examples, but for 2^-64.
-_HASHES = StatisticSpace((), "overall", terms=(Term("row hash", "new", 1),))
 
 
 @dataclass(frozen=True)
@@ -121,20 +106,17 @@ class Membership:
             yield from self._walk(node.children, Coded(at.astype(np.int64), rows), block)
 
 
-class DistinctGroups:
-    """The number of groups of each slice, over row blocks; `ENOUGH_GROUPS` means that or more."""
-
-    def __init__(self, keys: Keys, lattice: Lattice) -> None:
-        self.sums = np.zeros(keys.size, np.uint64)
-        self._membership = Membership(keys, lattice)
-        # Slices and groups that were seen together, for each feature tuple.
-        self._seen = [(np.zeros(0, np.int64), np.zeros(0, np.uint64))] * self._membership.numbers
-
-    def add(self, block: RowBlock) -> None:
-        """Add the groups of a block's rows to the slices that hold them."""
-        for number, slices, rows in self._membership.of(block):
-            is_open = self.sums[slices] < ENOUGH_GROUPS
-            seen_slices, seen_groups = self._seen[number]
+def distinct_groups(
+    keys: Keys, lattice: Lattice, examples: Iterable[RowBlock]
+) -> NDArray[np.uint64]:
+    """Return the number of groups [slices]; `ENOUGH_GROUPS` means that or more."""
+    sums, membership = np.zeros(keys.size, np.uint64), Membership(keys, lattice)
+    # Slices and groups that were seen together, for each feature tuple.
+    seen = [(np.zeros(0, np.int64), np.zeros(0, np.uint64))] * membership.numbers
+    for block in examples:
+        for number, slices, rows in membership.of(block):
+            is_open = sums[slices] < ENOUGH_GROUPS
+            seen_slices, seen_groups = seen[number]
             at = np.concatenate([seen_slices, slices[is_open]])
             groups = np.concatenate([seen_groups, block.ids[rows[is_open]]])
             order = np.lexsort((groups, at))
@@ -142,45 +124,22 @@ class DistinctGroups:
             first = (np.diff(at, prepend=-1) != 0) | (np.diff(groups, prepend=groups[:1]) != 0)
             at, groups = at[first], groups[first]
             changed, counted = np.unique(at, return_counts=True)
-            self.sums[changed] = np.minimum(counted, ENOUGH_GROUPS)
-            rest = self.sums[at] < ENOUGH_GROUPS
-            self._seen[number] = at[rest], groups[rest]
+            sums[changed] = np.minimum(counted, ENOUGH_GROUPS)
+            rest = sums[at] < ENOUGH_GROUPS
+            seen[number] = at[rest], groups[rest]
+    return sums
 
 
 def rows_in(block: RowBlock, lattice: Lattice, key: int) -> IntArray:
     """Return the rows of a block that are in a slice, ascending."""
-    held = np.ones(block.rows, np.bool_)
-    digits = lattice.digits(np.array([key]))[0]
-    for digit in digits[digits > 0].tolist():
-        feature = int(lattice.feature_of[digit])
-        column, code = block.stored(feature), digit - 1 - lattice.offsets[feature]
-        if isinstance(column, Ragged):
-            offsets, codes = column.take(np.arange(block.rows))
-            rows = np.repeat(np.arange(block.rows), np.diff(offsets))[codes == code]
-            held &= np.bincount(rows, minlength=block.rows) > 0
-        else:
-            held &= column == code
-    return np.flatnonzero(held)
+    return Membership(np.array([key]), lattice).pairs(block)[1]
 
 
-def hash_plan(
-    keys: Keys, sizes: IntArray, lattice: Lattice, rows: int
-) -> Iterator[list[PlannedUnit]]:
-    """Yield the units that sum the row hashes of slices, in blocks that fit the memory."""
-    budget = Budget(rows, 1, 1, 1, _HASH_BYTES, block_seconds=math.inf)
-    return blocks(plan_chosen(keys, sizes, lattice, budget), budget)
-
-
-def hash_sums(
-    units: Sequence[Unit], lattice: Lattice, examples: Iterable[RowBlock]
-) -> tuple[Keys, NDArray[np.uint64]]:
-    """Return the slices of some units [slices], and the sums of their row hashes."""
-    tables = Tables(units, lattice, _HASHES, None)
+def hash_sums(keys: Keys, lattice: Lattice, examples: Iterable[RowBlock]) -> NDArray[np.uint64]:
+    """Return the sums [slices] of row hashes: slices with equal ones hold the same examples, but for 2^-64."""
+    membership, sums = Membership(keys, lattice), np.zeros(keys.size, np.uint64)
     for block in examples:
-        # Signed sums wrap around as unsigned ones do.
-        hashes = splitmix64(block.positions).view(np.int64)
-        tables.add(replace(block, cells=np.zeros_like(block.cells), terms=hashes[None]))
-    read = SumReader(lattice, _HASHES, 1, 0).slices(units, tables.state())
-    pairs = ((own.keys, own.sums[:, 0, -1]) for own in read)
-    keys, sums = map(np.concatenate, zip(*pairs, strict=True))
-    return keys, sums.view(np.uint64)
+        hashes = splitmix64(block.positions)
+        for _, slices, rows in membership.of(block):
+            np.add.at(sums, slices, hashes[rows])
+    return sums

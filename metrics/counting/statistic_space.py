@@ -393,23 +393,9 @@ class StatisticSpace:
         above = {name for (name, old), span in ranges.items() if not old and span.low >= 0}
         known = tuple(sorted(shifts.items())), tuple(sorted(above))
         shifted = replace(self, shifts=known[0], nonnegative=known[1])
-        largest = [shifted.largest(term, ranges, heaviest) for term in self.all_terms]
-        return shifted.with_scales(
-            [_scale(rows * most, most) for most in largest],
-            (_scale(rows * heaviest, heaviest), _scale(rows * heaviest**2, heaviest**2)),
-        )
-
-    def with_scales(
-        self, scales: Sequence[float], weight_scales: tuple[float, float]
-    ) -> StatisticSpace:
-        """Return the space with other scales; old and new values have one, to be subtracted."""
-        models = ("new", "old")
-        keys = [t._replace(source="new") if t.source in models else t for t in self.all_terms]
-        common: dict[Term, float] = {}
-        for key, scale in zip(keys, scales, strict=True):
-            common[key] = max(scale, common.get(key, 0.0))
-        merged = [common[key] for key in keys]
-        return replace(self, scales=tuple(merged), weight_scales=weight_scales)
+        sizes = [rows * shifted.largest(term, ranges, heaviest) for term in self.all_terms]
+        weight_sizes = rows * heaviest, rows * heaviest**2
+        return shifted.refined(ranges, heaviest, sizes, weight_sizes)
 
     def refined(
         self,
@@ -422,11 +408,16 @@ class StatisticSpace:
 
         One value that is far larger than all others takes the bits of a sum only once.
         """
-        largest = [self.largest(term, ranges, heaviest) for term in self.all_terms]
-        return self.with_scales(
-            [_scale(size, most) for size, most in zip(sizes, largest, strict=True)],
-            (_scale(weight_sizes[0], heaviest), _scale(weight_sizes[1], heaviest**2)),
-        )
+        common: dict[Term, float] = {}
+        # Old and new values have one scale, to be subtracted.
+        of_new = [t._replace(source="new") if t.source == "old" else t for t in self.all_terms]
+        for term, same, size in zip(self.all_terms, of_new, sizes, strict=True):
+            scale = _scale(size, self.largest(term, ranges, heaviest))
+            common[same] = max(scale, common.get(same, 0.0))
+        weights = zip(weight_sizes, (heaviest, heaviest**2), strict=True)
+        first, second = (_scale(size, most) for size, most in weights)
+        scales = tuple(common[same] for same in of_new)
+        return replace(self, scales=scales, weight_scales=(first, second))
 
     @property
     def all_terms(self) -> tuple[Term, ...]:

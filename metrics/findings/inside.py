@@ -220,12 +220,11 @@ class InsideCounter:
                 rows = np.arange(begin, min(begin + ROWS_AT_A_TIME, block.rows))
                 tables.add(self._rows(of_patterns, rows))
             state = tables.state()
-            for unit, arrays in zip(units, state.tables, strict=True):
+            for unit, counted in zip(units, state.tables, strict=True):
                 if unit.method == "dense":
                     # Planes last: sums over the axes of features are sums of vectors.
-                    by_power = arrays[0].reshape(
-                        -1, space.cells, arrays[0].size // space.raw_columns
-                    )
+                    width = counted.size // space.raw_columns
+                    by_power = counted.reshape(-1, space.cells, width)
                     table = np.ascontiguousarray(np.moveaxis(by_power[powers, :planes], 2, 0))
                     margins = Margins(unit.features, table, self.lattice, (1, 1))
                     read = [
@@ -234,7 +233,7 @@ class InsideCounter:
                         for candidates, cells in [self._cells[features]]
                     ]
                 else:
-                    (summed,) = reader.slices([unit], replace(state, tables=[arrays]))
+                    (summed,) = reader.slices([unit], replace(state, tables=[counted]))
                     sizes = summed.sums.reshape(summed.keys.size, -1, space.cells)
                     read = [(np.searchsorted(self.keys, summed.keys), sizes[:, powers, :planes])]
                 for candidates, sizes in read:

@@ -213,7 +213,8 @@ class CellMetric(Metric):
         df = np.maximum(np.minimum(2.0 * fewest, n) - 1.0, 1.0)
         G = ratio(third, np.sqrt(n), otherwise=0.0)
         delta = self.value(slices) - self.value(slices.old)
-        return hall.TStatistic.of(delta, variance, df, G, n >= 2.0, np.abs(G) > 1.0), varies
+        error, skewed = np.sqrt(variance), np.abs(G) > 1.0
+        return hall.TStatistic(delta, error, df, G, n >= 2.0, skewed), varies
 
     def margin_p(self, slices: Slices, margin: float, tail: Tail) -> FloatArray:
         """Return p [slices] of a change by the margin: Student's t of contributions, 1 for fewer than ten (Kish)."""

@@ -25,7 +25,7 @@ from slicebeam.metrics.arrays import (
     floats,
 )
 from slicebeam.metrics.kinds import Tail
-from slicebeam.metrics.significance.intervals import bisect, normal_quantile
+from slicebeam.metrics.significance.intervals import bisect, shrunk_to_delta
 from slicebeam.metrics.significance.outcome_codes import select_tail
 
 # Histogram entries that are worked on at once: about twenty float arrays of them are alive.
@@ -279,32 +279,20 @@ def delta_interval(
 
     An example of the slice counts 1/n − 1/N in the difference and one outside −1/N (DeLong, DeLong and
     Clarke-Pearson 1988), so that of a class's variance s/n there remains s·(1 − f)²/n + s'·(1 − f)·f/n, f =
-    n/N. The slice's part takes the arms of `value_interval`; that outside is added by squares (MOVER, Zou and
-    Donner 2008, Stat. Med. 27:1693). Assumes that placements are alike within the slice and overall.
+    n/N. Assumes that placements are alike within the slice and overall.
     """
     low, high = value_interval(own, n1, n0, confidence)
-    known, value, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
-    whole1, whole0 = (np.maximum(np.asarray(size, dtype=np.float64), 1.0) for size in (N1, N0))
-    total, left, added = np.zeros(value.shape), np.zeros(value.shape), np.zeros(value.shape)
+    _, _, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
+    variance, of_delta = np.zeros((2, *ones.shape))
     for spread, overall, size, whole in (
-        (spread1, reference.spread1, ones, whole1),
-        (spread0, reference.spread0, zeros, whole0),
+        (spread1, reference.spread1, ones, N1),
+        (spread0, reference.spread0, zeros, N0),
     ):
-        share = np.minimum(size / whole, 1.0)
-        outside = np.where(np.isnan(overall), 0.0, overall)
-        total += spread / size
-        left += (1.0 - share) ** 2 * spread / size
-        added += (1.0 - share) * share * outside / size
-    z = normal_quantile(confidence)
-
-    def arm(of_value: FloatArray) -> FloatArray:
-        return np.sqrt(np.square(of_value) * left / total + z * z * added)
-
-    delta = value - np.where(np.isnan(reference.auc), 0.5, reference.auc)
-    whole_slice = (ones == whole1) & (zeros == whole0)
-    low = np.where(whole_slice, 0.0, np.maximum(delta - arm(value - low), -1.0))
-    high = np.where(whole_slice, 0.0, np.minimum(delta + arm(high - value), 1.0))
-    return np.where(known, low, -1.0), np.where(known, high, 1.0)
+        outside = 1.0 - np.minimum(size / np.maximum(np.asarray(whole, dtype=np.float64), 1.0), 1.0)
+        variance += spread / size
+        of_delta += outside * (outside * spread + (1.0 - outside) * overall) / size
+    ends = own.auc, low, high, variance, of_delta, reference.auc
+    return shrunk_to_delta(*ends, 1.0, confidence)
 
 
 def gain_interval(
@@ -420,27 +408,19 @@ class Areas:
     """
 
     def __init__(
-        self,
-        sizes: IntArray,
-        of_all: IntArray,
-        layers: int,
-        *,
-        is_weighted: bool,
-        with_precisions: bool = False,
+        self, sizes: IntArray, of_all: IntArray, layers: int, *, with_precisions: bool = False
     ) -> None:
         self.sizes, self.of_all = sizes, of_all
-        kind = np.float64 if is_weighted else np.int64
         slices = len(sizes)
-        self._kind = kind
         # Negatives and positives of each slice so far.
         self._below = np.zeros((layers, slices, 2), np.int64)
-        # Twice the pairs that a positive wins, ties by half.
-        self._wins = np.zeros((layers, slices), kind)
+        # Twice the pairs that a positive wins, ties by half: whole numbers, but weighted ones would overflow.
+        self._wins = np.zeros((layers, slices))
         # Twice the pairs won of all positives against the slice's negatives, and the reverse.
-        self._crossed = np.zeros((2, slices), kind)
+        self._crossed = np.zeros((2, slices))
         self._cells = np.zeros((slices, 2, 2 * PARTS), np.int64)
         self._below_all = np.zeros(2, np.int64)
-        self._wins_all = np.zeros(1, kind)
+        self._wins_all = np.zeros(1)
         # Sums of the precisions of each slice's positives, if they are wanted.
         self.precisions = np.zeros(slices) if with_precisions else None
 
@@ -453,9 +433,9 @@ class Areas:
         before = np.cumsum(counts, axis=1) - counts + self._below_all[:, None]
         above = self.of_all[1] - before[1] - counts[1]
         # What an example of this score wins against all of the other class, ties by half, twice.
-        self._against_negatives = (2 * before[0] + counts[0]).astype(self._kind)
-        self._against_positives = (2 * above + counts[1]).astype(self._kind)
-        won = counts[1].astype(self._kind) * self._against_negatives
+        self._against_negatives = (2 * before[0] + counts[0]).astype(np.float64)
+        self._against_positives = (2 * above + counts[1]).astype(np.float64)
+        won = counts[1] * self._against_negatives
         np.add.at(self._wins_all, np.zeros(won.size, np.int64), won)
         self._below_all = self._below_all + counts.sum(axis=1)
 
@@ -499,9 +479,7 @@ class Areas:
         carried = self._below[layer, runs.slices].T
         below: IntArray = running - running[:, runs.first] + carried
         negatives, positives = counts
-        won = positives.astype(self._kind) * (
-            2 * below[0].astype(self._kind) + negatives.astype(self._kind)
-        )
+        won = positives * (2.0 * below[0] + negatives)
         # One after another, so that a sum of floats is the same wherever the groups are cut.
         np.add.at(self._wins[layer], runs.slices, won)
         last = np.append(np.flatnonzero(np.diff(runs.first)), runs.first.size - 1)
@@ -514,7 +492,7 @@ class Areas:
             (self._crossed[0], positives, self._against_negatives),
             (self._crossed[1], negatives, self._against_positives),
         ):
-            np.add.at(crossed, runs.slices, mine.astype(self._kind) * against[runs.rank])
+            np.add.at(crossed, runs.slices, mine * against[runs.rank])
         if self.precisions is not None:
             reached = self.sizes[runs.slices].T - below
             precision = reached[1] / np.maximum(reached.sum(axis=0), 1)

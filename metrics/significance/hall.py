@@ -34,29 +34,14 @@ class Moments(NamedTuple):
 
 
 class TStatistic(NamedTuple):
-    """A difference of means, its standard error, degrees of freedom and skewness G; one shape."""
+    """A difference of means, its standard error, degrees of freedom and skewness G; shapes that broadcast."""
 
     difference: FloatArray
     error: FloatArray
     df: FloatArray
     skewness: FloatArray
     known: BoolArray  # False where a sample is too small to have a variance
-    too_skewed: BoolArray  # where the correction does not hold
-
-    @classmethod
-    def of(
-        cls,
-        difference: FloatArray,
-        variance: FloatArray,
-        df: FloatArray,
-        skewness: FloatArray,
-        known: BoolArray,
-        skewed: BoolArray,
-    ) -> TStatistic:
-        """Return a statistic of arrays that broadcast."""
-        refused = skewed & known & (variance > 0)
-        parts = np.broadcast_arrays(difference, np.sqrt(variance), df, skewness, known, refused)
-        return cls(*parts)
+    too_skewed: BoolArray  # where the correction does not hold, if anything varies
 
     def p_value(self, tail: Tail) -> tuple[FloatArray, BoolArray]:
         """Return the p-value, 1 where there is none, and where it is refused."""
@@ -66,7 +51,8 @@ class TStatistic(NamedTuple):
         T = hall_transform(np.clip(t, -_LARGEST_T, _LARGEST_T), self.skewness)
         # The upper tail by symmetry: 1 − P(t ≤ T) has no digits below 1e-16.
         p = select_tail(stdtr(self.df, -T), stdtr(self.df, T), tail)
-        return np.where(self.known & varies & ~self.too_skewed, p, 1.0), self.too_skewed.copy()
+        tested = self.known & varies
+        return np.where(tested & ~self.too_skewed, p, 1.0), tested & self.too_skewed
 
     def interval(self, confidence: float) -> Pair:
         """Return all means with abs(T) ≤ the quantile of t; (−inf, inf) where not known."""
@@ -98,7 +84,7 @@ def against_rest(sample: Moments, rest: Moments) -> TStatistic:
     G = skewness * (ratio**1.5 / np.sqrt(size) - other**1.5 / np.sqrt(rest_size))
     difference = np.where(known, mean - rest_mean, 0.0)
     skewed = np.abs(skewness) > np.sqrt(np.minimum(size, rest_size))
-    return TStatistic.of(difference, total, df, G, known, skewed)
+    return TStatistic(difference, np.sqrt(total), df, G, known, skewed)
 
 
 def against_zero(sample: Moments, everything: Moments) -> TStatistic:
@@ -109,7 +95,8 @@ def against_zero(sample: Moments, everything: Moments) -> TStatistic:
     size = np.maximum(n, 2.0)
     total = np.where(known, _with_floor(size, variance, spread, skewness) / size, 0.0)
     G = skewness / np.sqrt(size)
-    return TStatistic.of(np.where(known, mean, 0.0), total, size - 1.0, G, known, np.abs(G) > 1.0)
+    error, difference = np.sqrt(total), np.where(known, mean, 0.0)
+    return TStatistic(difference, error, size - 1.0, G, known, np.abs(G) > 1.0)
 
 
 def difference_from_overall(

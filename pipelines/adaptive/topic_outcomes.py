@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.adaptive.failure_scores import FAILS_FROM, fails_by_rule, state_by_rule
 from slicebeam.pipelines.adaptive.topics import displayed
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.shifted import AdaptiveTests, TopicOutcome, never_given_text
 from slicebeam.pipelines.config.adapt import class_pairs
 from slicebeam.pipelines.search.gate import FAILED, gate_of, judged
@@ -105,9 +104,7 @@ def _outcomes(slices: Sequence[Slice], scored: ScoredTree) -> tuple[TopicOutcome
 
 
 def _topic(one: Slice) -> str | None:
-    if not isinstance(one.definition, PredicateDefinition):
-        return None
-    return str(one.definition.predicate.all[0].value)
+    return None if one.predicate is None else str(one.predicate.all[0].value)
 
 
 def _failures(share: float | None, tests: int) -> int:

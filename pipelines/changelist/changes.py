@@ -26,8 +26,7 @@ class Comparison(Part):
     """What a slice is compared with."""
 
     kind: Literal["overall", "baseline", "earlier"] = Field(
-        description="overall: the slice against all examples, one model; baseline: the same slice, two models; "
-        "earlier: the same slice and model, on today's and on earlier data"
+        description="with all examples, an old model, or the slice on earlier data"
     )
     before: str | None = None
     after: str
@@ -42,9 +41,7 @@ class MetricEntry(Part):
     range: tuple[float | None, float | None] = Field(description="bounds; null where there is none")
     higher_is_better: bool
     primary: bool
-    counted: str | None = optional(
-        "examples in the metric's denominator, which n of a finding counts; absent for all examples"
-    )
+    counted: str | None = optional("which examples its denominator counts; absent: all")
 
 
 class Moved(Part):
@@ -74,12 +71,8 @@ class Change(Part):
     reason: str | None = optional("why there is no test; the p-value is then 1")
     significant: bool = False
     direction: Direction = Field(description="of the delta in the metric's own direction")
-    label: Literal["new", "refines", "inherited"] | None = optional(
-        "whether the slice adds to those above it in this metric"
-    )
-    place: Annotated[int, Field(ge=1)] | None = optional(
-        "place among the slices reported for this metric, the worst first; absent if reported for others only"
-    )
+    label: Literal["new", "refines", "inherited"] | None = optional("beside the slices above it")
+    place: Annotated[int, Field(ge=1)] | None = optional("among those reported for the metric")
 
     @property
     def compared_with(self) -> float | None:
@@ -142,9 +135,7 @@ class SinceSlice(Part):
     name: str
     metric: str
     predicate: Predicate | None = optional("absent for a slice that is defined in another way")
-    status: Status = Field(
-        description="of its significance: new is significant now only, gone then only, stays both"
-    )
+    status: Status = Field(description="new: significant now only; gone: then only; stays: both")
     now: Moment | None = None
     then: Moment | None = None
     missing: str | None = optional("why now or then is absent")
@@ -177,22 +168,16 @@ class Since(Part):
     changelist_id: str
     created_at: datetime
     n: int = Field(description="examples of the earlier run")
-    read_from: Literal["slices.parquet", "changelist.json"] = Field(
-        description="whether all tested slices of the earlier run were known, or its reported ones"
-    )
+    read_from: Literal["slices.parquet", "changelist.json"] = Field(description="all or listed")
     metric: str = Field(description="the first metric that both runs measured")
     summary: str = Field(description="the changes in plain words")
     overall: tuple[OverallSince, ...] = optional("each metric of both runs, over all examples", ())
     metrics: tuple[MetricSince, ...] = optional("counts of slices by each metric of both runs", ())
-    compared: int = Field(
-        description="slices in both runs whose deltas were compared, counted once for each metric, as below"
-    )
+    compared: int = Field(description="slices in both runs, once for each metric, as below")
     corrected_for: str
     new: int
     gone: int
     worse: int = Field(description="compared slices whose delta is significantly worse than then")
     better: int
     warnings: tuple[str, ...] = ()
-    slices: tuple[SinceSlice, ...] = Field(
-        description="those that are new, gone, worse or better, or reported or checked by both; at most a thousand"
-    )
+    slices: tuple[SinceSlice, ...] = Field(description="changed, or in both; at most a thousand")

@@ -54,17 +54,10 @@ class ClassifierDefinition(Part):
     encoder: str = Field(description="fingerprint of the encoder of the embeddings")
 
 
-class AnyOfDefinition(Part):
-    """The examples of any of several slices, as after a merge."""
+class JoinedDefinition(Part):
+    """The examples of any of several slices, as after a merge; or that are in all, as after a split."""
 
-    kind: Literal["any_of"] = "any_of"
-    of: Annotated[tuple[AnyDefinition, ...], Field(min_length=1)]
-
-
-class AllOfDefinition(Part):
-    """The examples that are in all of several slices, as after a split."""
-
-    kind: Literal["all_of"] = "all_of"
+    kind: Literal["any_of", "all_of"]
     of: Annotated[tuple[AnyDefinition, ...], Field(min_length=1)]
 
 
@@ -81,12 +74,11 @@ AnyDefinition = Annotated[
     | TextQueryDefinition
     | LlmFilterDefinition
     | ClassifierDefinition
-    | AnyOfDefinition
-    | AllOfDefinition
+    | JoinedDefinition
     | NotDefinition,
     Field(discriminator="kind"),
 ]
-for _model in (AnyOfDefinition, AllOfDefinition, NotDefinition):
+for _model in (JoinedDefinition, NotDefinition):
     _model.model_rebuild()
 
 
@@ -127,9 +119,7 @@ class Found(Part):
     opposite_to_global: bool = optional("whether all examples changed the other way", False)
     phrases: tuple[Phrase, ...] = ()
     examples: tuple[ShownExample, ...] = ()
-    overlaps: tuple[Overlap, ...] = optional(
-        "with other slices, of the findings and the first slices, 100 or --slices in all", ()
-    )
+    overlaps: tuple[Overlap, ...] = optional("with other slices, the findings and the first", ())
 
 
 class Resolution(Part):

@@ -44,10 +44,7 @@ class Seen(Part):
     """The content of a column outside its predicates; later data is compared with it."""
 
     missing: Count = Field(description="examples without a value")
-    other: Count = optional(
-        "examples or elements without a predicate, such as numbers outside the earlier run's bins",
-        0,
-    )
+    other: Count = optional("examples or elements without a predicate", 0)
     largest_other: Count = optional("examples with the most frequent of these values", 0)
     low: Any = optional("smallest value of a numeric column")
     high: Any = optional("largest value of a numeric column")
@@ -88,10 +85,7 @@ class FeatureHint(Part):
     """A feature that does not look like a property of an example, and why."""
 
     name: str
-    looks_like: Literal["output", "label", "id"] = Field(
-        description="output: of a model, by its name; label: its values predict the label; id: it has about as "
-        "many values as there are examples"
-    )
+    looks_like: Literal["output", "label", "id"] = Field(description="output: by its name")
     reason: str
 
 
@@ -110,9 +104,7 @@ class Dataset(Part):
 
     name: str
     uri: tuple[str, ...]
-    fingerprint: Sha256 = Field(
-        description="hash of all examples, labels and predictions, as far as slices distinguish them, in any order"
-    )
+    fingerprint: Sha256 = Field(description="of examples, labels and predictions, in any order")
     n: Count
     id_field: str | None = None
     label_field: str | None = optional("absent where losses are given")
@@ -123,17 +115,13 @@ class Dataset(Part):
     left_out: tuple[LeftOut, ...]
     hints: tuple[FeatureHint, ...] = optional("features that perhaps should be left out", ())
     within: Within | None = None
-    drift: tuple[str, ...] = optional(
-        "material values that the data of config.domains did not have: one sentence per column", ()
-    )
+    drift: tuple[str, ...] = optional("values of config.domains that the data did not have", ())
 
 
 class PublishedFile(Part):
     """A file next to the document, published with it."""
 
-    name: Annotated[str, Field(pattern=NAME_PATTERN)] = Field(
-        description="of the file in the document's folder; its content never changes"
-    )
+    name: Annotated[str, Field(pattern=NAME_PATTERN)] = Field(description="in this folder")
     sha256: Sha256
     size: Count = Field(description="bytes")
 
@@ -154,9 +142,7 @@ class Provenance(Part):
     command: Literal["search", "check", "shift", "discover"] = "search"
     runner: str
     seed: int
-    config: dict[str, Any] = Field(
-        description="every option that had an effect, by name, including defaults; it repeats the run"
-    )
+    config: dict[str, Any] = Field(description="every option with an effect; it repeats the run")
     run: Run | None = optional("absent in documents of older versions")
 
 
@@ -191,29 +177,15 @@ class ChangeList(Part):
     adaptive: AdaptiveTests | None = optional("present after adapt run, whose slices are topics")
     discovery: Discovery | None = optional("of the command discover: present")
     confirmation: Confirmation | None = optional("present with --confirm")
-    findings: tuple[Finding, ...] = optional(
-        "the few slices that are worse than expected from those before, by metric and rank", ()
-    )
-    finding_models: tuple[FindingModel, ...] = optional(
-        "for each metric and direction: how its findings were chosen, or why there are none", ()
-    )
+    findings: tuple[Finding, ...] = optional("worse than expected from those before, by rank", ())
+    finding_models: tuple[FindingModel, ...] = optional("how findings were chosen, or why none", ())
     slices: tuple[Slice, ...]
-    coverage: tuple[SliceCoverage, ...] = optional(
-        "for each metric that averages over examples: how much the slices explain together; none with weights, and "
-        "after an edit that changed the slices without counting them",
-        (),
-    )
+    coverage: tuple[SliceCoverage, ...] = optional("how much the slices explain together", ())
     parity: tuple[ParityGap, ...] = optional("with --parity: the largest gap of each measure", ())
-    tfma_metrics: tuple[TfmaMetric, ...] = optional(
-        "metrics of TensorFlow Model Analysis over all examples and on the listed slices", ()
-    )
+    tfma_metrics: tuple[TfmaMetric, ...] = optional("of TensorFlow Model Analysis", ())
     edits: tuple[Edit, ...] = optional("in a revision: the changes, in order", ())
-    files: dict[str, PublishedFile] | None = optional(
-        "by content: slices, and after discover membership and mixture; absent if there are none"
-    )
-    replaced_files: tuple[PublishedFile, ...] | None = optional(
-        "files of the document that this one replaced; they are removed after publication"
-    )
+    files: dict[str, PublishedFile] | None = optional("by content, such as slices or mixture")
+    replaced_files: tuple[PublishedFile, ...] | None = optional("removed after publication")
     provenance: Provenance
 
     def to_json(self) -> str:

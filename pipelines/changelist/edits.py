@@ -141,6 +141,21 @@ def undone_numbers(edits: Sequence[Edit]) -> set[int]:
     return {after["undone"] for after in changes if isinstance(after, dict) and "undone" in after}
 
 
+def edit_text(edit: Edit) -> str:
+    """Return what an edit wrote or took away, in a few words."""
+    if edit.note:
+        return edit.note
+    if edit.op == "attribute" or edit.after is None:
+        gone = edit.before if isinstance(edit.before, list) else []
+        return ", ".join(repr(shortened(one["slice"]["name"])) for one in gone if "slice" in one)
+    if isinstance(edit.after, str):
+        return repr(shortened(edit.after))
+    last = [edit.after] if isinstance(edit.after, dict) else edit.after
+    last = last[-1:] if edit.op == "annotate" else last
+    named = (one["name"] if isinstance(one, dict) else str(one) for one in last)
+    return ", ".join(repr(shortened(one)) for one in named)
+
+
 def check_name(document: SearchChangeList, name: str, *, besides: str | None = None) -> None:
     """Check that a text can name a slice, and that no other slice has it."""
     if not name.strip() or name != name.strip() or not name.isprintable():

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from slicebeam.transforms.encode.predicates import Singleton
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0)]
@@ -24,15 +29,18 @@ class Part(BaseModel):
 
     # Keys that begin with x_ are notes of other tools: allowed in every object, and passed over.
     model_config = ConfigDict(
-        extra="forbid", frozen=True, json_schema_extra={"patternProperties": {"^x_": {}}}
+        extra="allow",
+        frozen=True,
+        json_schema_extra={"additionalProperties": False, "patternProperties": {"^x_": {}}},
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_notes(cls, content: Any) -> Any:
-        if isinstance(content, dict):
-            return {k: v for k, v in content.items() if not str(k).startswith("x_")}
-        return content
+    @model_validator(mode="after")
+    def _without_notes(self) -> Self:
+        notes = self.__pydantic_extra__ or {}
+        if unknown := [name for name in notes if not name.startswith("x_")]:
+            raise ValueError(f"it has no field {unknown[0]!r}")
+        notes.clear()
+        return self
 
 
 class Condition(Part):
@@ -51,6 +59,14 @@ class Predicate(Part):
 
     all: tuple[Condition, ...]
 
+    @property
+    def singletons(self) -> tuple[Singleton, ...]:
+        """Its conditions, as data is asked for them."""
+        return tuple(Singleton(one.field, one.op, one.value) for one in self.all)
+
+    def __str__(self) -> str:
+        return " & ".join(map(str, self.singletons))
+
 
 class Estimate(Part):
     """A value with its confidence interval."""
@@ -59,6 +75,14 @@ class Estimate(Part):
     lo: float | None = None
     hi: float | None = None
     confidence: float | None = None
+
+    def text(self, form: str = ".4g") -> str:
+        """Return the value with its interval, if it has one, such as ``0.5 [0.4, 0.6]``."""
+        if self.value is None:
+            return "undefined"
+        if self.lo is None or self.hi is None:
+            return f"{self.value:{form}}"
+        return f"{self.value:{form}} [{self.lo:{form}}, {self.hi:{form}}]"
 
 
 def finite(value: float) -> float | None:
@@ -78,14 +102,8 @@ class SliceCoverage(Part):
 
     metric: str
     slices: int = Field(description="how many of the listed slices, the first ones; at most 200")
-    r2: float | None = optional(
-        "share of the variance of what the metric averages (whether an example counts against it, its loss, its "
-        "change) that membership of these slices explains, in a linear regression; absent where that is the same "
-        "in all examples"
-    )
-    r2_expected: float = Field(
-        description="mean of r2 if membership said nothing; slices chosen on the same examples explain more"
-    )
+    r2: float | None = optional("share of the variance of what the metric averages; absent if 0")
+    r2_expected: float = Field(description="mean of r2 if membership said nothing")
 
 
 class ParityGroup(Part):
@@ -109,6 +127,4 @@ class ParityGap(Part):
     lowest: ParityGroup | None = optional("absent with fewer than two groups")
     highest: ParityGroup | None = None
     gap: Estimate | None = optional("highest minus lowest; the interval allows for the choice")
-    p_value: float | None = optional(
-        "how often, if no group differed, some pair would be as far apart in standard errors as the farthest one is"
-    )
+    p_value: float | None = optional("of the farthest pair in standard errors, if none differed")

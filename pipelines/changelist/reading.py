@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import tempfile
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
@@ -92,15 +96,14 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
         content.pop("since", None)
     kind = ShiftChangeList if _command(content) == "shift" else SearchChangeList
     try:
-        document = kind.model_validate(content)
+        # As JSON, in which true is not 1, and "2" not 2.
+        document = kind.model_validate_json(json.dumps(content), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise InputError(
             f"{option} {uri}: incomplete ChangeList ({place}: {first['msg']})"
         ) from error
-    if wrong := _misunderstood(content, document.model_dump(mode="json", by_alias=True)):
-        raise InputError(f"{option} {uri}: incomplete ChangeList ({wrong} has the wrong type)")
     _refuse_doubles(f"{option} {uri}", document)
     check_findings(f"{option} {uri}", document, with_slices=with_slices)
     return document
@@ -150,10 +153,7 @@ def _refuse_doubles(where: str, document: ChangeList) -> None:
 
 
 def check_findings(where: str, document: ChangeList, *, with_slices: bool) -> None:
-    """Refuse findings that somebody has edited; ``where`` begins the error.
-
-    ``with_slices``: whether the document was read with its slices.
-    """
+    """Refuse findings that somebody has edited, of a document that was read with its slices or without."""
     for trouble in (
         *_wrong_models(document),
         *_wrong_findings(document, with_slices=with_slices),
@@ -224,25 +224,6 @@ def _wrong_ranks(document: ChangeList) -> Iterator[str]:
             )
 
 
-def _misunderstood(written: Any, read: Any, place: str = "") -> str | None:
-    """Return where a value was taken for one of another type, as true for 1 or "2" for 2."""
-    if isinstance(written, dict) and isinstance(read, dict):
-        parts = [(name, part, read[name]) for name, part in written.items() if name in read]
-    elif isinstance(written, list) and isinstance(read, list):
-        parts = [(at, *pair) for at, pair in enumerate(zip(written, read, strict=True))]
-    else:
-        return None if _kind(written) is _kind(read) else place
-    found = (
-        _misunderstood(one, other, f"{place}.{name}".lstrip(".")) for name, one, other in parts
-    )
-    return next(filter(None, found), None)
-
-
-def _kind(value: Any) -> type:
-    """Return the type of a JSON value; whole numbers and others are one."""
-    return float if type(value) is int else type(value)
-
-
 @contextmanager
 def opened_table(uri: str, document: SearchChangeList) -> Iterator[pa.NativeFile | None]:
     """Open the table that a document names; None if it is not next to it."""
@@ -258,6 +239,20 @@ def opened_table(uri: str, document: SearchChangeList) -> Iterator[pa.NativeFile
         if stream:
             stream.seek(0)
         yield stream
+
+
+@contextmanager
+def local_table(uri: str, document: SearchChangeList) -> Iterator[Path | None]:
+    """Yield the path of the table beside a document, of a copy where it is in a bucket; None if it is not there."""
+    path = file_of(uri, document, TABLE)
+    if isinstance(path, Path) or not path.is_file():
+        yield path if isinstance(path, Path) and path.is_file() else None
+        return
+    with tempfile.NamedTemporaryFile(prefix="slicebeam-", suffix=".parquet") as copy:
+        with storage_errors(path, "read"), open_input(path) as stream:
+            shutil.copyfileobj(stream, copy, 1 << 24)
+        copy.flush()
+        yield Path(copy.name)
 
 
 def read_table(

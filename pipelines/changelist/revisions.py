@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.changelist.discovered import Parent
-from slicebeam.pipelines.changelist.reading import CHANGELIST, read_search
+from slicebeam.pipelines.changelist.reading import CHANGELIST, read_changelist, read_search
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.storage import (
     open_input,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from typing_extensions import ParamSpec
 
     from slicebeam.pipelines.changelist.discovered import Edit
-    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.document import ChangeList, SearchChangeList
     from slicebeam.transforms.storage.storage import StoragePath
 
     P = ParamSpec("P")
@@ -66,22 +66,14 @@ def revisions(folder: StoragePath) -> list[int]:
 
 
 def latest(folder: StoragePath, option: str = "--changelist") -> StoragePath:
-    """Return the path of the last revision of the document in a folder.
-
-    Revisions of another document, which a run has replaced since, are passed over.
-    """
+    """Return the path of the last revision of the document in a folder; those of another are passed over."""
     first = folder / CHANGELIST
-    own = read_search(str(first), option).changelist_id if first.is_file() else None
-    for number in reversed(revisions(folder)):
-        path = revision_path(folder, number)
-        if not _is_reserved(path) and own in (None, read_search(str(path), option).changelist_id):
-            return path
-    if own is None:
+    if not first.is_file():
         raise InputError(f"{option} {folder}: there is no {CHANGELIST} in this folder")
-    return first
+    return later_revision(folder, read_changelist(str(first), option)) or first
 
 
-def later_revision(folder: StoragePath, document: SearchChangeList) -> StoragePath | None:
+def later_revision(folder: StoragePath, document: ChangeList) -> StoragePath | None:
     """Return the path of a later revision of a document than it is itself, None if there is none."""
     numbers = [number for number in revisions(folder) if number > document.revision]
     paths = (revision_path(folder, number) for number in reversed(numbers))
@@ -177,7 +169,7 @@ def _is_reserved(path: StoragePath) -> bool:
         return isinstance(path, Path) and path.stat().st_size == 0
 
 
-def _is_revision_of(document: SearchChangeList, path: StoragePath) -> bool:
+def _is_revision_of(document: ChangeList, path: StoragePath) -> bool:
     """Whether a file is a revision of a document; one that can't be read holds no edit."""
     with suppress(InputError):
         return read_search(str(path), "--changelist").changelist_id == document.changelist_id

@@ -6,9 +6,8 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from slicebeam.pipelines.changelist.discovered import (
-    AllOfDefinition,
-    AnyOfDefinition,
     ClassifierDefinition,
+    JoinedDefinition,
     LlmFilterDefinition,
     MembershipDefinition,
     NotDefinition,
@@ -25,11 +24,10 @@ from slicebeam.transforms.encode.conditions import (
     Not,
     Rule,
 )
-from slicebeam.transforms.encode.predicates import Singleton, slice_hashes
+from slicebeam.transforms.encode.predicates import slice_hashes
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
-    from slicebeam.pipelines.changelist.parts import Predicate
 
 _DIGITS = 16
 
@@ -37,7 +35,7 @@ _DIGITS = 16
 def rule_of(definition: AnyDefinition) -> Rule:
     """Return the rule of a definition."""
     if isinstance(definition, PredicateDefinition):
-        return ByPredicate(singletons(definition.predicate))
+        return ByPredicate(definition.predicate.singletons)
     if isinstance(definition, (MembershipDefinition, LlmFilterDefinition)):
         return ByIds(definition.ids)
     if isinstance(definition, TextQueryDefinition):
@@ -47,23 +45,13 @@ def rule_of(definition: AnyDefinition) -> Rule:
     if isinstance(definition, NotDefinition):
         return Not(rule_of(definition.of))
     parts = tuple(map(rule_of, definition.of))
-    return AnyOf(parts) if isinstance(definition, AnyOfDefinition) else AllOf(parts)
-
-
-def singletons(predicate: Predicate) -> tuple[Singleton, ...]:
-    """Return the conditions of a predicate."""
-    return tuple(Singleton(part.field, part.op, part.value) for part in predicate.all)
-
-
-def text_of(definition: PredicateDefinition) -> str:
-    """Return a predicate as a reader would say it."""
-    return " & ".join(map(str, singletons(definition.predicate)))
+    return AnyOf(parts) if definition.kind == "any_of" else AllOf(parts)
 
 
 def slice_id_of(definition: AnyDefinition) -> str:
     """Return the id of a defined slice, 16 hexadecimal digits: of a predicate, as a search has it."""
     if isinstance(definition, PredicateDefinition):
-        return f"{int(slice_hashes([singletons(definition.predicate)])[0]):0{_DIGITS}x}"
+        return f"{int(slice_hashes([definition.predicate.singletons])[0]):0{_DIGITS}x}"
     text = definition.model_dump_json(exclude_none=True)
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
 
@@ -74,6 +62,6 @@ def encoders_of(definition: AnyDefinition) -> set[str]:
         return {definition.encoder}
     if isinstance(definition, NotDefinition):
         return encoders_of(definition.of)
-    if isinstance(definition, (AnyOfDefinition, AllOfDefinition)):
+    if isinstance(definition, JoinedDefinition):
         return set().union(*map(encoders_of, definition.of))
     return set()

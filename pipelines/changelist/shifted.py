@@ -35,9 +35,7 @@ class ShiftStratum(Part):
         "estimated variance of what the estimate sums, over all cells and times their squared weights: MASA's "
         "uncertainty score σ², after use of the old predictions; absent of fewer than two answers"
     )
-    optimal_calls: float | None = optional(
-        "by share times square root of the variance: the least error; it may exceed the size"
-    )
+    optimal_calls: float | None = optional("for the least error; it may exceed the size")
 
 
 class ShiftFocus(Part):
@@ -57,10 +55,9 @@ class ShiftFocus(Part):
         """Return how it changed, as a sentence without its end."""
         words = {"degraded": "significantly worse", "improved": "significantly better"}
         called = words.get(self.direction, "significant") if self.significant else "not significant"
-        low, middle, high = self.shift.lo or 0.0, self.shift.value or 0.0, self.shift.hi or 0.0
         return (
-            f"--focus {self.of}: {self.before:.4g} → {self.after.value or 0.0:.4g} ({middle:+.4f} "
-            f"[{low:+.4f}, {high:+.4f}], p = {self.p_value:.2g}, {called})"
+            f"--focus {self.of}: {self.before:.4g} → {self.after.value or 0.0:.4g} "
+            f"({self.shift.text('+.4f')}, p = {self.p_value:.2g}, {called})"
         )
 
 
@@ -104,18 +101,12 @@ class Shift(Part):
     focus: ShiftFocus | None = optional("of --focus")
     corrected_for: str = Field(description="how the significance of cells was corrected")
     changed: tuple[ChangedCell, ...] = Field(description="cells that changed, the largest first")
-    frobenius_bound: float = Field(
-        description="bound of the new matrix's Frobenius error, with that confidence, times the weights of a focus"
-    )
-    stopped: Literal["budget", "target_error", "pool"] = Field(
-        description="why no more were queried: budget spent, target error reached, or every item queried"
-    )
+    frobenius_bound: float = Field(description="of the matrix's error, weighted by a focus")
+    stopped: Literal["budget", "target_error", "pool"] = Field(description="what was reached first")
     budget: int | None = optional("calls")
     target_error: float | None = None
     reliance: float | None = optional("weight of the old predictions as a control variate, 0 to 1")
-    old_from: Literal["predictions", "document"] = Field(
-        description="known predictions, or an earlier document, whose errors then widen the intervals"
-    )
+    old_from: Literal["predictions", "document"] = Field(description="document: known with errors")
     cost: ShiftCost
     strata: tuple[ShiftStratum, ...]
     slices: tuple[SliceShift, ...] = ()
@@ -136,12 +127,8 @@ class TopicOutcome(Part):
     failures_before: int | None = optional("of the old model")
     newly_failing: int | None = optional("tests that only the new model fails")
     newly_passing: int | None = optional("tests that only the old model fails")
-    rule: Literal["passing", "failing", "fixed", "broken"] = Field(
-        description="AdaTest's: a topic fails from a fifth of failing tests on, fixed or broken where models differ"
-    )
-    significant: Literal["fixed", "broken"] | None = optional(
-        "whether significantly fewer or more of the same tests fail: McNemar's test, corrected over topics"
-    )
+    rule: Literal["passing", "failing", "fixed", "broken"] = Field(description="AdaTest's rule")
+    significant: Literal["fixed", "broken"] | None = optional("McNemar's test, over all topics")
     trained: bool = optional("whether its tests were exported as training data", False)
     undecided: int = optional("further tests with an expectation that could not be scored", 0)
 
@@ -173,9 +160,7 @@ class AdaptiveTests(Part):
     topics: tuple[TopicOutcome, ...] = Field(description="of the document's slices, in their order")
     untested: dict[str, int] = optional("number of tests by topic, where none could be scored", {})
     classes: dict[str, str] = optional("models' classes by their names in the tree (--classes)", {})
-    never_given: dict[str, int] = optional(
-        "number of tests by the class they name and no model gave or may have: they say nothing", {}
-    )
+    never_given: dict[str, int] = optional("tests by the class they name and no model gave", {})
     paid: tuple[PaidAnswers, ...] = ()
 
     def trained_text(self) -> str:

@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from slicebeam.pipelines.changelist.changes import Change
-from slicebeam.pipelines.changelist.discovered import AnyDefinition, Attribution, Found
-from slicebeam.pipelines.changelist.parts import Part, optional
+from slicebeam.pipelines.changelist.discovered import (
+    AnyDefinition,
+    Attribution,
+    Found,
+    PredicateDefinition,
+)
+from slicebeam.pipelines.changelist.parts import Part, Predicate, optional
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+    from slicebeam.transforms.encode.predicates import Singleton
 
 
 class Origin(Part):
@@ -54,13 +61,22 @@ class Slice(Part):
     cross_size: int
     size: Size
     impact: float | None = optional("n times delta of the primary metric; absent if undefined")
-    refinement: Refinement | None = optional(
-        "after a search: for the first metric in which it adds to those above; a check does not compare them"
-    )
+    refinement: Refinement | None = optional("for the first metric in which it adds to those above")
     same_examples_as: tuple[str, ...] = optional("longer predicates with the same examples", ())
     found: Found | None = optional("description of a discovered slice")
     attribution: Attribution | None = optional("to what extent its words are true")
     changes: Annotated[tuple[Change, ...], Field(min_length=1)]
+
+    @property
+    def predicate(self) -> Predicate | None:
+        """The predicate that defines it; None where something else does."""
+        definition = self.definition
+        return definition.predicate if isinstance(definition, PredicateDefinition) else None
+
+    @property
+    def conditions(self) -> tuple[Singleton, ...]:
+        """The conditions of its predicate; none where it has no predicate."""
+        return () if self.predicate is None else self.predicate.singletons
 
     def words(self) -> str:
         """Return what people call it, in lower case: name, description, notes, phrases, attributed words."""
@@ -92,9 +108,7 @@ class ConfirmedDifference(Part):
 
     examples: int = Field(description="reserved ones of the slice in the metric's denominator")
     value: float | None = optional("as that of the finding; absent with fewer than 10 examples")
-    difference: float | None = optional(
-        "value minus what the findings of lower rank let expect, by a model that is fitted to the reserved examples"
-    )
+    difference: float | None = optional("from what findings of lower rank let expect of them")
     low: float | None = optional("end of the 95 % interval of the difference")
     high: float | None = None
     p_value: float | None = optional("as the finding's, of one test: not corrected for others")
@@ -107,34 +121,19 @@ class Finding(Part):
     direction: Literal["worse", "better"]
     rank: Annotated[int, Field(ge=1)] = Field(description="place within metric and direction")
     slice_id: str
-    n: int = Field(
-        description="examples of the slice that are in the metric's denominator: `counted` of the metric says which"
-    )
+    n: int = Field(description="its examples in the denominator; see `counted` of the metric")
     value: float = Field(description="the metric on the slice; for two models its change")
-    before: float | None = optional(
-        "the metric on the slice of the earlier data; only with two data sets"
-    )
+    before: float | None = optional("the metric on earlier data; only with two data sets")
     near: tuple[str, ...] = optional(
-        "slice_ids of other slices that tell nearly as much of the change; only with two data sets",
-        (),
+        "slice_ids of others that tell nearly as much of a change; only with two data sets", ()
     )
-    expected: float = Field(
-        description="its expected value from the findings of lower rank; for rank 1 the metric over all examples"
-    )
-    corrected: CorrectedDifference = Field(
-        description="the difference with its 95 % interval, corrected for the choice of the slice"
-    )
+    expected: float = Field(description="value that the findings of lower rank let expect")
+    corrected: CorrectedDifference = Field(description="for the choice of the slice")
     difference: float = Field(description="value minus expected, as observed")
-    interval: tuple[float | None, float | None] = Field(
-        description="of the observed difference; it does not allow for the choice among many slices"
-    )
+    interval: tuple[float | None, float | None] = Field(description="of the observed difference")
     p_value: float = Field(description="of a slice as extreme, by the findings of lower rank alone")
     confirmed: ConfirmedDifference | None = optional("present with --confirm")
-    held_share: float | None = optional(
-        "share of all that counts against the metric, such as errors, or of the summed values of a loss or column, "
-        "that is in the findings up to this rank; absent for changes between two models, and if a value is below "
-        "0: parts of a sum with mixed signs are not shares"
-    )
+    held_share: float | None = optional("of what counts against the metric, in findings so far")
     rate_outside: float | None = optional("the metric, or its change, outside the findings so far")
 
 
@@ -151,31 +150,13 @@ class FindingModel(Part):
 
     metric: str
     direction: Literal["worse", "better"]
-    kind: Literal["logistic", "linear"] | None = optional(
-        "logistic: an example's log odds are the sum of the coefficients; linear: its value is"
-    )
-    coefficients: tuple[float, ...] = optional(
-        "of all examples, then of each finding by rank: the expectation of an example (of what counts against the "
-        "metric, such as an error) adds those of the findings that contain it",
-        (),
-    )
-    unbounded: tuple[float, ...] = optional(
-        "direction in which coefficients go to infinity, where findings hold no or only errors", ()
-    )
-    removed: tuple[int, ...] = optional(
-        "ranks of findings removed by an edit; expected values of higher ranks include them", ()
-    )
-    intersections: tuple[Intersection, ...] = optional(
-        "which findings hold the same examples: the largest sets of examples, the largest first", ()
-    )
-    r2: float | None = optional(
-        "share of the variance of what the metric averages (whether an example counts against it, its loss, its "
-        "change) that membership of the findings explains, in a linear regression; absent with weights; findings "
-        "that an edit removed are counted"
-    )
-    r2_expected: float | None = optional(
-        "mean of r2 if membership said nothing; slices chosen on the same examples explain more"
-    )
+    kind: Literal["logistic", "linear"] | None = optional("of log odds, or of the value")
+    coefficients: tuple[float, ...] = optional("of all examples, then of each finding by rank", ())
+    unbounded: tuple[float, ...] = optional("direction of infinite coefficients", ())
+    removed: tuple[int, ...] = optional("ranks of findings that an edit removed", ())
+    intersections: tuple[Intersection, ...] = optional("the largest sets of examples first", ())
+    r2: float | None = optional("share of the variance that membership explains, removed ones too")
+    r2_expected: float | None = optional("mean of r2 if membership said nothing")
     candidates: int = optional("slices that findings were chosen from", 0)
     left_out: int = optional("significant slices that were too many to be considered", 0)
     stop: Literal[

@@ -57,14 +57,8 @@ class MetricTests(Part):
     degraded: int = Field(description="significant slices on which the metric is worse")
     reported: int = Field(description="slices that are reported for this metric")
     tolerated: Tolerated | None = optional("present with --tolerance")
-    nearest: tuple[NearMiss, ...] = optional(
-        "where no slice is significantly worse: those of the smallest p-values, none in another", ()
-    )
-    noticeable: tuple[Noticeable, ...] = optional(
-        "where no slice is significantly worse: the smallest fall that would have been noticed, over all examples "
-        "and on slices of some sizes; none with weights or groups, for a bootstrap and AUC",
-        (),
-    )
+    nearest: tuple[NearMiss, ...] = optional("smallest p-values, where none is worse", ())
+    noticeable: tuple[Noticeable, ...] = optional("the smallest falls, where none is worse", ())
 
 
 class Testing(Part):
@@ -90,11 +84,7 @@ class Testing(Part):
     metrics: tuple[MetricTests, ...] = optional("of each metric, the primary one first", ())
     expected_false: float | None = optional("expected false results of all metrics, if uncorrected")
     warnings: tuple[str, ...] = optional("warnings for the reader", ())
-    unseen: tuple[str, ...] = optional(
-        "where the model may be worse but no test could decide: with --fail-on worse the exit code is 2 unless it "
-        "is 1",
-        (),
-    )
+    unseen: tuple[str, ...] = optional("where no test could decide: with --fail-on exit code 2", ())
 
     @property
     def tested(self) -> int:
@@ -129,9 +119,7 @@ class Search(Part):
     )
     inherited: int = Field(description="significant slices that a slice above them explains")
     duplicates: int = Field(description="that add too, but hold the examples of a shorter one")
-    saved_slices: Literal["tested", "significant"] = Field(
-        description="which slices are in slices.parquet; with significant also the singletons"
-    )
+    saved_slices: Literal["tested", "significant"] = Field(description="in slices.parquet")
     slices_fingerprint: Sha256 = Field(description="of the table of slices of this run")
 
 
@@ -219,9 +207,7 @@ class TfmaValue(Part):
     after: Estimate = Field(description="the metric of the model under test")
     before: Estimate | None = optional("for two models, that of the baseline")
     delta: Estimate = Field(description="after minus before, or minus the metric over all examples")
-    p_value: float | None = optional(
-        "two-sided, by TFMA's t distribution of the delta; not corrected for the choice of the slices"
-    )
+    p_value: float | None = optional("two-sided, of the delta; not corrected")
 
 
 class TfmaMetric(Part):

@@ -154,7 +154,7 @@ class RunCommand(CommandSpec):
     ``runs``: function of the configuration and of the `Terminal` that follows the run.
     """
 
-    json: str = "show.printed_json:printed_json"
+    json: str = "show.result:printed_json"
 
     def run(self, config: Any, *, quiet: bool) -> Any:
         """Run it with its progress on stderr, and return the result."""

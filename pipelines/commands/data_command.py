@@ -40,8 +40,8 @@ class DataCommand(CommandSpec):
     """
 
     run_options: str = "config.run_options:RunOptions"
-    shows: str = "show.slice_tables:show"
-    json: str = "show.printed_json:printed_json"
+    shows: str = "show.result:show"
+    json: str = "show.result:printed_json"
     configures: str = ""
 
     def fields(self) -> list[OptionField]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from slicebeam.metrics.errors import printable, shortened
+from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.changelist.edits import (
     annotated,
     described,
+    edit_text,
     find_slice,
     removed,
     renamed,
@@ -120,21 +121,6 @@ def _lines(edits: tuple[Edit, ...]) -> list[str]:
     lines = []
     for number, edit in enumerate(edits, 1):
         cells = [f"{number:>3}", f"{edit.at:%Y-%m-%d %H:%M:%S}", f"{edit.op:<12}", edit.target]
-        cells += filter(None, [_what(edit), "(undone)" if number in gone else ""])
+        cells += filter(None, [edit_text(edit), "(undone)" if number in gone else ""])
         lines.append(printable("  ".join(cells)))
     return lines or ["nothing was changed"]
-
-
-def _what(edit: Edit) -> str:
-    """Return a short description of an edit."""
-    if edit.note:
-        return edit.note
-    if edit.op == "attribute" or edit.after is None:
-        gone = edit.before if isinstance(edit.before, list) else []
-        return ", ".join(repr(shortened(one["slice"]["name"])) for one in gone if "slice" in one)
-    if isinstance(edit.after, str):
-        return repr(shortened(edit.after))
-    last = [edit.after] if isinstance(edit.after, dict) else edit.after
-    last = last[-1:] if edit.op == "annotate" else last
-    named = (one["name"] if isinstance(one, dict) else str(one) for one in last)
-    return ", ".join(repr(shortened(one)) for one in named)

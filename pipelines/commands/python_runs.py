@@ -134,28 +134,24 @@ class Report:
         if Console().is_jupyter:
             from IPython.display import HTML, display
 
-            from slicebeam.pipelines.page.content import page_in_memory
-            from slicebeam.pipelines.page.single_file import framed
+            from slicebeam.pipelines.page.content import framed, page_in_memory
 
             display(HTML(framed(page_in_memory(self.changelist, self.slices))))
             return
         from slicebeam.pipelines.changelist.document import ShiftChangeList
+        from slicebeam.pipelines.show.result import show_slices
         from slicebeam.pipelines.show.shift import show_shift
-        from slicebeam.pipelines.show.slice_tables import show_slices
-        from slicebeam.pipelines.show.terminal_text import ATTRIBUTES, FILES
 
         if isinstance(self.changelist, ShiftChangeList):
             show_shift(self.changelist)
         else:
-            in_python = self.path is None
-            places = ATTRIBUTES if in_python else FILES
-            show_slices(self.changelist, self.explanation, report, places)
-            where = ".findings, .changelist; all slices: .slices" if in_python else self.path
+            show_slices(self.changelist, self.explanation, report)
+            where = self.path or ".findings, .changelist; all slices: .slices"
             sys.stdout.write(f"Ids and all numbers: {where}\n")
 
     def _repr_html_(self) -> str:
         """Return the verdict and the findings, which notebooks show."""
-        from slicebeam.pipelines.show.notebook import notebook_html
+        from slicebeam.pipelines.show.result import notebook_html
 
         return notebook_html(self.changelist)
 

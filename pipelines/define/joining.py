@@ -5,11 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.changelist.discovered import (
-    AllOfDefinition,
-    AnyOfDefinition,
-    NotDefinition,
-)
+from slicebeam.pipelines.changelist.discovered import JoinedDefinition, NotDefinition
 from slicebeam.pipelines.changelist.edits import Edited, check_name, find_slice, merged, split
 from slicebeam.pipelines.define.new_slices import DefinedSlice
 
@@ -34,7 +30,7 @@ def merged_slices(
         )
     left = tuple(one for one in base.document.slices if one.slice_id not in ids)
     check_name(base.document.model_copy(update={"slices": left}), name)
-    definition = AnyOfDefinition(of=tuple(one.definition for one in found))
+    definition = JoinedDefinition(kind="any_of", of=tuple(one.definition for one in found))
     (new,) = base.counted([DefinedSlice(name, definition)], counting)
     return merged(base.document, ids, new)
 
@@ -43,14 +39,13 @@ def split_slice(
     base: EditSession, one: Slice, where: str, names: Sequence[str], counting: Counting
 ) -> Edited:
     """Put the examples of a slice that satisfy a predicate, and the others, in its place."""
-    from slicebeam.pipelines.changelist.rules import text_of
     from slicebeam.pipelines.define.predicates import column_types, predicate_definition
 
     if len(names) not in (0, _PARTS):
         raise OptionError(f"--name occurs {len(names)} times; name both parts, or neither")
     columns = column_types(base.uri, base.document, base.data(counting))
     predicate = predicate_definition(where, columns)
-    text = text_of(predicate)
+    text = predicate.predicate
     called = names or (f"{one.name} & {text}", f"{one.name} & not ({text})")
     if called[0] == called[1]:
         raise OptionError(f"--name {called[0]!r} occurs twice; give the parts different names")
@@ -59,7 +54,7 @@ def split_slice(
         check_name(base.document.model_copy(update={"slices": left}), name)
     others = NotDefinition(of=predicate)
     parts = [
-        DefinedSlice(called[0], AllOfDefinition(of=(one.definition, predicate))),
-        DefinedSlice(called[1], AllOfDefinition(of=(one.definition, others))),
+        DefinedSlice(called[0], JoinedDefinition(kind="all_of", of=(one.definition, predicate))),
+        DefinedSlice(called[1], JoinedDefinition(kind="all_of", of=(one.definition, others))),
     ]
     return split(base.document, one.slice_id, base.counted(parts, counting))

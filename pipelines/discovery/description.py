@@ -17,11 +17,9 @@ from slicebeam.pipelines.changelist.discovered import (
     Found,
     Overlap,
     Phrase,
-    PredicateDefinition,
     Resolution,
     ShownExample,
 )
-from slicebeam.pipelines.changelist.rules import singletons
 from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
 from slicebeam.pipelines.discovery.llm_phrases import is_model, phrases_of_model, read_phrases_api
 from slicebeam.pipelines.prepare.encoded_dataset import pass_over
@@ -97,11 +95,7 @@ def _findings_first(changelist: SearchChangeList) -> list[int]:
 
 def _discovered_slice(one: Slice) -> Slice:
     """Return a slice that is marked as found by a mixture, if a mixture found it."""
-    definition = one.definition
-    is_found = isinstance(definition, PredicateDefinition) and any(
-        is_cluster_field(condition.field) for condition in definition.predicate.all
-    )
-    if not is_found:
+    if not any(is_cluster_field(condition.field) for condition in one.conditions):
         return one
     return one.model_copy(update={"origin": one.origin.model_copy(update={"method": "mixture"})})
 
@@ -109,11 +103,7 @@ def _discovered_slice(one: Slice) -> Slice:
 def _describing(
     config: DiscoverConfig, discovered: Discovered, slices: Sequence[Slice], work: WorkFolder
 ) -> DescribeSlices:
-    conditions = tuple(
-        singletons(one.definition.predicate)
-        for one in slices
-        if isinstance(one.definition, PredicateDefinition)
-    )
+    conditions = tuple(one.conditions for one in slices if one.predicate is not None)
     mixtures = discovered.model.clusters.mixtures
     return DescribeSlices(
         conditions,

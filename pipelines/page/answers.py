@@ -77,31 +77,18 @@ def failed(status: int, message: str) -> Response:
     return JSONResponse({"error": redacted(message)}, status)
 
 
-async def on_refused(_: Request, error: Exception) -> Response:
-    """Answer what a route refused."""
-    return failed(error.status if isinstance(error, RefusedError) else 400, str(error))
-
-
-async def on_input(_: Request, error: Exception) -> Response:
-    """Answer an error that the command line would print."""
-    return failed(400, str(error))
-
-
-async def on_status(_: Request, error: Exception) -> Response:
-    """Answer what Starlette refused: an unknown path or method."""
-    status = error.status_code if isinstance(error, HTTPException) else 400
-    return failed(status, getattr(error, "detail", str(error)))
-
-
-async def on_fault(_: Request, error: Exception) -> Response:
-    """Answer a fault of ours; the server goes on."""
+async def on_error(_: Request, error: Exception) -> Response:
+    """Answer an error; after a fault of ours the server goes on."""
+    if isinstance(error, RefusedError):
+        return failed(error.status, str(error))
+    if isinstance(error, SlicebeamError):
+        return failed(400, str(error))
+    if isinstance(error, HTTPException):
+        return failed(error.status_code, error.detail)
     reason = (str(error).splitlines() or ["no message"])[0]
     return failed(500, f"unforeseen {type(error).__name__}: {reason}")
 
 
-HANDLERS: dict[Any, Any] = {
-    RefusedError: on_refused,
-    SlicebeamError: on_input,
-    HTTPException: on_status,
-    Exception: on_fault,
-}
+HANDLERS: dict[Any, Any] = dict.fromkeys(
+    (RefusedError, SlicebeamError, HTTPException, Exception), on_error
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
@@ -33,24 +33,9 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.page.served import ServedOutput
 
-    class Feature(Protocol):
-        """A module that answers some of what the page asks."""
-
-        def routes(self, served: ServedOutput) -> list[Route]:
-            """Return its routes; their paths are below ``/api``."""
-
 
 # The modules with what the page asks of an output; a path belongs to one of them.
-FEATURES: tuple[Feature, ...] = (
-    content,
-    queries,
-    slice_examples,
-    labelling,
-    editing,
-    own_data,
-    judging,
-    playground,
-)
+FEATURES = (content, queries, slice_examples, labelling, editing, own_data, judging, playground)
 
 _PAGE = """\
 <!doctype html>
@@ -115,17 +100,13 @@ class _Outputs:
 
 
 def _protected(routes: list[BaseRoute], session: PageSession) -> ASGIApp:
-    app = Starlette(routes=[*_page_routes(), *routes], exception_handlers=HANDLERS)
-    return Protection(app, session)
+    assets = [reads(f"/{name}", _asset(name, kind)) for name, kind in ASSETS.items()]
+    page = [reads("/", _page), *assets]
+    return Protection(Starlette(routes=[*page, *routes], exception_handlers=HANDLERS), session)
 
 
 def _features(served: ServedOutput) -> list[Route]:
     return [one for feature in FEATURES for one in feature.routes(served)]
-
-
-def _page_routes() -> list[Route]:
-    assets = [reads(f"/{name}", _asset(name, kind)) for name, kind in ASSETS.items()]
-    return [reads("/", _page), *assets]
 
 
 def _page() -> Response:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 from pydantic import Field, StringConstraints, model_validator
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.edits import (
     added,
     annotated,
     check_name,
     described,
+    edit_text,
     find_slice,
     last_not_undone,
     removed,
@@ -28,13 +28,14 @@ from slicebeam.pipelines.changelist.edits import (
 )
 from slicebeam.pipelines.changelist.revisions import SupersededError
 from slicebeam.pipelines.page.answers import Given, RefusedError, reads, takes
-from slicebeam.pipelines.page.table_slices import table_slice
+from slicebeam.pipelines.page.slice_examples import table_slice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from starlette.routing import Route
 
+    from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.edits import Edited
     from slicebeam.pipelines.define.new_slices import Counting, EditSession, Revision
     from slicebeam.pipelines.page.served import ServedOutput
@@ -102,9 +103,7 @@ class Editing:
 
     def listed(self) -> dict[str, Any]:
         """Return the journal, the last edit that can be undone, and the columns of predicates."""
-        document = self.served.latest().document
-        if not isinstance(document, SearchChangeList):
-            raise RefusedError("the document of a shift has no slices to edit", 404)
+        document = self.served.search()
         edits = document.edits
         gone = undone_numbers(edits)
         names = {one.slice_id: one.name for one in document.slices}
@@ -113,8 +112,8 @@ class Editing:
                 "number": number,
                 "at": one.at.isoformat(),
                 "op": one.op,
-                "slice": names.get(one.target) or _name_before(one.before) or one.target,
-                "what": _what(one.after, one.note),
+                "slice": names.get(one.target) or edit_text(one) or one.target,
+                "what": edit_text(one),
                 "undone": number in gone,
             }
             for number, one in enumerate(edits, 1)
@@ -163,9 +162,8 @@ class Editing:
         counting = self._counting()
 
         def put(base: EditSession) -> Edited:
-            found = table_slice(base.uri, base.document, given.slice_id)
-            new = DefinedSlice(found.name, found.definition)
-            (one,) = base.counted([new], counting)
+            name, definition, _ = table_slice(base.uri, base.document, given.slice_id)
+            (one,) = base.counted([DefinedSlice(name, definition)], counting)
             return added(base.document, one)
 
         return self.edited(given, put, "added a slice of the table", counting)
@@ -187,16 +185,14 @@ class Editing:
         from slicebeam.pipelines.define.new_slices import EditSession
 
         with WRITING:
-            now = self.served.latest()
-            if not isinstance(now.document, SearchChangeList):
-                raise RefusedError("the document of a shift has no slices to edit", 404)
-            if now.document.revision != given.revision:
+            now, document = self.served.latest(), self.served.search()
+            if document.revision != given.revision:
                 raise RefusedError(
-                    f"revision {now.document.revision} has come since you read {given.revision}; look at "
+                    f"revision {document.revision} has come since you read {given.revision}; look at "
                     "it and edit again",
                     409,
                 )
-            base = EditSession(now.uri, now.document)
+            base = EditSession(now.uri, document)
             try:
                 revision: Revision = base.publish(edit(base), summary, counting)
             except SupersededError as error:
@@ -213,26 +209,6 @@ class Editing:
 
 def _no_payment(_: str) -> None:
     """Say nothing: the page defines no slice by a language model."""
-
-
-def _name_before(before: Any) -> str:
-    """Return the name of a slice that an edit removed, as it was then."""
-    for one in before if isinstance(before, list) else []:
-        if isinstance(one, dict) and isinstance(one.get("slice"), dict):
-            return str(one["slice"].get("name", ""))
-    return ""
-
-
-def _what(after: Any, note: str | None) -> str:
-    """Return what an edit wrote, in a line."""
-    if note:
-        return note
-    if isinstance(after, str):
-        return after
-    last = after[-1] if isinstance(after, list) and after else after
-    if isinstance(last, dict):
-        return str(last.get("name") or last.get("text") or "")
-    return "" if last is None else str(last)
 
 
 def routes(served: ServedOutput) -> list[Route]:

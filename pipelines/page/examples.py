@@ -28,11 +28,7 @@ _LONGEST = 2_000
 def examples_of(
     uri: str, document: ChangeList, data: tuple[str, ...], number: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return examples of the findings, and of the worst slices of metrics that have none.
-
-    Of a discovery it is all slices that it described, whose examples are in the document. Examples of
-    other documents are read from the data: first what the model gets wrong, or what the update broke.
-    """
+    """Return examples of the slices shown first; of a discovery those that the document has, of all it describes."""
     if not isinstance(document, SearchChangeList):
         raise OptionError("--examples: the document of a shift has no findings to show examples of")
     if document.discovery is not None and not data:

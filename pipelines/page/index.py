@@ -13,7 +13,6 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,17 +22,15 @@ import numpy as np
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import splitmix64
-from slicebeam.pipelines.changelist.reading import TABLE, file_of
+from slicebeam.pipelines.changelist.reading import local_table
 from slicebeam.pipelines.page.index_build import Task, singleton
+from slicebeam.pipelines.page.rows import OFFLINE, Totals
 from slicebeam.runner_configs.guarded_process import python_module
-from slicebeam.transforms.storage.storage import open_input, storage_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from slicebeam.pipelines.changelist.document import SearchChangeList
 
-_VERSION = 1
+_VERSION = 2
 # Bytes that DuckDB may hold, besides what the program itself takes.
 MEMORY = "128MB"
 THREADS = 2
@@ -54,22 +51,6 @@ class IndexedCondition:
     key: str
     json: str
     part: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Totals:
-    """Of a metric, all tested slices.
-
-    ``slices``, ``significant``: how many there are. ``sides``: how many have a delta below 0, and
-    above. ``density``: how many there are of each size and delta, as `page.rows.Density.content`
-    returns it. ``largest``: absolute delta; 0 where none is known.
-    """
-
-    slices: int
-    significant: int
-    sides: tuple[int, int]
-    density: dict[str, Any]
-    largest: float
 
 
 class BuildingError(Exception):
@@ -164,18 +145,8 @@ class SliceIndex:
             short, whole = str(parts[code]), parts[code].whole_text()
             key = text if short in self.ambiguous else short
             self.conditions[code] = IndexedCondition(code, whole, key, text, json.loads(text))
-        sides = {
-            self.metrics[number]: (below, above)
-            for number, below, above in connection.execute(
-                "SELECT metric, count_if(delta < 0), count_if(delta > 0) FROM slices GROUP BY metric"
-            ).fetchall()
-        }
-        for metric, slices, significant, density, largest in connection.execute(
-            "FROM totals"
-        ).fetchall():
-            held = json.loads(density)
-            own = sides.get(metric, (0, 0))
-            self.totals[metric] = Totals(slices, significant, own, held, largest)
+        for metric, content in connection.execute("FROM totals").fetchall():
+            self.totals[metric] = Totals(**json.loads(content))
         self.seconds = connection.execute("SELECT seconds FROM built").fetchall()[0][0]
         self.findings = connection.execute(
             "SELECT DISTINCT id, s1, s2, s3 FROM slices WHERE finding > 0 AND level <= 3"
@@ -191,8 +162,7 @@ class SliceIndex:
             "memory_limit": MEMORY,
             "threads": THREADS,
             "temp_directory": str(spilled),
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
+            **OFFLINE,
         }
 
     def _write(self) -> None:
@@ -201,7 +171,9 @@ class SliceIndex:
         # Another server of this output would hold the lock: what is left is of one that was killed.
         self._remove("slices-*")
         try:
-            with self._local_table() as table:
+            with local_table(self.uri, self.document) as table:
+                if table is None:
+                    raise InputError(f"slices.parquet is not beside {self.uri}; copy it there")
                 signs = {
                     one.key: 1.0 if one.higher_is_better else -1.0 for one in self.document.metrics
                 }
@@ -237,25 +209,3 @@ class SliceIndex:
                 raise InputError(
                     reason or f"the process that builds it ended ({process.returncode})"
                 )
-
-    @contextmanager
-    def _local_table(self) -> Iterator[Path]:
-        """Yield the path of the document's table on this machine: a copy, where it is in a bucket."""
-        path = file_of(self.uri, self.document, TABLE)
-        if not path.is_file():
-            raise InputError(f"slices.parquet is not beside {self.uri}; copy it there")
-        if isinstance(path, Path):
-            yield path
-            return
-        copy = self.path.with_suffix(".parquet")
-        try:
-            with (
-                storage_errors(path, "read"),
-                open_input(path) as stream,
-                copy.open("wb") as target,
-            ):
-                while piece := stream.read(1 << 24):
-                    target.write(piece)
-            yield copy
-        finally:
-            copy.unlink(missing_ok=True)

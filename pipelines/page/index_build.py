@@ -18,7 +18,7 @@ from typing import Any
 import duckdb
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.page.rows import DELTA_CELLS, N_CELLS
+from slicebeam.pipelines.page.rows import OFFLINE, totals_of
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.storage.publish import sha256_of
 
@@ -73,8 +73,7 @@ def _write(task: Task, memory: int, began: float) -> None:
             "memory_limit": f"{memory}MB",
             "threads": _THREADS,
             "temp_directory": f"{task.index}.spilled",
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
+            **OFFLINE,
         },
     ) as connection:
         quoted = task.table.replace("'", "''")
@@ -150,44 +149,10 @@ def _fill_conditions(connection: duckdb.DuckDBPyConnection, table: str) -> None:
 
 
 def _fill_totals(connection: duckdb.DuckDBPyConnection, task: Task) -> None:
-    connection.execute(
-        "CREATE TABLE totals (metric VARCHAR, slices BIGINT, significant BIGINT, density VARCHAR, "
-        "largest FLOAT)"
-    )
+    connection.execute("CREATE TABLE totals (metric VARCHAR, content VARCHAR)")
     for number, metric in enumerate(task.signs):
-        slices, significant, most, low, high = connection.execute(
-            """
-            SELECT count(*), count_if(significant), max(n), min(delta), max(delta)
-            FROM slices WHERE metric = ?
-            """,
-            [number],
-        ).fetchall()[0]
-        density: dict[str, Any] = {}
-        if low is not None and high > low:
-            most = max(most, 2)
-            cells = connection.execute(
-                """
-                SELECT least(floor(ln(n) / ln($most) * $across), $across - 1)::INTEGER AS i,
-                    least(floor((delta - $low) / ($high - $low) * $up), $up - 1)::INTEGER AS j,
-                    count(*)
-                FROM slices WHERE metric = $metric AND delta IS NOT NULL AND n > 0
-                GROUP BY ALL ORDER BY i, j
-                """,
-                {
-                    "most": most,
-                    "across": N_CELLS,
-                    "low": low,
-                    "high": high,
-                    "up": DELTA_CELLS,
-                    "metric": number,
-                },
-            ).fetchall()
-            density = {"most": most, "low": low, "high": high, "cells": list(map(list, cells))}
-        largest = max(abs(low or 0), abs(high or 0))
-        connection.execute(
-            "INSERT INTO totals VALUES (?, ?, ?, ?, ?)",
-            [metric, slices, significant, json.dumps(density), largest],
-        )
+        content = json.dumps(asdict(totals_of(connection, number)))
+        connection.execute("INSERT INTO totals VALUES (?, ?)", [metric, content])
 
 
 def singleton(part: dict[str, Any]) -> Singleton:

@@ -53,10 +53,6 @@ class _Some(Given):
     ids: Annotated[list[_Id], Field(min_length=1, max_length=1_000)]
 
 
-class _Nothing(Given):
-    pass
-
-
 class TestJudging:
     """The desk of the tree that the command line names; it is opened when the page asks for it."""
 
@@ -131,5 +127,5 @@ def routes(served: ServedOutput) -> list[Route]:
         takes("/tests/judge", _Judged, judging.judge),
         takes("/tests/edit", _Edited, judging.edit),
         takes("/tests/remove", _Some, lambda given: judging.desk().remove(given.ids)),
-        takes("/tests/undo", _Nothing, lambda _: judging.desk().undo()),
+        takes("/tests/undo", Given, lambda _: judging.desk().undo()),
     ]

@@ -17,7 +17,6 @@ from slicebeam.pipelines.attribution.population import SlicePopulation
 from slicebeam.pipelines.attribution.session import LabelPaths, Plan, check_plan, estimate, session
 from slicebeam.pipelines.attribution.sheets import rows_of
 from slicebeam.pipelines.attribution.state import folder_name, read_state
-from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.page.answers import Given, RefusedError, labeler_name, reads, takes
 from slicebeam.pipelines.page.editing import WRITING
@@ -65,10 +64,7 @@ class _Label(_OfSession):
 
 @dataclass
 class Labelling:
-    """The labelling session of this server: one slice and text at a time.
-
-    While it is open, ``slicebeam attribute`` refuses the same words.
-    """
+    """The open session of this server: one slice and text, which ``slicebeam attribute`` then refuses."""
 
     served: ServedOutput
     _session: Session | None = None
@@ -103,15 +99,12 @@ class Labelling:
 
     def _opened(self, given: _Begin, plan: Plan) -> Session:
         self.close()
-        data, latest = self.served.opened.of(self.served), self.served.latest()
-        document = latest.document
-        if not isinstance(document, SearchChangeList):
-            raise RefusedError("the document has no slices any more", 409)
+        data, document = self.served.opened.of(self.served), self.served.search()
         labelled = find_slice(document, given.slice_id)
         population = SlicePopulation(data, data.members_of(labelled.definition))
-        place, begins = LabelPaths.of(latest.uri, None), given.budget is not None
+        place = LabelPaths.of(self.served.latest().uri, None)
         self._session = self._open.enter_context(
-            session(population, document, labelled, plan, place, begins=begins)
+            session(population, document, labelled, plan, place, begins=given.budget is not None)
         )
         return self._session
 
@@ -158,10 +151,7 @@ class Labelling:
     def publish(self, given: _OfSession) -> dict[str, Any]:
         """Write the estimates into the next revision, and end the session."""
         with WRITING, self._of(given) as now:
-            latest = self.served.latest()
-            if not isinstance(latest.document, SearchChangeList):
-                raise RefusedError("the document has no slices any more", 409)
-            now.follow(latest.uri, latest.document)
+            now.follow(self.served.latest().uri, self.served.search())
             finished = estimate(now)
             self.close()
         return {

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
-from slicebeam.pipelines.changelist.rules import singletons
 from slicebeam.pipelines.search.gate import lead
 from slicebeam.pipelines.show.finding_tables import all_findings
 from slicebeam.pipelines.show.result_notes import coverage_lines, notes
@@ -130,16 +128,11 @@ def _plain(part: Any) -> dict[str, Any]:
 
 
 def _slice(one: Slice) -> dict[str, Any]:
-    predicate = (
-        one.definition.predicate if isinstance(one.definition, PredicateDefinition) else None
-    )
     found = None if one.found is None else one.found.phrases
     return {
         "slice_id": one.slice_id,
-        "name": _whole_name(one.name, predicate),
-        "conditions": [
-            part.whole_text() for part in (() if predicate is None else singletons(predicate))
-        ],
+        "name": _whole_name(one.name, one.predicate),
+        "conditions": [part.whole_text() for part in one.conditions],
         "phrases": [phrase.text for phrase in found or ()],
         "share": one.size.share,
         "n": one.size.n,
@@ -154,9 +147,9 @@ def _model(one: Model) -> dict[str, Any]:
 
 def _whole_name(name: str, predicate: Predicate | None) -> str:
     """Return the name that a person gave, or the conditions without anything cut off."""
-    conditions = () if predicate is None else singletons(predicate)
-    is_given = name != " & ".join(map(str, conditions))
-    return name if is_given else " & ".join(one.whole_text() for one in conditions)
+    if name != str(predicate or ""):
+        return name
+    return " & ".join(one.whole_text() for one in (predicate.singletons if predicate else ()))
 
 
 def _notes(document: ChangeList) -> Iterator[str]:

@@ -14,11 +14,10 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from slicebeam.metrics.errors import SlicebeamError
-from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.rules import rule_of
 from slicebeam.pipelines.page.answers import Given, RefusedError, takes
 from slicebeam.transforms.encode.column import plain_type, python_values
-from slicebeam.transforms.encode.conditions import columns_of, members, needs_ids
+from slicebeam.transforms.encode.conditions import columns_of, members, needs_embeddings, needs_ids
 from slicebeam.transforms.encode.models import LoadedModel, load_model, model_features
 
 if TYPE_CHECKING:
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
 
     from starlette.routing import Route
 
-    from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.define.document_data import DocumentData
     from slicebeam.pipelines.page.served import ServedOutput
 
@@ -103,12 +101,6 @@ class Playground:
                 "unknown": unknown,
             }
 
-    def _document(self) -> SearchChangeList:
-        document = self.served.latest().document
-        if not isinstance(document, SearchChangeList):
-            raise RefusedError("the document of a shift has no slices", 404)
-        return document
-
     def _opened(self) -> DocumentData:
         return self.served.opened.of(self.served)
 
@@ -129,7 +121,7 @@ class Playground:
                 name = getattr(self.served.config, option)
                 if name is not None:
                     model = load_model(name)
-                    inputs = self._document().provenance.config.get("model_inputs", data.shown)
+                    inputs = self.served.search().provenance.config.get("model_inputs", data.shown)
                     columns = tuple(model_features(model) or inputs)
                     for column in columns:
                         data.source.column_type(column, f"--model {name} reads it")
@@ -139,7 +131,7 @@ class Playground:
 
     def _slices(self, table: pa.Table) -> tuple[list[str], int]:
         """Return the ids of the slices that a row falls in, and of how many that is not known."""
-        document, found, unknown = self._document(), [], 0
+        document, found, unknown = self.served.search(), [], 0
         with tempfile.TemporaryDirectory(prefix="slicebeam-") as folder:
             alone: DocumentData | None = None
             for one in document.slices:
@@ -149,7 +141,8 @@ class Playground:
                         # An input of its own is none of those that are listed.
                         unknown += 1
                         continue
-                    if _is_of_columns(one.definition, table):
+                    columns = set(table.column_names)
+                    if not needs_embeddings(rule) and columns_of(rule) <= columns:
                         is_in = bool(members(rule, table)[0])
                     else:
                         alone = alone or self._alone(table, Path(folder))
@@ -165,7 +158,7 @@ class Playground:
         """Return an input as the only example of a file, for slices that need its embedding."""
         from slicebeam.pipelines.define.document_data import open_data
 
-        document, path = self._document(), folder / "input.parquet"
+        document, path = self.served.search(), folder / "input.parquet"
         id_field = document.dataset.id_field
         if id_field is not None:
             at = table.schema.get_field_index(id_field)
@@ -174,17 +167,6 @@ class Playground:
         pq.write_table(table, path)
         uri = self.served.latest().uri
         return open_data(uri, document, (str(path),), self.served.config.confirmed)
-
-
-def _is_of_columns(definition: AnyDefinition, table: pa.Table) -> bool:
-    """Whether columns of the data decide who is in a slice."""
-    if definition.kind in ("text_query", "linear_classifier"):
-        return False
-    if definition.kind in ("any_of", "all_of"):
-        return all(_is_of_columns(one, table) for one in definition.of)
-    if definition.kind == "not":
-        return _is_of_columns(definition.of, table)
-    return set(columns_of(rule_of(definition), None)) <= set(table.column_names)
 
 
 def examples_row(examples: DocumentData, row: int, columns: Mapping[str, Any]) -> dict[str, str]:

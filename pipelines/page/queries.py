@@ -4,27 +4,31 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import json
+import threading
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
+import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 from starlette.responses import Response
 
 from slicebeam.pipelines.attribution.spreadsheet_cells import quoted
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.page.answers import Given, RefusedError, reads, takes
 from slicebeam.pipelines.page.filters import EVERY, Filter, where
-from slicebeam.pipelines.page.index import SliceIndex
+from slicebeam.pipelines.page.index import BuildingError, SliceIndex
 from slicebeam.pipelines.page.index_build import singleton
-from slicebeam.pipelines.page.rows import MOST_ROWS, SCHEMA, parts_of_table
+from slicebeam.pipelines.page.rows import MOST_ROWS, SCHEMA, Kept
 from slicebeam.pipelines.page.tables import packed_tables
-from slicebeam.pipelines.page.turns import Turns
 
 if TYPE_CHECKING:
-    import duckdb
+    from collections.abc import Iterator
+
     from starlette.routing import Route
 
     from slicebeam.pipelines.page.served import ServedOutput
@@ -33,6 +37,8 @@ if TYPE_CHECKING:
 MOST_SHOWN = 100_000
 # Filters of which it is kept how many rows they find.
 _MOST_KNOWN = 200
+# Queries that run at a time; others wait for their turn.
+_AT_ONCE = 2
 _ID = r"^[0-9a-f]{16}$"
 _NUMBERS = (
     *("value", "value_low", "value_high", "reference", "complement", "complement_error"),
@@ -86,6 +92,52 @@ def routes(served: ServedOutput) -> list[Route]:
     ]
 
 
+class Turns:
+    """Lets a few queries run at a time, and ends those that nobody waits for any more."""
+
+    def __init__(self, at_once: int = _AT_ONCE) -> None:
+        self._free = threading.BoundedSemaphore(at_once)
+        self._last: dict[str, int] = {}
+        self._running: dict[str, duckdb.DuckDBPyConnection] = {}
+        self._numbers = itertools.count()
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def turn(self, index: SliceIndex, asker: str = "") -> Iterator[duckdb.DuckDBPyConnection]:
+        """Yield a connection when it is this query's turn."""
+        number = next(self._numbers)
+        if asker:
+            with self._lock:
+                self._last[asker] = number
+                running = self._running.get(asker)
+                if running is not None:
+                    running.interrupt()
+        with self._free:
+            try:
+                cursor = index.cursor()
+            except BuildingError as error:
+                raise RefusedError(str(error), 503) from error
+            try:
+                with self._lock:
+                    if asker and self._last.get(asker) != number:
+                        raise _superseded()
+                    self._running[asker] = cursor
+                yield cursor
+            except duckdb.InterruptException as error:
+                raise _superseded() from error
+            finally:
+                with self._lock:
+                    if self._running.get(asker) is cursor:
+                        del self._running[asker]
+                    if self._last.get(asker) == number:
+                        del self._last[asker]
+                cursor.close()
+
+
+def _superseded() -> RefusedError:
+    return RefusedError("A later question superseded this one.", 409)
+
+
 class Queries:
     """Answers of an index."""
 
@@ -119,11 +171,7 @@ class Queries:
         }
 
     def beyond(self, given: Beyond) -> dict[str, int]:
-        """Return how many slices a filter would find with those that others explain, or with all.
-
-        ``inherited`` counts with those that a slice above explains, ``all`` also with those that are
-        not significant.
-        """
+        """Return how many slices a filter would find with those that others explain, and of any significance."""
         wider = given.filter.model_copy(update={"inherited": True})
         every = wider.model_copy(update={"significant": False})
         with self.turns.turn(self.index, given.tab) as cursor:
@@ -154,10 +202,7 @@ class Queries:
         return Response(text.getvalue(), media_type="text/csv")
 
     def around(self, given: OneSlice) -> dict[str, Any]:
-        """Return a slice with its parents, its children and what it shares with the findings.
-
-        It is what ``store.ts`` unpacks: a page with these slices only.
-        """
+        """Return what ``store.ts`` unpacks: a slice, its parents, its children and what it shares with findings."""
         number = int(given.slice_id, 16)
         with self.turns.turn(self.index) as cursor:
             own = cursor.execute(
@@ -174,8 +219,9 @@ class Queries:
                 [ids],
             )
             rows = self._at(cursor, _firsts(places))
-        parts = parts_of_table(self._table(rows))
-        tables, _ = packed_tables(self._document(), parts, {}, ambiguous=self.index.ambiguous)
+        table = self._table(rows)
+        kept = Kept({one: table.filter(pc.field("metric") == one) for one in self.index.metrics})
+        tables = packed_tables(self.served.search(), kept, {}, ambiguous=self.index.ambiguous)
         return {"tables": tables}
 
     def _near(self, cursor: duckdb.DuckDBPyConnection, own: dict[str, Any]) -> list[int]:
@@ -203,15 +249,11 @@ class Queries:
         return list(dict.fromkeys(found))
 
     def _above_defined(self, slice_id: str) -> list[int]:
-        """Return the ids of the slices with one condition less than one that somebody defined.
-
-        The run did not test the slice itself: it is in the document only.
-        """
+        """Return the ids of the slices with one condition less than one that is in the document only."""
         known = {one.json: one.code for one in self.index.conditions.values()}
-        for one in self._document().slices:
-            if one.slice_id == slice_id and isinstance(one.definition, PredicateDefinition):
-                parts = [part.model_dump() for part in one.definition.predicate.all]
-                codes = [known.get(singleton(part).json_text()) for part in parts]
+        for one in self.served.search().slices:
+            if one.slice_id == slice_id and one.predicate is not None:
+                codes = [known.get(part.json_text()) for part in one.conditions]
                 wanted = [codes[:at] + codes[at + 1 :] for at in range(len(codes))]
                 return [
                     self.index.slice_id([code for code in some if code is not None])
@@ -220,17 +262,11 @@ class Queries:
                 ]
         raise RefusedError(f"There is no slice {slice_id} in the table.", 404)
 
-    def _document(self) -> SearchChangeList:
-        document = self.served.latest().document
-        if not isinstance(document, SearchChangeList):
-            raise TypeError("the document has no slices")
-        return document
-
     def _places(
         self, cursor: duckdb.DuckDBPyConnection, given: Filter, offset: int, limit: int
     ) -> tuple[list[int], int]:
         """Return the places of some rows in the index, in their order, and how many there are."""
-        clause, values = where(given, self.index, self._document())
+        clause, values = where(given, self.index, self.served.search())
         last = offset + limit
         if clause == EVERY:
             rows = self.index.places(given.metric)
@@ -261,7 +297,7 @@ class Queries:
 
     def _number(self, cursor: duckdb.DuckDBPyConnection, given: Filter) -> int:
         """Return how many rows a filter finds."""
-        clause, values = where(given, self.index, self._document())
+        clause, values = where(given, self.index, self.served.search())
         if clause == EVERY:
             return len(self.index.places(given.metric))
         key = (clause, repr(values))

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from slicebeam.pipelines.changelist.document import SearchChangeList
-from slicebeam.pipelines.changelist.reading import CHANGELIST, read_changelist
-from slicebeam.pipelines.changelist.revisions import later_revision
+from slicebeam.pipelines.changelist.reading import read_changelist
+from slicebeam.pipelines.changelist.revisions import base_of
 from slicebeam.pipelines.page.content import page_of_file
 from slicebeam.pipelines.page.examples import examples_of
 from slicebeam.pipelines.run.open_run import PAGE
@@ -17,7 +16,6 @@ from slicebeam.transforms.storage.storage import storage_path, written_whole
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from slicebeam.pipelines.changelist.document import ChangeList
     from slicebeam.pipelines.config.document import ReportConfig
 
 _NAMED = "slicebeam report"
@@ -26,13 +24,11 @@ _LARGE = 5_000_000
 
 
 def write_report(config: ReportConfig, note: Callable[[str], None]) -> str:
-    """Write the page of a document, and return its path.
-
-    The old page is replaced only when all of the new one is written.
-    """
+    """Write the page of a document, when it is whole in place of an old one, and return its path."""
     path = storage_path(config.changelist, _NAMED)
     folder = path if path.is_dir() else path.parent
-    uri, document = _document(config.changelist)
+    uri = base_of(config.changelist, _NAMED)
+    document = read_changelist(uri, _NAMED)
     examples = {}
     if config.examples:
         examples = examples_of(uri, document, config.data, config.examples)
@@ -57,17 +53,3 @@ def show_report(written: str, _: ReportConfig) -> None:
 def report_json(written: str) -> dict[str, str]:
     """Return what ``--json`` prints of a page."""
     return {"report": written}
-
-
-def _document(uri: str) -> tuple[str, ChangeList]:
-    """Return the path of a document, of a folder that of its last revision, and the document."""
-    path = storage_path(uri, _NAMED)
-    if not path.is_dir():
-        return uri, read_changelist(uri, _NAMED)
-    first = str(path / CHANGELIST)
-    document = read_changelist(first, _NAMED)
-    if isinstance(document, SearchChangeList):
-        newer = later_revision(path, document)
-        if newer is not None:
-            return str(newer), read_changelist(str(newer), _NAMED)
-    return first, document

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
+from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.parts import Estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from numpy.typing import NDArray
+    from collections.abc import Sequence
 
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import ChangeList
@@ -44,187 +43,109 @@ SCHEMA = pa.schema(
         ("finding", pa.int32()),
     ]
 )
-_RANKED_BY = ["metric", "n", "delta", "ci_low", "ci_high", "significant", "label", "finding"]
-_PART_ROWS = 1 << 15
+# What it is looked at first: findings, then significant slices that say more than those above them.
+_TIER = """CASE WHEN finding IS NOT NULL THEN 0 WHEN NOT coalesce(significant, false) THEN 3
+    WHEN label = 'inherited' THEN 2 ELSE 1 END"""
+# The bound of the interval of the delta that is nearer to no difference, the surest first.
+_BOUND = "-coalesce(CASE WHEN delta > 0 THEN ci_low ELSE -ci_high END, '-inf'::DOUBLE)"
+# DuckDB asks no server for what it has not.
+OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
 
 
 @dataclass(frozen=True)
-class Parts:
-    """A table of slices that is read part by part."""
+class Totals:
+    """Of a metric, all tested slices.
 
-    number: int
-    read: Callable[[int, Sequence[str]], pa.Table]
+    ``slices``, ``significant``: how many there are. ``sides``: how many have a delta below 0, and
+    above. ``density``: how many there are of each size, in equal steps of its logarithm, and delta;
+    empty where these are not known. ``largest``: absolute delta; 0 where none is known.
+    """
 
-
-def parts_of_file(stream: pa.NativeFile) -> Parts:
-    """Return the row groups of a ``slices.parquet``."""
-    file = pq.ParquetFile(stream)
-    known = set(file.schema_arrow.names)
-
-    def read(part: int, columns: Sequence[str]) -> pa.Table:
-        return _whole(file.read_row_group(part, [c for c in columns if c in known]), columns)
-
-    return Parts(file.num_row_groups, read)
-
-
-def parts_of_table(table: pa.Table) -> Parts:
-    """Return the parts of a table in memory."""
-
-    def read(part: int, columns: Sequence[str]) -> pa.Table:
-        rows = table.slice(part * _PART_ROWS, _PART_ROWS)
-        return _whole(rows.select([c for c in columns if c in table.column_names]), columns)
-
-    return Parts(-(-table.num_rows // _PART_ROWS), read)
-
-
-def _whole(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    for name in columns:
-        if name not in table.column_names:
-            table = table.append_column(name, pa.nulls(table.num_rows, SCHEMA.field(name).type))
-    return table.select(columns).cast(pa.schema([SCHEMA.field(name) for name in columns]))
+    slices: int
+    significant: int
+    sides: tuple[int, int]
+    density: dict[str, Any]
+    largest: float
 
 
 @dataclass
 class Kept:
-    """What the page keeps of a table.
-
-    ``tables``: of each metric the rows of the same slices, in the same order; see `SCHEMA`.
-    ``slices``: how many slices the table has. ``significant``: of each metric, how many of them are
-    significant. ``sides``: of each metric, how many of them have a delta below 0, and above.
-    ``densities``: of each metric what `Density.content` returns.
-    """
+    """What the page keeps of a table: of each metric the rows of the same slices, in the same order."""
 
     tables: dict[str, pa.Table]
-    slices: int = 0
-    significant: dict[str, int] = field(default_factory=dict)
-    sides: dict[str, tuple[int, int]] = field(default_factory=dict)
-    densities: dict[str, dict[str, Any]] = field(default_factory=dict)
+    totals: dict[str, Totals] = field(default_factory=dict)
 
 
-@dataclass
-class _Ranked:
-    """Of a metric the best rows so far: their places among its rows, and what they are ordered by."""
-
-    rows: int = 0
-    significant: int = 0
-    below: int = 0
-    above: int = 0
-    places: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    tiers: NDArray[np.int8] = field(default_factory=lambda: np.zeros(0, np.int8))
-    bounds: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    low: float = np.inf
-    high: float = -np.inf
-    most: int = 1
-
-    def add(self, table: pa.Table, keep: int) -> None:
-        delta = _floats(table, "delta")
-        low, high = _floats(table, "ci_low"), _floats(table, "ci_high")
-        significant = np.asarray(table.column("significant").fill_null(False))
-        inherited = np.asarray(pc.equal(table.column("label"), "inherited").fill_null(False))
-        is_finding = np.asarray(table.column("finding").is_valid())
-        tier = np.where(significant, np.where(inherited, 2, 1), 3).astype(np.int8)
-        tier[is_finding] = 0
-        bound = np.where(delta > 0, low, -high)
-        bound[np.isnan(bound)] = -np.inf
-        tiers = np.concatenate([self.tiers, tier])
-        bounds = np.concatenate([self.bounds, bound])
-        places = np.concatenate([self.places, self.rows + np.arange(table.num_rows)])
-        best = np.lexsort((places, -bounds, tiers))[:keep]
-        self.places, self.tiers, self.bounds = places[best], tiers[best], bounds[best]
-        self.rows += table.num_rows
-        self.significant += int(significant.sum())
-        self.below += int((delta < 0).sum())
-        self.above += int((delta > 0).sum())
-        known = delta[np.isfinite(delta)]
-        if known.size:
-            self.low, self.high = min(self.low, known.min()), max(self.high, known.max())
-        self.most = max(self.most, int(pc.max(table.column("n")).as_py() or 1))
-
-
-def kept_rows(parts: Parts, metrics: Sequence[str], most_rows: int = MOST_ROWS) -> Kept:
-    """Return the rows that the page has, and the density of all.
+def kept_rows(table: pa.Table | Path, metrics: Sequence[str], most: int = MOST_ROWS) -> Kept:
+    """Return the rows that the page has of a table in memory, or a ``slices.parquet``; and its totals.
 
     Kept are first the findings, then the significant slices that say more than those above them, then
-    the other significant ones, then the others; of each the surest first, by the bound of the interval
-    of the delta that is nearer to no difference. Memory does not grow with the table.
-
-    ``metrics``: names; the rows of each are of the same slices in the same order.
+    the other significant ones, then the others; of each the surest first. Every metric has a say in
+    turn. Memory does not grow with a file.
     """
-    keep = max(1, most_rows // max(1, len(metrics)))
-    ranked = {name: _Ranked() for name in metrics}
-    for part in range(parts.number):
-        for name, table in _by_metric(parts.read(part, _RANKED_BY), metrics):
-            ranked[name].add(table, keep)
-    chosen = _chosen(list(ranked.values()), keep)
-    grids = {name: Density(one.most, one.low, one.high) for name, one in ranked.items()}
-    seen = dict.fromkeys(metrics, 0)
-    found: dict[str, list[pa.Table]] = {name: [SCHEMA.empty_table()] for name in metrics}
-    for part in range(parts.number):
-        for name, table in _by_metric(parts.read(part, ["metric", "n", "delta"]), metrics):
-            grids[name].add(_floats(table, "n"), _floats(table, "delta"))
-            begin, end = np.searchsorted(chosen, [seen[name], seen[name] + table.num_rows])
-            own = chosen[begin:end] - seen[name]
-            seen[name] += table.num_rows
-            if own.size:
-                whole = parts.read(part, SCHEMA.names)
-                rows = whole.filter(pc.equal(whole.column("metric"), name))
-                found[name].append(rows.take(pa.array(own)))
-    return Kept(
-        {name: pa.concat_tables(pieces).combine_chunks() for name, pieces in found.items()},
-        max((one.rows for one in ranked.values()), default=0),
-        {name: one.significant for name, one in ranked.items()},
-        {name: (one.below, one.above) for name, one in ranked.items()},
-        {name: grid.content() for name, grid in grids.items()},
-    )
+    keep = max(1, most // max(1, len(metrics)))
+    with duckdb.connect(config={"threads": 1, **OFFLINE}) as connection:
+        if isinstance(table, Path):
+            # A name may have signs of a pattern.
+            name = re.sub(r"[*?\[]", r"[\g<0>]", str(table))
+            connection.read_parquet(name, file_row_number=True).create_view("slices")
+        else:
+            places = pa.array(np.arange(table.num_rows))
+            connection.register("slices", table.append_column("file_row_number", places))
+        best = [
+            connection.execute(
+                f"SELECT arg_min(slice_id, ({_TIER}, {_BOUND}), {keep}) FROM slices "  # noqa: S608
+                "WHERE metric = ?",
+                [metric],
+            ).fetchall()[0][0]
+            for metric in metrics
+        ]
+        by_turns = dict.fromkeys(one for some in zip_longest(*filter(None, best)) for one in some)
+        chosen = [one for one in by_turns if one is not None][:keep]
+        connection.register("chosen", pa.table({"slice_id": pa.array(chosen, pa.string())}))
+        query = (
+            f"SELECT {', '.join(SCHEMA.names)} FROM slices SEMI JOIN chosen USING (slice_id) "  # noqa: S608
+            "WHERE metric = ? ORDER BY file_row_number"
+        )
+        tables = {
+            metric: connection.sql(query, params=[metric]).to_arrow_table().cast(SCHEMA)
+            for metric in metrics
+        }
+        return Kept(tables, {metric: totals_of(connection, metric) for metric in metrics})
 
 
-def _chosen(ranked: Sequence[_Ranked], keep: int) -> NDArray[np.int64]:
-    """Return the places of the slices that are kept, ascending: every metric has a say in turn."""
-    first: dict[int, int] = {}
-    for one in ranked:
-        for order, place in enumerate(one.places.tolist()):
-            first[place] = min(order, first.get(place, order))
-    best = sorted(first, key=lambda place: (first[place], place))[:keep]
-    return np.sort(np.array(best, np.int64))
-
-
-def _by_metric(table: pa.Table, metrics: Sequence[str]) -> list[tuple[str, pa.Table]]:
-    names = table.column("metric").unique().to_pylist()
-    return [
-        (name, table.filter(pc.equal(table.column("metric"), name)))
-        for name in metrics
-        if name in names
-    ]
-
-
-def _floats(table: pa.Table, name: str) -> NDArray[np.float64]:
-    column = table.column(name).cast(pa.float64()).fill_null(np.nan)
-    values: NDArray[np.float64] = column.to_numpy()
-    return values
-
-
-class Density:
-    """How many slices there are of each size and delta; sizes are in equal steps of their logarithm."""
-
-    def __init__(self, most: int, low: float, high: float) -> None:
-        self.most, self.low, self.high = max(most, 2), low, high
-        self._counts = np.zeros((N_CELLS, DELTA_CELLS), np.int64)
-
-    def add(self, n: NDArray[np.float64], delta: NDArray[np.float64]) -> None:
-        """Count some slices; those without a delta are nowhere."""
-        known = np.isfinite(delta) & (n > 0)
-        if self.high > self.low:
-            edges = np.linspace(0, np.log(self.most), N_CELLS + 1)
-            deltas = np.linspace(self.low, self.high, DELTA_CELLS + 1)
-            found, _, _ = np.histogram2d(np.log(n[known]), delta[known], [edges, deltas])
-            self._counts += found.astype(np.int64)
-
-    def content(self) -> dict[str, Any]:
-        """Return it as JSON values; of no slices nothing."""
-        if not self.high > self.low:
-            return {}
-        cells = [[int(i), int(j), int(self._counts[i, j])] for i, j in np.argwhere(self._counts)]
-        return {"most": self.most, "low": self.low, "high": self.high, "cells": cells}
+def totals_of(connection: duckdb.DuckDBPyConnection, metric: str | int) -> Totals:
+    """Return the totals of a metric in the table ``slices`` of a database."""
+    slices, significant, below, above, most, low, high = connection.execute(
+        """
+        SELECT count(*), count_if(significant), count_if(delta < 0), count_if(delta > 0), max(n),
+            min(delta) FILTER (isfinite(delta)), max(delta) FILTER (isfinite(delta))
+        FROM slices WHERE metric = ?
+        """,
+        [metric],
+    ).fetchall()[0]
+    density: dict[str, Any] = {}
+    if low is not None and high > low:
+        most = max(most, 2)
+        cells = connection.execute(
+            """
+            SELECT least(floor(ln(n) / ln($most) * $across), $across - 1)::INTEGER AS i,
+                least(floor((delta - $low) / ($high - $low) * $up), $up - 1)::INTEGER AS j, count(*)
+            FROM slices WHERE metric = $metric AND isfinite(delta) AND n > 0
+            GROUP BY ALL ORDER BY i, j
+            """,
+            {
+                "most": most,
+                "across": N_CELLS,
+                "low": low,
+                "high": high,
+                "up": DELTA_CELLS,
+                "metric": metric,
+            },
+        ).fetchall()
+        density = {"most": most, "low": low, "high": high, "cells": list(map(list, cells))}
+    largest = max(abs(low or 0.0), abs(high or 0.0))
+    return Totals(slices, significant, (below, above), density, largest)
 
 
 def document_rows(document: ChangeList, but: set[str]) -> dict[str, pa.Table]:
@@ -243,9 +164,8 @@ def document_rows(document: ChangeList, but: set[str]) -> dict[str, pa.Table]:
 
 
 def _row(one: Slice, change: Change | None) -> dict[str, Any]:
-    predicate = None
-    if isinstance(one.definition, PredicateDefinition):
-        predicate = json.dumps(one.definition.predicate.model_dump(mode="json"))
+    own = one.predicate
+    predicate = None if own is None else json.dumps(own.model_dump(mode="json"))
     row: dict[str, Any] = {"slice_id": one.slice_id, "slice": one.name, "predicate": predicate}
     row["n"] = one.size.n
     if change is None:

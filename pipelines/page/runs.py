@@ -75,10 +75,7 @@ class Runs:
             )
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return what is known of each run, the newest first; of one that can't be read, why.
-
-        The first few say what changed since the run before them, which takes reading them whole.
-        """
+        """Return what is known of each run, the newest first; of the first few, what changed since the last."""
         found = self._by_age()
         for one in [one for one in found if "overview" in one][:_MOST_SINCE]:
             try:

@@ -44,16 +44,14 @@ class OpenedData:
     def of(self, served: ServedOutput) -> DocumentData:
         """Return it, opened where it is not yet."""
         with self._lock:
-            now = served.latest()
-            if not isinstance(now.document, SearchChangeList):
-                raise RefusedError("the document of a shift has no slices with examples", 404)
-            same = now.document.changelist_id
+            now, document = served.latest(), served.search()
+            same = document.changelist_id
             if self._data is None or self._data.known.document.changelist_id != same:
                 # Imported here, since it imports Beam.
                 from slicebeam.pipelines.define.document_data import open_data
 
                 named, confirmed = served.config.data or None, served.config.confirmed
-                self._data = open_data(now.uri, now.document, named, confirmed)
+                self._data = open_data(now.uri, document, named, confirmed)
                 # What was made of it goes with the server.
                 served.at_end.callback(self._data.close)
             return self._data
@@ -90,6 +88,13 @@ class ServedOutput:
         data = config.data or document.dataset.uri
         opened = cls(first, folder, document, data, config, state_folder(folder))
         return opened.latest() if is_folder else opened
+
+    def search(self) -> SearchChangeList:
+        """Return the last revision of the document, which is to be that of a search or check."""
+        document = self.latest().document
+        if not isinstance(document, SearchChangeList):
+            raise RefusedError("the document of a shift has no slices", 404)
+        return document
 
     def latest(self) -> ServedOutput:
         """Return the output with the last revision of its document."""

@@ -9,7 +9,7 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import CHANGELIST, read_changelist
 from slicebeam.pipelines.discovery.group_map import group_maps
 from slicebeam.pipelines.page.answers import reads
-from slicebeam.pipelines.page.content import parts_beside
+from slicebeam.pipelines.page.content import kept_beside
 from slicebeam.pipelines.page.overview import overview_of
 from slicebeam.pipelines.page.served import NAMED
 from slicebeam.pipelines.page.tables import packed_tables
@@ -29,8 +29,8 @@ def routes(served: ServedOutput) -> list[Route]:
         now = served.latest()
         maps = group_maps(now.uri, now.document)
         # A map shows all groups, and not only those that the document lists.
-        with parts_beside(now.uri, now.document if maps else None) as parts:
-            tables, _ = packed_tables(now.document, parts, {}, maps or ())
+        kept = kept_beside(now.uri, now.document) if maps else None
+        tables = packed_tables(now.document, kept, {}, maps or ())
         overview = overview_of(now.document, list(_left_out(now, has_maps=maps is not None)))
         overview["notes"] = [*_replaced(served), *overview["notes"]]
         overview["has_tests"] = served.config.tree is not None

@@ -2,32 +2,93 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pydantic import Field
 
-from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.metrics.errors import SlicebeamError
+from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.parts import Predicate
+from slicebeam.pipelines.changelist.reading import opened_table
+from slicebeam.pipelines.define.fingerprints import fingerprint_again
 from slicebeam.pipelines.page.answers import Given, RefusedError, takes
-from slicebeam.pipelines.page.data_check import DataChecker
-from slicebeam.pipelines.page.table_slices import table_slice
 from slicebeam.transforms.encode.column import python_values
+from slicebeam.transforms.storage.files import expand_paths
+from slicebeam.transforms.storage.storage import identity, storage_path, written_whole
 
 if TYPE_CHECKING:
     from starlette.routing import Route
 
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
+    from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.define.document_data import DocumentData
-    from slicebeam.pipelines.page.data_check import DataCheck
     from slicebeam.pipelines.page.served import ServedOutput
+
+_KEPT = "fingerprints.json"
+
+
+@dataclass(frozen=True)
+class DataCheck:
+    """What is known of the data."""
+
+    is_same: bool | None
+    said: str
+
+
+def data_check(served: ServedOutput, document: SearchChangeList) -> DataCheck:
+    """Return whether the data is what a document is about; the first time reads all of it."""
+    expected = document.dataset.fingerprint
+    if document.discovery is not None:
+        return DataCheck(
+            None,
+            "The fingerprint of a discovery's data needs all embeddings, and is not made again: "
+            "the numbers of examples are compared.",
+        )
+    try:
+        found = _fingerprint(served, document)
+    except SlicebeamError as error:
+        return DataCheck(None, f"The fingerprint of the data can't be made again: {error}")
+    if found == expected:
+        return DataCheck(True, "The data has the fingerprint that the document has.")
+    return DataCheck(
+        False,
+        f"The data is not what the document is about: its fingerprint is {_short(found)}, and that "
+        f"of the document {_short(expected)}. Name the data by --data.",
+    )
+
+
+def _fingerprint(served: ServedOutput, document: SearchChangeList) -> str:
+    """Return the fingerprint of the data, made once for each state of its files."""
+    files, kept = expand_paths(served.data), served.state / _KEPT
+    states = [identity(storage_path(path, "--data")) for path in files]
+    key = json.dumps([document.changelist_id, files, states])
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(kept.read_bytes())
+        if known["of"] == key:
+            return str(known["fingerprint"])
+    found = fingerprint_again(served.uri, document, files, served.config.confirmed)
+    with written_whole(kept) as stream:
+        stream.write(json.dumps({"of": key, "fingerprint": found}).encode())
+    return found
+
+
+def _short(fingerprint: str) -> str:
+    return fingerprint.partition(":")[2][:12]
+
 
 # Characters of a value that a page has at once, and that are sent at the most.
 _SHOWN, _LONGEST = 500, 2_000_000
 _PAGE, _SLICES = 20, 16
+_WANTED = ("slice_id", "slice", "predicate", "n")
 # What is worth a look first.
 _ORDER = ("broken", "wrong", "both wrong", "fixed", "right", "both right")
 
@@ -67,9 +128,6 @@ class SliceExamples:
     _of: tuple[str, int] | None = None
     _checked: DataCheck | None = None
     _members: OrderedDict[str, _Members] = field(default_factory=OrderedDict)
-
-    def __post_init__(self) -> None:
-        self._checker = DataChecker(self.served)
 
     def page(self, given: _Page) -> dict[str, Any]:
         """Return a page of the examples of a slice, and how many there are of each role."""
@@ -113,9 +171,9 @@ class SliceExamples:
 
     def _open(self) -> tuple[DocumentData, DataCheck]:
         """Return the data, and whether it is what the last revision is about."""
-        document = self._document()
+        document = self.served.search()
         if self._checked is None or (self._of and self._of[0] != document.changelist_id):
-            self._checked = self._checker.check(document)
+            self._checked = data_check(self.served, document)
         if self._checked.is_same is False:
             said, self._checked = self._checked.said, None
             raise RefusedError(said, 409)
@@ -123,12 +181,6 @@ class SliceExamples:
             self._of = document.changelist_id, document.revision
             self._members.clear()
         return self.served.opened.of(self.served), self._checked
-
-    def _document(self) -> SearchChangeList:
-        document = self.served.latest().document
-        if not isinstance(document, SearchChangeList):
-            raise RefusedError("the document of a shift has no slices with examples", 404)
-        return document
 
     def _of_slice(self, data: DocumentData, given: _OfSlice) -> _Members:
         if given.slice_id in self._members:
@@ -143,12 +195,33 @@ class SliceExamples:
 
     def _defined(self, given: _OfSlice) -> tuple[str, AnyDefinition, int]:
         """Return the name, the definition and the size of a slice of the document, or of the table."""
-        document = self._document()
+        document = self.served.search()
         for one in document.slices:
             if one.slice_id == given.slice_id:
                 return one.name, one.definition, one.size.n
-        found = table_slice(self.served.latest().uri, document, given.slice_id)
-        return found.name, found.definition, found.n
+        return table_slice(self.served.latest().uri, document, given.slice_id)
+
+
+def table_slice(
+    uri: str, document: SearchChangeList, slice_id: str
+) -> tuple[str, PredicateDefinition, int]:
+    """Return name, definition and size of a slice of the table, looked for row group by row group."""
+    absent = RefusedError(f"slice {slice_id} is neither in the document nor in its table", 404)
+    with opened_table(uri, document) as stream:
+        if stream is None:
+            raise absent
+        table = pq.ParquetFile(stream)
+        for group in range(table.num_row_groups):
+            ids = table.read_row_group(group, columns=[_WANTED[0]]).column(0)
+            place = pc.index(ids, slice_id).as_py()
+            if place >= 0:
+                rows = table.read_row_group(group, columns=list(_WANTED)).slice(place, 1)
+                (row,) = rows.to_pylist()
+                if row["predicate"] is None:
+                    raise absent
+                predicate = Predicate.model_validate_json(row["predicate"])
+                return row["slice"], PredicateDefinition(predicate=predicate), row["n"]
+    raise absent
 
 
 def _shown(data: DocumentData, rows: IntArray) -> list[dict[str, Any]]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
+import zlib
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -18,36 +20,69 @@ from slicebeam.pipelines.changelist.discovered import (
     PredicateDefinition,
     TextQueryDefinition,
 )
+from slicebeam.pipelines.page.index_build import singleton
 from slicebeam.pipelines.page.overview import since_slice
-from slicebeam.pipelines.page.payload import Payload
-from slicebeam.pipelines.page.rows import NUMBERS, Kept, document_rows, kept_rows
-from slicebeam.transforms.encode.predicates import Singleton
+from slicebeam.pipelines.page.rows import NUMBERS, Kept, document_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
+    from numpy.typing import NDArray
+
     from slicebeam.pipelines.changelist.changes import Since
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import ChangeList
     from slicebeam.pipelines.changelist.slices import Slice
-    from slicebeam.pipelines.page.rows import Parts
+    from slicebeam.transforms.encode.predicates import Singleton
 
     Examples = Mapping[str, Sequence[dict[str, Any]]]
 
 _ID = re.compile(r"[0-9a-f]{16}")
+# The types that ``store.ts`` reads, by the kind and width of numpy's.
+_TYPES = {"u1": "u8", "u2": "u16", "u4": "u32", "i4": "i32", "f4": "f32", "f8": "f64"}
+
+
+class Payload:
+    """What is put into the page besides its first view.
+
+    The bytes are the length of a JSON text in four bytes, the text, and the columns one after the other;
+    all of it is deflated, and written in base64. Of a column the first bytes of all numbers come first,
+    then the second ones and so on, which deflates to about two thirds.
+    """
+
+    def __init__(self) -> None:
+        self._bytes: list[bytes] = []
+        self._size = 0
+
+    def column(self, values: NDArray[Any]) -> dict[str, Any]:
+        """Add a column of numbers, and return what says in the JSON text where it is."""
+        kind = f"{values.dtype.kind}{values.dtype.itemsize}"
+        little = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
+        planes = little.view(np.uint8).reshape(values.size, values.dtype.itemsize)
+        found = {"type": _TYPES[kind], "at": self._size, "length": values.size}
+        self._bytes.append(np.ascontiguousarray(planes.T).tobytes())
+        self._size += little.nbytes
+        return found
+
+    def packed(self, content: Any) -> str:
+        """Return the base64 text of the JSON values ``content``, which refer to columns, and of these."""
+        text = json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+        deflate = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS)
+        whole = b"".join([len(text).to_bytes(4, "little"), text, *self._bytes])
+        return base64.b64encode(deflate.compress(whole) + deflate.flush()).decode()
 
 
 def packed_tables(
     document: ChangeList,
-    parts: Parts | None,
+    kept: Kept | None,
     examples: Examples,
     maps: Sequence[dict[str, Any]] = (),
     ambiguous: AbstractSet[str] = frozenset(),
-) -> tuple[str, Kept]:
-    """Return what ``store.ts`` unpacks, and what was kept of the table."""
+) -> str:
+    """Return what ``store.ts`` unpacks."""
     names = [one.key for one in document.metrics]
-    kept = Kept({}) if parts is None else kept_rows(parts, names)
+    has_table, kept = kept is not None, kept or Kept({})
     first = kept.tables.get(names[0]) if names else None
     held = set() if first is None else set(first.column("slice_id").to_pylist())
     listed = document_rows(document, held)
@@ -62,17 +97,18 @@ def packed_tables(
     ids = slices.column("slice_id").to_pylist()
     content = {
         "rows": slices.num_rows,
-        "all": max(kept.slices, slices.num_rows),
-        "from_table": parts is not None,
+        "all": max([slices.num_rows, *(one.slices for one in kept.totals.values())]),
+        "from_table": has_table,
         **_identities(payload, slices, ids, ambiguous),
         "metrics": {
             name: {
                 **_metric(payload, table, ids),
-                "significant_in_all": kept.significant.get(name, 0),
-                "sides": kept.sides.get(name),
-                "density": kept.densities.get(name, {}),
+                "significant_in_all": 0 if total is None else total.significant,
+                "sides": None if total is None else total.sides,
+                "density": {} if total is None else total.density,
             }
             for name, table in tables.items()
+            for total in [kept.totals.get(name)]
         },
         "since": [] if document.since is None else _since(document.since, set(ids)),
         "details": [_detail(one, examples.get(one.slice_id)) for one in document.slices],
@@ -82,7 +118,7 @@ def packed_tables(
         else document.discovery.model_dump(mode="json", exclude_none=True),
         "maps": list(maps),
     }
-    return payload.packed(content), kept
+    return payload.packed(content)
 
 
 def _identities(
@@ -104,7 +140,7 @@ def _identities(
             key = json.dumps(part)
             if key not in known:
                 known[key] = len(conditions)
-                conditions.append(_condition(part))
+                conditions.append(singleton(part))
             codes.append(known[key])
         numbers.append(len(parts))
     times = Counter(map(str, conditions))
@@ -126,12 +162,6 @@ def _identities(
 def _since(since: Since, ids: AbstractSet[str]) -> list[dict[str, Any]]:
     """Return how the slices changed that the page has."""
     return [since_slice(one) for one in since.slices if one.slice_id in ids]
-
-
-def _condition(part: dict[str, Any]) -> Singleton:
-    value = part.get("value")
-    held = tuple(value) if isinstance(value, list) else value
-    return Singleton(part["field"], part["op"], held)
 
 
 def _shown(condition: Singleton, ambiguous: AbstractSet[str]) -> dict[str, Any]:

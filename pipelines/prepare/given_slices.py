@@ -105,9 +105,7 @@ def wanted_slice(name: str, definition: AnyDefinition, slice_id: str) -> SliceRe
     if not isinstance(definition, PredicateDefinition):
         wanted = SliceRequest(place, (), name, definition, slice_id)
         return replace(wanted, predicate=(Singleton(wanted.column, "==", True),))
-    conditions = tuple(
-        Singleton(each.field, each.op, each.value) for each in definition.predicate.all
-    )
+    conditions = definition.predicate.singletons
     is_text = name == " & ".join(map(str, conditions))
     return SliceRequest(place, conditions, None if is_text else name)
 

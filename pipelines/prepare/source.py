@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import InputError, NoFindingsError, OptionError, flag
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.document import Within
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.config.slices import RunConfig
@@ -25,7 +24,6 @@ from slicebeam.transforms.encode.convert import (
     is_converted,
 )
 from slicebeam.transforms.encode.passes import QueryRows
-from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.encode.sources import ReservedRows, StoredFile, open_parquet, read_split
 from slicebeam.transforms.storage.files import expand_paths, file_format
 from slicebeam.transforms.storage.parts import WriteParts
@@ -229,12 +227,12 @@ def findings_of(uri: str) -> Within:
         )
     predicates = []
     for one in found:
-        if not isinstance(one.definition, PredicateDefinition):
+        if one.predicate is None:
             raise OptionError(
                 f"{_OPTION} {uri}: the finding {one.name!r} is not a predicate; name the document "
                 "of a search"
             )
-        predicates.append(one.definition.predicate)
+        predicates.append(one.predicate)
     digest = hash_of_document(storage_path(uri, _OPTION))
     return Within(uri=uri, sha256=str(digest), slices=tuple(predicates), n=0, of=0)
 
@@ -245,12 +243,7 @@ def read_within(
     """Return the source of the examples in at least one of the slices, and how many they are."""
     from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
 
-    membership = SliceMembership(
-        tuple(
-            tuple(Singleton(one.field, one.op, one.value) for one in predicate.all)
-            for predicate in within.slices
-        )
-    )
+    membership = SliceMembership(tuple(predicate.singletons for predicate in within.slices))
     for one in (one for conditions in membership.predicates for one in conditions):
         kind = source.column_type(one.field, f"{_OPTION} {within.uri}")
         try:

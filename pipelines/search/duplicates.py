@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from slicebeam.metrics.counting.counting_plan import Budget
 from slicebeam.metrics.counting.lattice import contains
-from slicebeam.metrics.counting.membership import hash_plan
+from slicebeam.metrics.counting.membership import hash_sums
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.run.stage import run_parts
-from slicebeam.transforms.count.slice_sums import hash_slices, slice_sums
+from slicebeam.transforms.count.slice_sums import slice_sums, sum_slices
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -147,24 +147,24 @@ def _hashes(keys: Keys, sizes: NDArray[np.int64], counter: SliceCounter) -> NDAr
     prepared, work, engine = counter.prepared, counter.work, counter.engine
     lattice, rows, shards = prepared.lattice, prepared.rows, prepared.shards
 
-    def planned() -> list[float]:
-        plan = hash_plan(keys[undecided], sizes[undecided], lattice, rows)
-        return [sum(unit.seconds for unit in block) for block in plan]
+    def expected() -> float:
+        """Return the seconds of hashing the undecided slices."""
+        budget, (_, tuples) = Budget(rows, 1, 1, 1, 1), lattice.feature_sets(keys[undecided])
+        return len(tuples) * budget.select + float(budget.inside(sizes[undecided].sum()))
 
-    stages, seconds = {"hashes": shards}, planned()
-    if sum(seconds) > _SECONDS_WORTH_A_SAMPLE:
+    stages, seconds = {"hashes": shards}, expected()
+    if seconds > _SECONDS_WORTH_A_SAMPLE:
         # Most slices that are alike by chance differ in any part of the data.
         stages = {"first-hashes": shards[:1], **stages}
     for stage, some_shards in stages.items():
         if undecided.size == 0:
             break
         if undecided.size < keys.size:
-            seconds = planned()
+            seconds = expected()
         folder, some = work.folder(stage), keys[undecided]
-        slices = pa.table({"key": some, "size": sizes[undecided]})
-        wired = hash_slices(slices, seconds, lattice, rows, some_shards, engine.workers, folder)
-        expected = sum(seconds) * len(some_shards) / len(shards)
-        known, sums = slice_sums(run_parts(work, engine, stage, wired, seconds=expected))
+        wired = sum_slices(hash_sums, some, lattice, some_shards, folder, seconds, engine.workers)
+        of_shards = seconds * len(some_shards) / len(shards)
+        known, sums = slice_sums(run_parts(work, engine, stage, wired, seconds=of_shards))
         sums = sums[np.searchsorted(known, some)]
         found[undecided] = sums
         _, inverse, members = np.unique(sums, return_inverse=True, return_counts=True)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.counting.counting_plan import plan_chosen
+from slicebeam.metrics.counting.counting_plan import plan_within
 from slicebeam.metrics.counting.lattice import contains
-from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
+from slicebeam.metrics.counting.membership import ENOUGH_GROUPS, distinct_groups
 from slicebeam.metrics.measures.multiplicity import adjusted, holm_adjusted
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.outcome_codes import Method, Reason
@@ -17,7 +17,7 @@ from slicebeam.pipelines.prepare.exact_auc import ExactAuc, has_error, put_ranki
 from slicebeam.pipelines.run.engine import Cost
 from slicebeam.pipelines.run.stage import run_parts
 from slicebeam.pipelines.search.slice_counter import SliceTable, looked_up, tables_of
-from slicebeam.transforms.count.slice_sums import WHOLE, count_groups, slice_sums
+from slicebeam.transforms.count.slice_sums import WHOLE, slice_sums, sum_slices
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -149,7 +149,7 @@ class SecondTests:
         space = self.prepared.space
         sizes = looked_up(parts, chosen, lambda table: table.sizes(space))
         budget = self.counter.budget_for(resampling)
-        planned = plan_chosen(chosen, sizes, self.prepared.lattice, budget)
+        planned = plan_within(chosen, chosen, sizes, self.prepared.lattice, budget)
         counted, cost = self.counter.count(stage, planned, resampling=resampling)
         groups = self._groups(stage, chosen) if self.config.group else None
         _change(parts, self._by_replicates(counted, groups, numbers))
@@ -277,7 +277,8 @@ class SecondTests:
             keys = np.union1d(wanted, self.prepared.lattice.singleton_keys())
         stage = f"{stage}-groups"
         prepared = self.prepared
-        counting = count_groups(keys, prepared.lattice, prepared.shards, self.work.folder(stage))
+        folder = self.work.folder(stage)
+        counting = sum_slices(distinct_groups, keys, prepared.lattice, prepared.shards, folder)
         known, groups = slice_sums(run_parts(self.work, self.engine, stage, counting))
         if self.most_groups is None:
             self.most_groups = int(groups.max(initial=0))

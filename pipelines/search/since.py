@@ -18,7 +18,6 @@ from slicebeam.pipelines.changelist.changes import (
     Since,
     SinceSlice,
 )
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, Predicate, estimate, finite
 from slicebeam.pipelines.changelist.reading import TABLE
 from slicebeam.pipelines.prepare.given_domains import is_carried_on, why_absent
@@ -281,10 +280,7 @@ class _Listing:
                 name, text = named[slice_id]
                 predicate = None if text is None else Predicate.model_validate_json(text)
             else:
-                name, definition = known[slice_id].name, known[slice_id].definition
-                predicate = (
-                    definition.predicate if isinstance(definition, PredicateDefinition) else None
-                )
+                name, predicate = known[slice_id].name, known[slice_id].predicate
             at_now, at_then = self.at_now.get(slice_id), self.at_then.get(slice_id)
             yield SinceSlice(
                 slice_id=slice_id,

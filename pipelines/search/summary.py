@@ -213,39 +213,9 @@ def verdict(change: Change | Difference, insignificant: str = "not significant")
 def _tested_text(difference: Estimate | None, change: Change | Difference) -> str:
     if difference is None or difference.value is None:
         return ""
-    low, high = difference.lo, difference.hi
-    within = "" if low is None or high is None else f" [{low:+.3f}, {high:+.3f}]"
     p = ""
     if change.p_value is not None:
         # Of very small p-values no float holds the digits.
         is_shown = change.p_value > _SMALLEST_SHOWN
         p = f"p = {change.p_value:.2g}, " if is_shown else "p < 1e-300, "
-    return f" ({difference.value:+.3f}{within}, {p}{verdict(change)})"
-
-
-def overall_json(one: OverallSince) -> dict[str, Any]:
-    """Return what ``--json`` and the log say of a metric over all examples."""
-    facts: dict[str, Any] = {
-        "metric": one.metric,
-        "value": one.now.value,
-        "value_then": one.then.value,
-    }
-    facts |= _change_json("", one.value_change)
-    if one.delta_now is not None and one.delta_then is not None:
-        facts |= {"delta": one.delta_now.value, "delta_then": one.delta_then.value}
-        facts |= _change_json("delta_", one.delta_change)
-    return facts
-
-
-def _change_json(prefix: str, change: Difference | None) -> dict[str, Any]:
-    if change is None:
-        return {f"{prefix}difference": None, f"{prefix}significant": False}
-    return {
-        f"{prefix}difference": change.difference.value,
-        f"{prefix}ci_low": change.difference.lo,
-        f"{prefix}ci_high": change.difference.hi,
-        f"{prefix}p_value": change.p_value,
-        f"{prefix}q_value": change.p_adjusted,
-        f"{prefix}significant": change.significant,
-        f"{prefix}direction": change.direction,
-    }
+    return f" ({difference.text('+.3f')}, {p}{verdict(change)})"

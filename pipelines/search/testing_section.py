@@ -256,7 +256,7 @@ def _not_tested(given: GivenSlices, results: Results) -> Iterator[str]:
             lines.append(f"Slice {title} was not tested{of}: {why}.")
     yield from lines[:_MOST_LINES]
     if len(lines) > _MOST_LINES:
-        yield f"… {len(lines) - _MOST_LINES:,} more: column reason of slices.parquet."
+        yield f"… {len(lines) - _MOST_LINES:,} more: column reason of the table of slices."
 
 
 def _lost(results: Results) -> Iterator[str]:
@@ -369,7 +369,7 @@ def _warnings(
                 f"{exact}"
                 f"counted in {BUCKETS} buckets, and it is off by at most "
                 f"{_upward(float(error.max()))} (each slice's own bound: value_error in "
-                "slices.parquet)."
+                "the table of slices)."
             )
 
 

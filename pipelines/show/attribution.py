@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import counted, printable
@@ -22,27 +22,16 @@ if TYPE_CHECKING:
 _PHASES = {"precision": "in the slice", "recall": "outside it", "train": "for training"}
 
 
-@dataclass(frozen=True)
-class CommandHint:
-    """The user's options, for printed commands."""
-
-    changelist: str
-    slice: str
-    text: str
-    more: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, config: AttributionConfig) -> CommandHint:
-        """Return the options of a command."""
-        more = [] if config.labels_dir is None else ["--labels-dir", config.labels_dir]
-        for path in config.data:
-            more += ["--data", path]
-        return cls(config.changelist, config.slice, config.text, tuple(more))
-
-    def command(self, name: str, *more: str) -> str:
-        """Return a command line of this slice and text."""
-        named = ("--changelist", self.changelist, "--slice", self.slice, "--text", self.text)
-        return shlex.join(("slicebeam", "attribute", name, *named, *self.more, *more))
+def _command(
+    name: str, *more: str, config: AttributionConfig, changelist: str = "", slice_id: str = ""
+) -> str:
+    """Return a command line with the user's options, of another slice and document where they are named."""
+    named = ["--changelist", changelist or config.changelist, "--slice", slice_id or config.slice]
+    named += ["--text", config.text]
+    named += [] if config.labels_dir is None else ["--labels-dir", config.labels_dir]
+    for path in config.data:
+        named += ["--data", path]
+    return f"  {shlex.join(('slicebeam', 'attribute', name, *named, *more))}"
 
 
 def sampled_json(sampled: Sampled) -> dict[str, Any]:
@@ -74,7 +63,7 @@ def show_sampled(sampled: Sampled, config: AttributionConfig) -> None:
         has_none = f"Round {number} has no item to label"
         lines = [f"{has_none}: the labels of all drawn items are known.", "Next:"]
     console = console_of_stdout()
-    for line in (*lines, f"  {CommandHint.of(config).command('estimate')}"):
+    for line in (*lines, _command("estimate", config=config)):
         console.out(line, highlight=False)
 
 
@@ -95,7 +84,7 @@ def show_finished(finished: Finished | Stopped, config: AttributionConfig) -> No
     for line in (*_labels(attribution), *finished.assessed.notes):
         console.print(line, style="dim")
     console.print(decided(finished.assessed))
-    for line in _next(finished, CommandHint.of(config)):
+    for line in _next(finished, config):
         console.out(line, highlight=False)
     if finished.document is not None:
         sys.stdout.write(f"{finished.document}\n")
@@ -156,21 +145,22 @@ def decided(assessed: Assessed) -> str:
     return f"Label more: it is not yet known whether precision and recall reach {wanted}."
 
 
-def _next(finished: Finished, hint: CommandHint) -> list[str]:
+def _next(finished: Finished, config: AttributionConfig) -> list[str]:
     decision, one = finished.assessed.decision, finished.proposed
+    draw = partial(_command, "sample", config=config)
     if one is not None:
-        there = replace(hint, changelist=str(finished.document), slice=one.slice_id)
+        new = draw("--budget", "100", changelist=str(finished.document), slice_id=one.slice_id)
         return [
             f"Proposed: slice {one.slice_id} of {one.size.n:,} examples, by a trained classifier.",
             # A sample of the old slice is none of the new one.
             "It is a new slice and needs its own draws to be estimated; known labels are reused:",
-            f"  {there.command('sample', '--budget', '100')}",
+            new,
         ]
     if decision == "label more":
-        return ["Next:", f"  {hint.command('sample', '--budget', '100')}"]
+        return ["Next:", draw("--budget", "100")]
     if decision == "update":
         return [
             "Try other words, or label items to train a classifier:",
-            f"  {hint.command('sample', '--train', '--budget', '100')}",
+            draw("--train", "--budget", "100"),
         ]
     return []

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _MOST_FILES = 100
 _OF_METRIC = {"tested", "significant", "degraded", "reported"}
-_OF_SINCE = {"changelist_id", "compared", "new", "gone", "worse", "better"}
+_OF_SINCE = {"changelist_id", "compared", "new", "gone", "worse", "better", "overall"}
 _OF_COST = {"calls", "replayed", "unaccounted", "spent"}
 # What may repeat the words of an engine or an endpoint.
 _TEXTS = frozenset({"text", "message", "runner"})
@@ -95,7 +95,6 @@ class EventLog:
 
 def _of_slices(published: Published) -> tuple[Sequence[str], dict[str, Any]]:
     """Return the warnings and the facts of a run that tested slices."""
-    from slicebeam.pipelines.search.summary import overall_json
     from slicebeam.pipelines.show.result_notes import hint_lines
 
     document = published.changelist
@@ -104,8 +103,7 @@ def _of_slices(published: Published) -> tuple[Sequence[str], dict[str, Any]]:
     facts: dict[str, Any] = {}
     if since is not None:
         warnings = (*warnings, *since.warnings)
-        overall = [overall_json(one) for one in since.overall]
-        facts["since"] = {**since.model_dump(include=_OF_SINCE), "overall": overall}
+        facts["since"] = since.model_dump(mode="json", include=_OF_SINCE, exclude_none=True)
     return warnings, {
         "slices": str(published.slices_path),
         "slices_hash": document.search.slices_fingerprint,

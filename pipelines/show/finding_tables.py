@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+from dataclasses import dataclass
+from functools import cached_property, partial
 from itertools import chain
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
 from slicebeam.metrics.errors import counted
 from slicebeam.metrics.measures.registry import metric
-from slicebeam.pipelines.show.terminal_text import FILES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from rich.console import Console
     from rich.table import Table
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import MetricEntry
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Finding, FindingModel
-    from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
 # Of several lists each has a share of the lines, and at least so many.
 MOST_LINES = 20
@@ -41,13 +41,11 @@ _MOST_DECIMALS, _LONGEST = 7, 1e9
 # Slices that tell as much as a finding of a change.
 _MOST_NEAR = 3
 _INFINITE = "∞"
+_OPTIONAL = ("expected", "observed", "held", "outside")
 
 
 class Numbers:
-    """How the numbers of a list of findings are written: all with the same decimals.
-
-    The second digit of the typical interval's width is the last one.
-    """
+    """How the numbers of a list are written: the second digit of the typical interval's width is the last."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
         ends = [(one.corrected.low, one.corrected.high) for one in findings]
@@ -90,26 +88,16 @@ class Numbers:
         return f"{self.text(difference, signed=True)} [{', '.join(ends)}]"
 
 
-class FindingTables(NamedTuple):
-    """The findings of one metric in one direction, how they were chosen, and the metric."""
-
-    model: FindingModel
-    findings: list[Finding]
-    metric: MetricEntry
-
-    @property
-    def holds_shares(self) -> bool:
-        """Whether it says what part of all errors findings hold: on the better side none does."""
-        held = any(one.held_share is not None for one in self.findings)
-        return held and self.model.direction == "worse"
-
-
 class Column(NamedTuple):
     """A column of the table."""
 
     header: str
     cells: list[str]  # by rank
-    is_optional: bool = False  # left out where the slices need its room
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether it is left out where the slices need its room."""
+        return self.header in _OPTIONAL
 
     @property
     def width(self) -> int:
@@ -117,20 +105,89 @@ class Column(NamedTuple):
         return max(map(len, [self.header, *self.cells])) + _BETWEEN_COLUMNS
 
 
+@dataclass(frozen=True)
+class FindingTables:
+    """The findings of one metric in one direction."""
+
+    document: SearchChangeList
+    model: FindingModel
+
+    @cached_property
+    def findings(self) -> list[Finding]:
+        """The findings, by rank."""
+        return self.model.listed(self.document.findings)
+
+    @property
+    def metric(self) -> MetricEntry:
+        """The metric."""
+        return next(one for one in self.document.metrics if one.key == self.model.metric)
+
+    @property
+    def is_change(self) -> bool:
+        """Whether values are changes between two models."""
+        return self.document.comparison.kind == "baseline"
+
+    @property
+    def holds_shares(self) -> bool:
+        """Whether it says what part of all errors findings hold: on the better side none does."""
+        held = any(one.held_share is not None for one in self.findings)
+        return held and self.model.direction == "worse"
+
+    def names(self, most: int) -> list[str]:
+        """Return the names of the first findings."""
+        by_id = {one.slice_id: one.name for one in self.document.slices}
+        names = []
+        for one in self.findings[:most]:
+            near = [by_id[other] for other in one.near[:_MOST_NEAR] if other in by_id]
+            also = f", or: {'; '.join(near)}" if near else ""
+            names.append(f"{by_id.get(one.slice_id, one.slice_id)}{also}")
+        return names
+
+    def heading(self) -> str:
+        """Return the heading; the first finding is expected to have the value over all examples."""
+        title, first, over = self.metric.name, self.findings[0], ""
+        if self.is_change:
+            lower = title[:1].lower() if title[1:2].islower() else title[:1]
+            title = f"Change of {lower}{title[1:]}"
+        if self.document.comparison.kind == "earlier":
+            return (
+                f"{title}, {self.model.direction} than then by more than the lines above explain:"
+            )
+        if first.rank == 1:
+            overall = Numbers(self.findings).text(first.expected, signed=self.is_change)
+            over = f" (over all examples {overall})"
+        return f"{title}, {self.model.direction} than expected{over}:"
+
+    def columns(self, most: int) -> list[Column]:
+        """Return the columns of numbers, of the first findings."""
+        findings, numbers = self.findings[:most], Numbers(self.findings)
+        text = partial(numbers.text, signed=self.is_change)
+        is_earlier = self.document.comparison.kind == "earlier"
+        cells: dict[str, Callable[[Finding], str]] = {
+            "": lambda one: str(one.rank),
+            "n": lambda one: f"{one.n:,}",
+            **({"was": lambda one: text(one.before)} if is_earlier else {}),
+            "change" if self.is_change else "value": lambda one: text(one.value),
+            "expected": lambda one: text(one.expected),
+            "corrected [95%]": numbers.difference,
+        }
+        if self.document.confirmation is not None:
+            cells["confirmed [95%]"] = numbers.confirmed
+        cells["observed"] = lambda one: numbers.text(one.difference, signed=True)
+        if self.holds_shares:
+            cells["held"] = lambda one: "" if one.held_share is None else f"{one.held_share:.0%}"
+        if any(one.rate_outside is not None for one in findings):
+            cells["outside"] = lambda one: text(one.rate_outside)
+        return [Column(header, list(map(cell, findings))) for header, cell in cells.items()]
+
+
 def all_findings(document: SearchChangeList) -> list[FindingTables]:
     """Return the findings of each metric and direction."""
-    metrics = {one.key: one for one in document.metrics}
-    return [
-        FindingTables(model, model.listed(document.findings), metrics[model.metric])
-        for model in document.finding_models
-    ]
+    return [FindingTables(document, model) for model in document.finding_models]
 
 
 def lines_of(findings: Sequence[Finding], most: int) -> tuple[int, float]:
-    """Return how many findings are printed, and what part of the excess of all of them these hold.
-
-    As many as hold `_EXCESS` of it, at least `_LEAST_LINES` and at most ``most``.
-    """
+    """Return how many findings are printed, those with `_EXCESS` of the excess, and their part of it."""
     excess = [one.n * abs(one.difference) for one in findings]
     total, held = sum(excess), 0.0
     for number, part in enumerate(excess, start=1):
@@ -140,27 +197,13 @@ def lines_of(findings: Sequence[Finding], most: int) -> tuple[int, float]:
     return len(excess), 1.0
 
 
-def heading(document: SearchChangeList, shown: FindingTables) -> str:
-    """Return the heading of findings; the first one is expected to have the value over all examples."""
-    title, first, over = shown.metric.name, shown.findings[0], ""
-    is_change = document.comparison.kind == "baseline"
-    if is_change:
-        title = f"Change of {title[:1].lower() if title[1:2].islower() else title[:1]}{title[1:]}"
-    if document.comparison.kind == "earlier":
-        return f"{title}, {shown.model.direction} than then by more than the lines above explain:"
-    if first.rank == 1:
-        overall = Numbers(shown.findings).text(first.expected, signed=is_change)
-        over = f" (over all examples {overall})"
-    return f"{title}, {shown.model.direction} than expected{over}:"
-
-
 def list_lines(lists: Iterable[FindingTables]) -> Iterator[str]:
     """Yield why metrics have no findings, where they could have some, and which slices were not considered."""
-    for model, findings, _ in lists:
-        reason = None
+    for shown in lists:
+        model, reason = shown.model, None
         if model.stop == "not possible":
             reason = metric(model.metric).indivisible or model.reason
-        elif not findings and model.candidates:
+        elif not shown.findings and model.candidates:
             some = f"{counted(model.candidates, 'slice')} significantly {model.direction}"
             reason = f"of {some} none differs clearly from the value expected of its examples"
         if reason is not None:
@@ -172,56 +215,23 @@ def list_lines(lists: Iterable[FindingTables]) -> Iterator[str]:
             )
 
 
-def columns(document: SearchChangeList, shown: FindingTables, most: int) -> list[Column]:
-    """Return the columns of numbers, of the first findings."""
-    is_change = document.comparison.kind == "baseline"
-    findings = shown.findings[:most]
-    numbers = Numbers(shown.findings)
-    values = [numbers.text(one.value, signed=is_change) for one in findings]
-    expected = [numbers.text(one.expected, signed=is_change) for one in findings]
-    was = []
-    if document.comparison.kind == "earlier":
-        was = [Column("was", [numbers.text(one.before) for one in findings])]
-    found = [
-        Column("", [str(one.rank) for one in findings]),
-        Column("n", [f"{one.n:,}" for one in findings]),
-        *was,
-        Column("change" if is_change else "value", values),
-        Column("expected", expected, is_optional=True),
-        Column("corrected [95%]", [numbers.difference(one) for one in findings]),
-    ]
-    if document.confirmation is not None:
-        found.append(Column("confirmed [95%]", [numbers.confirmed(one) for one in findings]))
-    observed = [numbers.text(one.difference, signed=True) for one in findings]
-    found.append(Column("observed", observed, is_optional=True))
-    if shown.holds_shares:
-        held = ["" if one.held_share is None else f"{one.held_share:.0%}" for one in findings]
-        found.append(Column("held", held, is_optional=True))
-    if any(one.rate_outside is not None for one in findings):
-        outside = [numbers.text(one.rate_outside, signed=is_change) for one in findings]
-        found.append(Column("outside", outside, is_optional=True))
-    return found
-
-
-def print_findings(
-    console: Console, document: SearchChangeList, shown: list[FindingTables], places: ResultPlaces
-) -> None:
+def print_findings(console: Console, shown: list[FindingTables]) -> None:
     """Print a table for each list of findings, and the legend of their columns."""
     most = max(_LEAST_LINES, MOST_LINES // max(len(shown), 1))
     # A line may be as long as it is where nobody set a width.
     width = console.width if console.is_terminal or "COLUMNS" in os.environ else None
-    hidden = [] if width is None else _hidden_columns(document, shown, width, most)
+    hidden = [] if width is None else _hidden_columns(shown, width, most)
     for one in shown:
         console.print()
-        console.print(heading(document, one))
+        console.print(one.heading())
         lines, held = lines_of(one.findings, most)
-        _print_whole(console, _table(document, one, width, lines, hidden))
+        _print_whole(console, _table(one, width, lines, hidden))
         if rest := len(one.findings) - lines:
             of = f"with {1 - held:.0%} of the excess, n · |value - expected|"
             console.print(f"and {counted(rest, 'more finding')} {of}")
     if shown:
         console.print()
-        for line in filter(None, (_legend(document, shown, hidden), _hidden_line(hidden, places))):
+        for line in filter(None, (_legend(shown, hidden), _hidden_line(hidden))):
             console.print(line, style="dim")
 
 
@@ -234,43 +244,27 @@ def _print_whole(console: Console, table: Table) -> None:
     console.width = width
 
 
-def _hidden_columns(
-    document: SearchChangeList, lists: Sequence[FindingTables], width: int, most: int
-) -> list[str]:
-    """Return which columns are left out of all lists, so that the slices have enough room.
-
-    Of several that can be left out the last one goes first.
-    """
+def _hidden_columns(lists: Sequence[FindingTables], width: int, most: int) -> list[str]:
+    """Return which columns are left out of all lists so that slices have enough room, the last ones first."""
     hidden: list[str] = []
     for shown in lists:
-        names = _names(document, shown.findings[:most])
         # A condition that does not begin a line has the sign before it.
-        longest = max((len(one) + 2 for name in names for one in name.split(_AND)), default=0)
+        conditions = [one for name in shown.names(most) for one in name.split(_AND)]
+        longest = max((len(one) + 2 for one in conditions), default=0)
         room = width - min(longest, _WIDE_ENOUGH)
-        kept = [one for one in columns(document, shown, most) if one.header not in hidden]
+        kept = [one for one in shown.columns(most) if one.header not in hidden]
         while sum(one.width for one in kept) > room and any(one.is_optional for one in kept):
             last = max(at for at, one in enumerate(kept) if one.is_optional)
             hidden.append(kept.pop(last).header)
     return hidden
 
 
-def _table(
-    document: SearchChangeList,
-    shown: FindingTables,
-    width: int | None,
-    most: int,
-    hidden: Sequence[str],
-) -> Table:
+def _table(shown: FindingTables, width: int | None, most: int, hidden: Sequence[str]) -> Table:
     """Return a table with a row for each finding; without a width each slice is on one line."""
     from rich import box
     from rich.table import Table
 
-    findings = shown.findings[:most]
-    names = [
-        f"{name}{_near(document, one)}"
-        for name, one in zip(_names(document, findings), findings, strict=True)
-    ]
-    kept = [one for one in columns(document, shown, most) if one.header not in hidden]
+    kept = [one for one in shown.columns(most) if one.header not in hidden]
     taken = sum(one.width for one in kept)
     room = None if width is None else max(width - taken, _NARROWEST)
     own = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
@@ -278,7 +272,7 @@ def _table(
         own.add_column(column.header, justify="right", no_wrap=True)
     own.add_column("slice", overflow="fold", width=room)
     rows = zip(*(one.cells for one in kept), strict=True)
-    for cells, name in zip(rows, names, strict=True):
+    for cells, name in zip(rows, shown.names(most), strict=True):
         own.add_row(*cells, name if room is None else "\n".join(wrapped(name, room)))
     return own
 
@@ -302,9 +296,7 @@ def wrapped(name: str, width: int) -> list[str]:
     return lines
 
 
-def _legend(
-    document: SearchChangeList, shown: Sequence[FindingTables], hidden: Sequence[str]
-) -> str:
+def _legend(shown: Sequence[FindingTables], hidden: Sequence[str]) -> str:
     """Return the legend of the columns, other than those ``hidden`` for lack of space."""
     entries = [some.metric for some in shown if some.metric.counted]
     words = list(dict.fromkeys(f"n of {one.key}: {one.counted}" for one in entries))
@@ -314,8 +306,8 @@ def _legend(
         expected = "expected"
     most = "worst" if all(some.model.direction == "worse" for some in shown) else "most extreme"
     words.append(f"corrected: value - {expected}, without what selecting the {most} slices adds")
-    if document.confirmation is not None:
-        n = document.confirmation.n
+    if (confirmation := shown[0].document.confirmation) is not None:
+        n = confirmation.n
         words.append(f"confirmed: the same on the {n:,} reserved examples, or how many are in it")
     if "observed" not in hidden:
         words.append("observed: with it")
@@ -327,21 +319,9 @@ def _legend(
     return "; ".join(words) + "."
 
 
-def _hidden_line(hidden: Sequence[str], places: ResultPlaces = FILES) -> str | None:
+def _hidden_line(hidden: Sequence[str]) -> str | None:
     """Return where the columns are for which there was no room."""
     if not hidden:
         return None
     listed = " and ".join(filter(None, [", ".join(hidden[:0:-1]), hidden[0]]))
-    return f"No room for {listed}: see {places.findings}, or widen the terminal."
-
-
-def _near(document: SearchChangeList, one: Finding) -> str:
-    """Return the slices that tell nearly as much of a change."""
-    names = {other.slice_id: other.name for other in document.slices}
-    listed = [names[other] for other in one.near if other in names]
-    return f", or: {'; '.join(listed[:_MOST_NEAR])}" if listed else ""
-
-
-def _names(document: SearchChangeList, findings: Sequence[Finding]) -> list[str]:
-    by_id = {one.slice_id: one.name for one in document.slices}
-    return [by_id.get(one.slice_id, one.slice_id) for one in findings]
+    return f"No room for {listed}: see findings in the document, or widen the terminal."

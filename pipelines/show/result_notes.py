@@ -15,7 +15,6 @@ from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.search.summary import overall_text
 from slicebeam.pipelines.show.earlier import drift_lines
 from slicebeam.pipelines.show.finding_tables import Numbers, list_lines
-from slicebeam.pipelines.show.terminal_text import FILES
 from slicebeam.pipelines.show.worst_slices import LEAST_ROWS, number_text, signed_text
 
 if TYPE_CHECKING:
@@ -28,13 +27,10 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.slices import FindingModel, Slice
     from slicebeam.pipelines.changelist.testing import NearMiss, Noticeable, TfmaMetric, TfmaValue
     from slicebeam.pipelines.show.finding_tables import FindingTables
-    from slicebeam.pipelines.show.terminal_text import ResultPlaces
 
 _MOST_CHANGES = 10
 # Of groups left out so many are named; a metric of TFMA may have thousands of numbers and slices.
 _MOST_NAMES, _MOST_NUMBERS, _MOST_SLICES = 5, 3, 10
-# Where a warning refers to a column. It may name slices before, and these may have any name.
-_SEE_TABLE = re.compile(r"((?:column reason of|value_error in) )slices\.parquet(\)?\.)\Z")
 # Shares below have two digits.
 _SMALL_SHARE = 0.01
 _LOOKS = {"output": "a model's output", "label": "the label", "id": "an id"}
@@ -42,22 +38,18 @@ _TEXT = Numbers([]).text
 
 
 def note_blocks(
-    document: SearchChangeList,
-    lists: Sequence[FindingTables],
-    places: ResultPlaces,
-    *,
-    is_short: bool,
+    document: SearchChangeList, lists: Sequence[FindingTables], *, is_short: bool
 ) -> list[list[str]]:
     """Return the lines below the tables, block by block; the last one has the `notes`."""
     return [
         list(dict.fromkeys([*coverage_lines(document, lists), *list_lines(lists)])),
         list(sensitivity_lines(document)),
         list(_parity_lines(document)),
-        list(_tfma_lines(document, places)),
+        list(_tfma_lines(document)),
         discovery_lines(document),
-        _since_lines(document, places),
+        _since_lines(document),
         list(drift_lines(document)),
-        notes(document, places, is_short=is_short),
+        notes(document, is_short=is_short),
     ]
 
 
@@ -74,11 +66,8 @@ def closing_lines(document: SearchChangeList, *, has_findings: bool) -> list[str
     return lines
 
 
-def _since_lines(document: SearchChangeList, places: ResultPlaces) -> list[str]:
-    """Return what changed since an earlier run.
-
-    The metrics over all examples come first, then a line for each slice, the worst first.
-    """
+def _since_lines(document: SearchChangeList) -> list[str]:
+    """Return what changed since an earlier run: the metrics over all examples, then slices, the worst first."""
     since = document.since
     if since is None:
         return []
@@ -91,7 +80,7 @@ def _since_lines(document: SearchChangeList, places: ResultPlaces) -> list[str]:
         named = f"{of.metric}: " if len(since.metrics) > 1 else ""
         lines += [_since_line(one, what, named) for one, what in changed[:most]]
         if len(changed) > most:
-            lines.append(f"  and {len(changed) - most:,} more in {places.document}")
+            lines.append(f"  and {len(changed) - most:,} more in the document")
     return [*lines, *since.warnings]
 
 
@@ -116,20 +105,14 @@ def _since_line(one: SinceSlice, what: list[str], metric: str) -> str:
     )
 
 
-def notes(
-    document: SearchChangeList, places: ResultPlaces = FILES, *, is_short: bool = False
-) -> list[str]:
-    """Return the lines about the basis of the table, and what was left out.
-
-    ``is_short``: leave out how many slices the table does not show.
-    """
+def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
+    """Return the basis of the table and what was left out, unless ``is_short`` with what it does not show."""
     testing, search = document.testing, document.search
-    lines = [*_untested(document), *_thresholds(document, places), *_unvisited(document)]
+    lines = [*_untested(document), *_thresholds(document), *_unvisited(document)]
     lines += document.dataset.drift
     if document.adaptive is not None and (trained := document.adaptive.trained_text()):
         lines.append(trained)
-    table = rf"\g<1>{places.slices}\2"
-    lines += [_SEE_TABLE.sub(table, warning) for warning in testing.warnings]
+    lines += testing.warnings
     if testing.expected_false is not None:
         lines.append(
             f"If no slice differed, about {testing.expected_false:,.0f} would be called significant"
@@ -145,7 +128,7 @@ def notes(
     if hidden and not is_short:
         lines.append(f"Not shown: {', '.join(hidden)}.")
     if search.saved_slices == "significant":
-        lines.append(f"{places.slices} holds the significant slices and the singletons only.")
+        lines.append("The table of slices holds the significant slices and the singletons only.")
     sketched = [domain.name for domain in document.dataset.domains if domain.error]
     if sketched:
         lines.append(f"Bins and values from sketches, not exact: {', '.join(sketched)}.")
@@ -157,7 +140,7 @@ def notes(
     return lines
 
 
-def _thresholds(document: SearchChangeList, places: ResultPlaces) -> Iterator[str]:
+def _thresholds(document: SearchChangeList) -> Iterator[str]:
     """Yield whether the thresholds of an EvalConfig are met, and the first ones that are not."""
     found = document.validation
     reasons = () if found is None else found.reasons()
@@ -167,7 +150,7 @@ def _thresholds(document: SearchChangeList, places: ResultPlaces) -> Iterator[st
         yield f"TFMA finds {counted(len(reasons), 'threshold')} not met:"
     yield from (f"  {one}" for one in reasons[:_MOST_CHANGES])
     if len(reasons) > _MOST_CHANGES:
-        yield f"  and {len(reasons) - _MOST_CHANGES:,} more in {places.document}"
+        yield f"  and {len(reasons) - _MOST_CHANGES:,} more in the document"
 
 
 def _tested_line(document: SearchChangeList) -> str:
@@ -183,10 +166,7 @@ def _tested_line(document: SearchChangeList) -> str:
 
 
 def found_line(document: SearchChangeList) -> str:
-    """Return how many slices are significant, of how many, and how many of them are findings.
-
-    Those of several metrics, or of both sides, are counted apart too.
-    """
+    """Return how many slices are significant, and are findings, by metric or side where there are several."""
     significant = counted(document.testing.significant, "significant slice")
     findings = counted(len(document.findings), "finding")
     metrics = Counter(one.metric for one in document.findings)
@@ -337,10 +317,7 @@ def _gap_text(one: ParityGap, *, names_model: bool) -> str:
 
 
 def discovery_lines(document: SearchChangeList) -> list[str]:
-    """Return the lines that describe the findings, and how they were found.
-
-    Where there are none, what the first slices are like.
-    """
+    """Return what the findings, or where there are none the first slices, are like, and how they were found."""
     if document.discovery is None:
         return []
     by_id = {one.slice_id: one for one in document.slices}
@@ -404,7 +381,7 @@ def _fitted(discovery: Discovery) -> Iterator[str]:
         yield line + "."
 
 
-def _tfma_lines(document: SearchChangeList, places: ResultPlaces) -> Iterator[str]:
+def _tfma_lines(document: SearchChangeList) -> Iterator[str]:
     """Yield the numbers over all examples, and on the findings or the first slices."""
     names = {one.slice_id: shortened(one.name) for one in document.slices}
     chosen = list(dict.fromkeys(one.slice_id for one in document.findings)) or list(names)
@@ -415,30 +392,22 @@ def _tfma_lines(document: SearchChangeList, places: ResultPlaces) -> Iterator[st
     for name, listed in numbers.items():
         for number in listed[:_MOST_NUMBERS]:
             drawn = f", 95% intervals of {number.replicates} replicates" * bool(number.replicates)
-            yield f"TFMA {number.name}: {_estimate_text(number.overall)} over all examples{drawn}"
+            yield f"TFMA {number.name}: {number.overall.text()} over all examples{drawn}"
             by_slice = {value.slice_id: value for value in number.slices}
             for slice_id in chosen[:_MOST_SLICES]:
                 if slice_id in by_slice:
                     yield f"  {_tfma_text(by_slice[slice_id])}  {names[slice_id]}"
         if len(listed) > _MOST_NUMBERS:
             more = len(listed) - _MOST_NUMBERS
-            yield f"and {more:,} more numbers of {name} in {places.document}"
+            yield f"and {more:,} more numbers of {name} in the document"
     if "tfma" in (document.files or {}):
         yield "slicebeam export tfma writes what TFMA computed, plots included, for its viewer"
 
 
 def _tfma_text(value: TfmaValue) -> str:
     p = "" if value.p_value is None else f", p {value.p_value:.2g}"
-    before = "" if value.before is None else f", before {_estimate_text(value.before)}"
-    return f"{_estimate_text(value.after)}{before}{p}"
-
-
-def _estimate_text(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return "undefined"
-    if estimate.lo is None or estimate.hi is None:
-        return f"{estimate.value:.4g}"
-    return f"{estimate.value:.4g} [{estimate.lo:.4g}, {estimate.hi:.4g}]"
+    before = "" if value.before is None else f", before {value.before.text()}"
+    return f"{value.after.text()}{before}{p}"
 
 
 def hint_lines(dataset: Dataset) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,18 +20,6 @@ _SHOWN = "\ufffd"
 # Intervals are shown from this width; what is not a terminal gets a width of its own.
 WIDE = 100
 _PIPED_WIDTH = 120
-
-
-class ResultPlaces(NamedTuple):
-    """Where a reader looks for the rest of a result: in files, or in Python in a `Report`."""
-
-    document: str = "changelist.json"
-    findings: str = "findings in changelist.json"
-    slices: str = "slices.parquet"
-
-
-FILES = ResultPlaces()
-ATTRIBUTES = ResultPlaces(".changelist", ".findings", ".slices")
 
 
 def harmless(text: str) -> str:

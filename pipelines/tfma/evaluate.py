@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.run.stage import Stage, run_stage
 from slicebeam.pipelines.tfma.request import seconds_of
-from slicebeam.pipelines.tfma.results import TfmaResults, conditions
+from slicebeam.pipelines.tfma.results import TfmaResults
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.tfma.evaluation import (
     EvaluatedExamples,
@@ -44,7 +43,7 @@ def with_tfma(
 ) -> tuple[SearchChangeList, list[TfmaMessage]]:
     """Return the document with what TFMA says of its slices, and TFMA's messages."""
     config = evaluation.config
-    slices = [one for one in document.slices if isinstance(one.definition, PredicateDefinition)]
+    slices = [one for one in document.slices if one.predicate is not None]
     seconds = seconds_of(evaluation, prepared.rows + sum(one.size.n for one in slices))
     say(Stage(f"TFMA evaluates {len(slices):,} slices: about {seconds:.3g} s of CPU"))
     numbers, features = evaluation.numbers(), evaluation.features()
@@ -63,7 +62,9 @@ def with_tfma(
     }
     examples = EvaluatedExamples(
         source,
-        None if evaluation.has_own_slices else SliceMembership(tuple(map(conditions, slices))),
+        None
+        if evaluation.has_own_slices
+        else SliceMembership(tuple(one.conditions for one in slices)),
         numbers,
         features,
         prepared.outcome.positive_class,

@@ -16,12 +16,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from slicebeam.metrics.errors import FileError
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of
 from slicebeam.pipelines.tfma.messages import read_messages
 from slicebeam.pipelines.tfma.request import BASELINE, CANDIDATE
-from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.formats.tfrecord import write_records
 from slicebeam.transforms.storage.storage import (
     make_folder,
@@ -123,13 +121,7 @@ def _write_text(path: StoragePath, text: str) -> None:
 def named_slices(slices: tuple[Slice, ...]) -> list[NamedSlice]:
     """Return the slices of a document as `slice_keys` names them."""
     return [
-        NamedSlice(
-            one.slice_id,
-            one.name,
-            tuple(Singleton(c.field, c.op, c.value) for c in one.definition.predicate.all)
-            if isinstance(one.definition, PredicateDefinition)
-            else None,
-        )
+        NamedSlice(one.slice_id, one.name, None if one.predicate is None else one.conditions)
         for one in slices
     ]
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import stdtr
 
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.testing import (
     FailedThreshold,
@@ -18,7 +17,6 @@ from slicebeam.pipelines.changelist.testing import (
 )
 from slicebeam.pipelines.tfma.messages import TfmaMessage
 from slicebeam.pipelines.tfma.request import BASELINE, CANDIDATE, REPLICATES
-from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.tfma.eval_config import models_of
 from slicebeam.transforms.tfma.evaluation import SLICES, key_name, numbers_of
 from slicebeam.transforms.tfma.install import tfma_module
@@ -32,13 +30,6 @@ if TYPE_CHECKING:
     from slicebeam.transforms.tfma.evaluation import TfmaNumber
 
 CONFIDENCE = 0.95
-
-
-def conditions(one: Slice) -> tuple[Singleton, ...]:
-    """Return the predicate of a slice; nothing where it has none."""
-    definition = one.definition
-    parts = definition.predicate.all if isinstance(definition, PredicateDefinition) else ()
-    return tuple(Singleton(part.field, part.op, part.value) for part in parts)
 
 
 class TfmaResults:
@@ -55,7 +46,7 @@ class TfmaResults:
         for number, one in enumerate(slices):
             key = ((SLICES, number),)
             if evaluation.has_own_slices:
-                parts = ((c.field, _typed(c.value)) for c in conditions(one))
+                parts = ((c.field, _typed(c.value)) for c in one.conditions)
                 key = tuple(sorted(parts))  # type: ignore[assignment]
             self.ids[key] = one.slice_id
         pb = tfma_module("proto.metrics_for_slice_pb2")

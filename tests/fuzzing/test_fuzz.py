@@ -306,9 +306,9 @@ def with_first_slice(text, **changed):
 CHANGE = '{"metric": "accuracy", "n": 1, "after": {}, "direction": "none"}'
 DOCUMENTS = {
     "a key twice": (lambda text: text.replace('"n": 60', '"n": 60, "n": 61', 1), "occurs twice"),
-    "truth for a number": (lambda text: text.replace('"n": 60', '"n": true', 1), "dataset.n has"),
-    "text for a number": (lambda text: text.replace('"n": 60', '"n": "60"', 1), "dataset.n has"),
-    "a number for truth": (lambda text: text.replace('"closed": true', '"closed": 1', 1), "dataset.domains.0.closed has the wrong type"),
+    "truth for a number": (lambda text: text.replace('"n": 60', '"n": true', 1), "dataset.n: Input should be a valid integer"),
+    "text for a number": (lambda text: text.replace('"n": 60', '"n": "60"', 1), "dataset.n: Input should be a valid integer"),
+    "a number for truth": (lambda text: text.replace('"closed": true', '"closed": 1', 1), "dataset.domains.0.closed: Input should be a valid boolean"),
     "an infinite number": (lambda text: text.replace('"n": 60', '"n": 1e999', 1), "64 bits"),
     "nested without end": (lambda text: "[" * 100_000 + text, "nested deeper than 64 levels"),
     "a slice twice": (lambda text: json.dumps({**(told := json.loads(text)), "slices": told["slices"] * 2}), "occurs twice; keep one of the two"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, pairwise
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,15 +12,15 @@ import pyarrow as pa
 
 from slicebeam.metrics.arrays import ratio
 from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, RowBlock
-from slicebeam.metrics.counting.membership import DistinctGroups, Membership, hash_plan, hash_sums
+from slicebeam.metrics.counting.membership import Membership
 from slicebeam.metrics.significance.auc import Areas, ScoredRows
-from slicebeam.transforms.count.tables import WorkItem, work_items
+from slicebeam.transforms.count.tables import work_items
 from slicebeam.transforms.encode.shards import Shard, score_column
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,69 +30,47 @@ if TYPE_CHECKING:
     from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.storage.storage import StoragePath
 
+    # Such as `hash_sums` and `distinct_groups`.
+    SumOfRows = Callable[[Keys, Lattice, Iterable[RowBlock]], NDArray[np.uint64]]
     # Some rows, their slices and their replicates.
     _Chunk = tuple[ScoredRows, RowBlock, list[NDArray[np.uint8]] | None]
 
 # The key of all examples: no predicate.
 WHOLE = 0
-# Feature tuples whose groups a work item counts.
+# Feature tuples whose slices a work item sums.
 _TUPLES_AT_A_TIME = 512
 
 
-def _hashed(lattice: Lattice, rows: int, item: WorkItem, shared: pa.Table) -> pa.RecordBatch:
-    keys, sizes = (column.to_numpy() for column in shared.columns)
-    plan = hash_plan(keys, sizes, lattice, rows)
-    units = [planned.unit for planned in next(islice(plan, item.block, None))]
-    keys, sums = hash_sums(units, lattice, _rows(item.shards))
+def _summed(
+    of: SumOfRows, lattice: Lattice, item: tuple[int, int, tuple[str, ...]], shared: pa.Table
+) -> pa.RecordBatch:
+    """Return the key and the sum of each slice between two places, over some shards."""
+    begin, end, shards = item
+    keys = shared.column("key").slice(begin, end - begin).to_numpy()
+    blocks = (block for path in shards for block in Shard(storage_path(path)).blocks())
+    sums = of(keys, lattice, blocks)
     return pa.record_batch([pa.array(keys), pa.array(sums)], names=["key", "sum"])
 
 
-def _rows(shards: Sequence[str]) -> Iterator[RowBlock]:
-    return (block for path in shards for block in Shard(storage_path(path)).blocks())
-
-
-def hash_slices(
-    slices: pa.Table,
-    seconds: Sequence[float],
+def sum_slices(
+    of: SumOfRows,
+    keys: Keys,
     lattice: Lattice,
-    rows: int,
     shards: tuple[str, ...],
-    workers: int,
     folder: StoragePath,
+    seconds: float = 0.0,
+    workers: int = 1,
 ) -> WriteParts:
-    """Return the transform that writes row-hash sums of slices, key and size, whose planned blocks take some seconds."""
-    # Sums of hashes are small: each block is dealt out over the workers by shards.
-    items = [
-        WorkItem(number, work.shards)
-        for number, own in enumerate(seconds)
-        for work in work_items([number], shards, own, workers)
-    ]
-    return WriteParts(partial(_hashed, lattice, rows), items, folder, slices)
-
-
-def _groups(
-    lattice: Lattice, shards: tuple[str, ...], item: tuple[int, int], shared: pa.Table
-) -> pa.RecordBatch:
-    """Return the key and the number of groups of each slice between two places."""
-    begin, end = item
-    keys = shared.column("key").slice(begin, end - begin).to_numpy()
-    groups = DistinctGroups(keys, lattice)
-    for block in _rows(shards):
-        groups.add(block)
-    return pa.record_batch([pa.array(keys), pa.array(groups.sums)], names=["key", "sum"])
-
-
-def count_groups(
-    keys: Keys, lattice: Lattice, shards: tuple[str, ...], folder: StoragePath
-) -> WriteParts:
-    """Return the transform that writes in how many groups (ids of the shards) slices have examples."""
+    """Return the transform that writes sums of slices, over all shards at once where these take no seconds."""
     number, sets = lattice.feature_sets(keys)
     order = np.argsort(number, kind="stable")
     tuples = np.arange(0, len(sets) + _TUPLES_AT_A_TIME, _TUPLES_AT_A_TIME)
     bounds = np.unique(np.searchsorted(number[order], tuples)).tolist()
-    # Groups of different shards may be the same: only one pass over all of them can tell.
-    count = partial(_groups, lattice, shards)
-    return WriteParts(count, [*pairwise(bounds)], folder, pa.table({"key": keys[order]}))
+    items = [
+        (bounds[work.block], bounds[work.block + 1], work.shards)
+        for work in work_items(range(len(bounds) - 1), shards, seconds, workers)
+    ]
+    return WriteParts(partial(_summed, of, lattice), items, folder, pa.table({"key": keys[order]}))
 
 
 def slice_sums(parts: Sequence[pa.Table]) -> tuple[Keys, NDArray[np.uint64]]:
@@ -211,9 +189,8 @@ def exact_areas(plan: WinsPlan, keys: Keys, sizes: IntArray) -> CountedWins:
     features = owners[owners >= 0].tolist()
     space = plan.scaling.space
     ranking, replicates = [], []
-    options = {"is_weighted": space.weighted, "with_precisions": space.average_precision}
     for side in range(space.sides):
-        areas = Areas(sizes, plan.of_all, plan.layers, **options)
+        areas = Areas(sizes, plan.of_all, plan.layers, with_precisions=space.average_precision)
         for group in range(len(plan.groups[side])):
             for rows, block, drawn in _group(plan, features, side, group):
                 areas.begin(rows)

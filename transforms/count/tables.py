@@ -43,7 +43,6 @@ _SCHEMA = pa.schema(
     [
         ("features", pa.list_(pa.int32())),
         ("method", pa.string()),
-        ("extensions", pa.list_(pa.int32())),
         ("bases", pa.large_list(pa.int64())),
         ("candidates", pa.large_list(pa.int64())),
         ("part", pa.int32()),

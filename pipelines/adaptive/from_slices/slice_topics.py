@@ -6,15 +6,11 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from slicebeam.pipelines.adaptive.topics import below
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
-from slicebeam.pipelines.changelist.rules import text_of
 from slicebeam.pipelines.show.worst_slices import number_text, signed_text
-from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.parts import Estimate
     from slicebeam.pipelines.changelist.slices import Slice
 
 # Of a discovered slice, in its topic.
@@ -42,14 +38,10 @@ def _plain_name(document: SearchChangeList, one: Slice) -> str:
     if document.discovery is None or not phrases:
         return one.name
     # A name that a person gave stays.
-    if not isinstance(one.definition, PredicateDefinition) or one.name != text_of(one.definition):
+    if one.predicate is None or one.name != str(one.predicate):
         return one.name
     groups = {each.field for each in document.discovery.resolutions}
-    others = [
-        str(Singleton(each.field, each.op, each.value))
-        for each in one.definition.predicate.all
-        if each.field not in groups
-    ]
+    others = [str(each) for each in one.conditions if each.field not in groups]
     return " & ".join([", ".join(phrases), *others])
 
 
@@ -66,23 +58,13 @@ def slice_text(document: SearchChangeList, one: Slice) -> str:
 def _change_text(change: Change, expected: float | None) -> str:
     of = f"in {change.n:,} examples"
     if change.before is not None:
-        delta = change.delta
-        moved = (
-            "" if delta is None else f" {signed_text(delta.value)}{_interval(delta, signed=True)}"
-        )
+        moved = "" if change.delta is None else f" {change.delta.text('+.3f')}"
         text = f"change of {change.metric}{moved} {of}"
         return text if expected is None else f"{text}, expected {signed_text(expected)}"
-    text = f"{change.metric} {number_text(change.after.value)}{_interval(change.after)} {of}"
+    text = f"{change.metric} {change.after.text('.3f')} {of}"
     if expected is not None:
         return f"{text}, expected {number_text(expected)}"
     return text if change.reference is None else f"{text}, over all {number_text(change.reference)}"
-
-
-def _interval(estimate: Estimate, *, signed: bool = False) -> str:
-    if estimate.lo is None or estimate.hi is None:
-        return ""
-    shown = signed_text if signed else number_text
-    return f" [{shown(estimate.lo)}, {shown(estimate.hi)}]"
 
 
 def origin_text(document: SearchChangeList) -> str:

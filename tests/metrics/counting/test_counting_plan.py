@@ -26,8 +26,8 @@ from slicebeam.metrics.counting.counting_plan import (
     blocks,
     joint_tables,
     plan_all,
-    plan_chosen,
     plan_listed,
+    plan_within,
 )
 from slicebeam.metrics.counting.lattice import Lattice
 from tests.metrics.counting.test_counting import (
@@ -73,10 +73,9 @@ def table_bytes(unit, lattice, budget):
         cells = min(table_cells(unit.features, lattice), budget.rows) // unit.parts
     else:
         assert unit.bases is not None
-        if unit.method == "listed":
-            own = selector_bytes(unit.bases.size, table_cells(unit.features, lattice))
-            return own + unit.bases.size * budget.cell_bytes
-        cells = sum(unit.bases.size * int(lattice.radices[f]) for f in unit.extensions)
+        bases = np.unique(unit.bases).size
+        own = selector_bytes(bases, table_cells(unit.features, lattice))
+        return own + unit.bases.size * budget.cell_bytes
     return cells * budget.cell_bytes
 
 
@@ -88,15 +87,14 @@ def check_memory(planned, lattice, budget):
         if sum(one.bytes for one in block) > budget.memory:
             assert len(block) == 1
             unit = block[0].unit
-            # What can be cut was cut: a dense table fits, an extension is of one base slice.
+            # What can be cut was cut: a dense table fits, and so do listed slices without their lookups.
             assert unit.method != "dense"
             if unit.method == "sparse":
                 assert block[0].bytes <= budget.memory + unit.parts
-            elif len(unit.extensions) > 1:
-                assert size <= budget.memory
-            elif size > budget.memory:
-                assert unit.bases is not None
-                assert unit.bases.size == 1
+            else:
+                assert unit.candidates is not None
+                width = unit.candidates.size
+                assert width == 1 or width * budget.cell_bytes <= budget.memory // 2
         assert all(one.seconds >= 0 for one in block)
         assert sum(one.seconds for one in block[:-1]) < budget.block_seconds
 
@@ -183,7 +181,7 @@ def test_chosen_slices_once(seed, memory, replicates, space):
     keys = rng.permutation(np.array(list(expected), np.int64))
     keys = keys[: int(rng.integers(0, keys.size + 1))]
     sizes = np.array([space.sizes(expected[key][0]) for key in keys.tolist()], np.int64)
-    planned = list(blocks(plan_chosen(keys, sizes, table.lattice, budget), budget))
+    planned = list(blocks(plan_within(keys, keys, sizes, table.lattice, budget), budget))
     for block in planned:
         assert {one.unit.method for one in block} == {"listed"}
         for one in block:
@@ -200,7 +198,7 @@ def test_chosen_slices_once(seed, memory, replicates, space):
 def test_every_method_is_chosen():
     """The two tests above mean something only if their plans differ."""
     methods = set()
-    most_parts, most_extensions, most_bases = 1, 1, 1
+    most_parts, most_added, most_bases = 1, 1, 1
     with pytest.MonkeyPatch.context() as patch:
         small_tables(patch, select=0.0)
         for seed in range(40):
@@ -210,18 +208,21 @@ def test_every_method_is_chosen():
                 budget = Budget(table.rows, 4, 1, 1, memory)
                 for one in plan_listed(*candidates, table.lattice, budget):
                     methods.add(one.unit.method)
-                    most_parts = max(most_parts, one.unit.parts)
-                    most_extensions = max(most_extensions, len(one.unit.extensions))
-                    if one.unit.bases is not None:
-                        most_bases = max(most_bases, one.unit.bases.size)
-    assert methods == {"dense", "sparse", "inside"}
+                    if one.unit.bases is not None and one.unit.candidates is not None:
+                        added = table.lattice.added(one.unit.candidates, one.unit.bases)
+                        owners = table.lattice.feature_of[added]
+                        most_added = max(most_added, np.unique(owners).size)
+                        most_bases = max(most_bases, np.unique(one.unit.bases).size)
+                parts = [one.unit.parts for one in plan_all(table.lattice, budget)]
+                most_parts = max(most_parts, *parts)
+    assert methods == {"dense", "listed"}
     assert most_parts > 3
-    assert most_extensions > 1
+    assert most_added > 1
     assert most_bases > 1
 
 
 def test_large_tables_of_few_rows_are_not_counted_inside_at_any_price():
-    """Where a table does not fit, the alternative to base slices is to count sparsely."""
+    """Where a table does not fit, the alternative to base slices is to look for the candidates alone."""
     lattice = Table(1, sizes=(900, 900, 900)).lattice
     pair = lattice.keys(np.arange(1, 901)[:, None] * [1, 1] + [0, 900])
     grown = lattice.digits(pair)
@@ -230,16 +231,17 @@ def test_large_tables_of_few_rows_are_not_counted_inside_at_any_price():
     budget = Budget(200_000, 2, 1, 1, 16_000_000)
     sizes = np.full(pair.size, 100_000)
     planned = list(plan_listed(candidates, pair, sizes, lattice, budget))
-    assert {one.unit.method for one in planned} == {"sparse"}
+    assert {one.unit.method for one in planned} == {"listed"}
+    assert all(one.unit.bases.tolist() == one.unit.candidates.tolist() for one in planned)  # type: ignore[union-attr]
     few = list(plan_listed(candidates[:3], pair[:3], sizes[:3] // 1000, lattice, budget))
-    assert {one.unit.method for one in few} == {"inside"}
+    assert [one.unit.bases.tolist() for one in few] == [pair[:3].tolist()]  # type: ignore[union-attr]
 
 
 def test_no_candidates():
     table, none = Table(2), np.zeros(0, np.int64)
     budget = Budget(10, 2, 1, 1, 100)
     assert list(plan_listed(none, none, none, table.lattice, budget)) == []
-    assert list(plan_chosen(none, none, table.lattice, budget)) == []
+    assert list(plan_within(none, none, none, table.lattice, budget)) == []
     assert list(blocks([], budget)) == []
 
 

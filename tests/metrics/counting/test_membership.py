@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slicebeam.metrics.counting import counting, membership
-from slicebeam.metrics.counting.membership import DistinctGroups
+from slicebeam.metrics.counting.membership import distinct_groups
 from tests.metrics.counting.test_counting import CUTS, SEEDS, Table
 
 
@@ -31,11 +31,9 @@ def check(table, cuts, seed, enough):
     wanted = expected(table)
     keys = np.random.default_rng(seed).permutation(np.array(list(wanted), np.int64))
     keys = keys[: max(1, keys.size * 2 // 3)]
-    found = DistinctGroups(keys, table.lattice)
-    for block in table.blocks(cuts):
-        found.add(block)
-    assert found.sums.dtype == np.uint64
-    for key, groups in zip(keys.tolist(), found.sums.tolist(), strict=True):
+    found = distinct_groups(keys, table.lattice, table.blocks(cuts))
+    assert found.dtype == np.uint64
+    for key, groups in zip(keys.tolist(), found.tolist(), strict=True):
         assert groups == min(wanted[key], enough)
 
 
@@ -63,15 +61,14 @@ def test_a_slice_of_many_groups_has_enough():
 def test_no_rows_and_no_slices():
     table = Table(3)
     keys = np.array([table.key((0,), (0,))], np.int64)
-    assert DistinctGroups(keys, table.lattice).sums.tolist() == [0]
-    none = DistinctGroups(keys[:0], table.lattice)
-    none.add(table.block(0, table.rows))
-    assert none.sums.size == 0
+    assert distinct_groups(keys, table.lattice, []).tolist() == [0]
+    blocks = [table.block(0, table.rows)]
+    assert distinct_groups(keys[:0], table.lattice, blocks).size == 0
 
 
 @settings(max_examples=60, deadline=None)
-@given(seed=SEEDS, cuts=CUTS, memory=st.sampled_from([1 << 7, 1 << 10, 1 << 25]))
-def test_sums_of_hashes_tell_slices_apart(seed, cuts, memory):
+@given(seed=SEEDS, cuts=CUTS)
+def test_sums_of_hashes_tell_slices_apart(seed, cuts):
     table = Table(seed, rows=12)
     members = {
         table.key(features, codes): frozenset(table.members(features, codes))
@@ -79,19 +76,10 @@ def test_sums_of_hashes_tell_slices_apart(seed, cuts, memory):
         for codes in table.slices(features)
     }
     keys = np.random.default_rng(seed).permutation(np.array(list(members), np.int64))
-    with pytest.MonkeyPatch.context() as patch:
-        # In one block or several.
-        patch.setattr(membership, "_HASH_BYTES", memory)
-        sizes = np.array([len(members[key]) for key in keys.tolist()])
-        plan = list(membership.hash_plan(keys, sizes, table.lattice, 12))
-    by_members, hashed = {}, []
-    for block in plan:
-        units = [planned.unit for planned in block]
-        found = membership.hash_sums(units, table.lattice, table.blocks(cuts))
-        hashed += found[0].tolist()
-        for key, total in zip(*(column.tolist() for column in found), strict=True):
-            by_members.setdefault(members[key], set()).add(total)
-    assert sorted(hashed) == sorted(members)
+    by_members = {}
+    found = membership.hash_sums(keys, table.lattice, table.blocks(cuts))
+    for key, total in zip(keys.tolist(), found.tolist(), strict=True):
+        by_members.setdefault(members[key], set()).add(total)
     assert all(len(sums) == 1 for sums in by_members.values())
     assert len(set.union(*by_members.values())) == len(by_members)
     assert by_members.get(frozenset(), {0}) == {0}

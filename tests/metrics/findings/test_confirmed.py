@@ -11,7 +11,7 @@ from scipy import stats
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.commands.cli import run
-from slicebeam.pipelines.show.finding_tables import all_findings, columns
+from slicebeam.pipelines.show.finding_tables import all_findings
 from slicebeam.transforms.encode.column import id_hashes
 from tests.conftest import slow
 from tests.end_to_end.test_findings import CASES, FEATURES, OPTIONS, Rows, _members, table  # noqa: F401
@@ -108,7 +108,7 @@ def test_later_commands_are_about_the_searched_examples(table, tmp_path):  # noq
     assert second.document["since"]["changelist_id"] == first.document["changelist_id"]
     assert second.document["findings"] == first.document["findings"]
     document = SearchChangeList.model_validate(first.document)
-    shown = columns(document, all_findings(document)[0], 20)
+    shown = all_findings(document)[0].columns(20)
     (cells,) = [one.cells for one in shown if one.header == "confirmed [95%]"]
     for text, one in zip(cells, first.document["findings"], strict=True):
         again = one["confirmed"]

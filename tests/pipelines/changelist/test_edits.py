@@ -137,7 +137,9 @@ class Steps:
         self.made += 1
         # None is defined like another one.
         extra = dc.MembershipDefinition(ids=(self.made,))
-        return made(self.first, f"s{self.made}", dc.AnyOfDefinition(of=(definition, extra)))
+        return made(
+            self.first, f"s{self.made}", dc.JoinedDefinition(kind="any_of", of=(definition, extra))
+        )
 
     def take(self):
         document, slices, possible = self.document, self.document.slices, ["add"]
@@ -168,7 +170,7 @@ class Steps:
             some = self.draw(pool)
             of = tuple(one.definition for one in some)
             gone = [one.slice_id for one in some]
-            edited = ed.merged(document, gone, self.new(dc.AnyOfDefinition(of=of)))
+            edited = ed.merged(document, gone, self.new(dc.JoinedDefinition(kind="any_of", of=of)))
         else:
             edited = ed.undone(document)
         self.document = journal(document, edited)

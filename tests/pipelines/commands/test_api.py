@@ -168,7 +168,7 @@ def test_it_is_shown_as_the_command_does(adult, adult_path, tmp_path, capsys):
     assert shown[-1] == "Ids and all numbers: .findings, .changelist; all slices: .slices"
     search(adult, **OPTIONS, score="score", metric="auc", max_cross_size=1).show()
     printed_text = capsys.readouterr().out
-    assert "value_error in .slices" in printed_text
+    assert "value_error in the table of slices" in printed_text
     assert "slices.parquet" not in printed_text
     search(adult, **OPTIONS, progress=True)
     assert "iteration 1" in capsys.readouterr().err
@@ -176,8 +176,7 @@ def test_it_is_shown_as_the_command_does(adult, adult_path, tmp_path, capsys):
     assert "of 600 items were queried" in capsys.readouterr().out
 
 
-def test_names_of_slices_stay_where_files_are_attributes(adult, tmp_path, capsys):
-    """In Python, .slices stands for slices.parquet, and a slice may be named like that file."""
+def test_slices_may_be_named_like_files(adult, tmp_path, capsys):
     odd, most = "rows of changelist.json", 12
     few = "".join(f"- age >= {200 + number}\n" for number in range(most))
     (tmp_path / "slices.yaml").write_text(
@@ -192,7 +191,7 @@ def test_names_of_slices_stay_where_files_are_attributes(adult, tmp_path, capsys
     assert "findings in changelist.json" in shown
     assert odd in shown
     assert "Slice slices.parquet (age >= 199) was not tested: no examples now." in shown
-    assert "more: column reason of .slices." in shown
+    assert "more: column reason of the table of slices." in shown
     assert shown.splitlines()[-1].endswith("all slices: .slices")
 
 

@@ -298,7 +298,7 @@ def test_merge(out):
     young = document.slices[1]
     assert young.size.n == (FRAME["age"] < 31).sum()
     both = (edited.predicate("age", "<", 24), edited.predicate("age", "between", [24, 31]))
-    assert young.definition == dc.AnyOfDefinition(of=both)
+    assert young.definition == dc.JoinedDefinition(kind="any_of", of=both)
     # A name that only the merged ones have may be the new one's.
     edit("undo", out)
     edit("merge", out, "--slice=d6100", "--slice=topic = food", "--name=topic = food")
@@ -316,8 +316,10 @@ def test_split(out):
     first, second = document.slices[:2]
     assert (first.size.n, second.size.n) == ((food & women).sum(), (food & ~women).sum())
     whole, part = edited.predicate("topic", "==", "food"), edited.predicate("sex", "==", "Female")
-    assert first.definition == dc.AllOfDefinition(of=(whole, part))
-    assert second.definition == dc.AllOfDefinition(of=(whole, dc.NotDefinition(of=part)))
+    assert first.definition == dc.JoinedDefinition(kind="all_of", of=(whole, part))
+    assert second.definition == dc.JoinedDefinition(
+        kind="all_of", of=(whole, dc.NotDefinition(of=part))
+    )
     edit("split", out, "--slice=age < 24", "--where=age < 20", "--name=teens", "--name=others")
     assert [one.name for one in last(out).slices[2:4]] == ["teens", "others"]
     teens, a = ("split", out, "--slice=teens"), "--name=a"

@@ -125,7 +125,7 @@ def test_edits_write_the_revisions_of_the_commands(result):
     ask("edits/remove", revision=3, slice_id=slice_id)
     listed = page.get("/api/edits").json()["edits"]
     # What was removed still has its name.
-    assert listed[0]["slice"] == listed[-1]["what"] == hostile
+    assert listed[0]["slice"] == listed[-1]["what"] == repr(hostile)
     assert [one["op"] for one in listed] == ["remove_slice", "describe", "annotate", "rename"]
     for revision in range(4, 8):
         ask("edits/undo", revision=revision)

@@ -9,9 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.page.content import page_in_memory
+from slicebeam.pipelines.page.content import framed, page_in_memory
 from slicebeam.pipelines.page.overview import overview_of
-from slicebeam.pipelines.page.single_file import framed
 from tests.pipelines.page.in_browser import opened, violations
 
 pytestmark = pytest.mark.browser

@@ -20,11 +20,10 @@ import pytest
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.discovery.group_map import centres
+from slicebeam.pipelines.page.content import embedded_json
 from slicebeam.pipelines.page.examples import examples_of
-from slicebeam.pipelines.page.payload import Payload
-from slicebeam.pipelines.page.rows import kept_rows, parts_of_file, parts_of_table
-from slicebeam.pipelines.page.single_file import embedded_json
-from slicebeam.pipelines.page.tables import packed_tables
+from slicebeam.pipelines.page.rows import SCHEMA, kept_rows
+from slicebeam.pipelines.page.tables import Payload, packed_tables
 from tests.conftest import ADULT, own_stores
 from tests.pipelines.page import results
 from tests.pipelines.page.results import search_result
@@ -239,16 +238,17 @@ def made_table(rows, metrics):
             "label": pa.array(label, mask=label == ""),
             "finding": pa.array(finding, mask=finding == 0),
         }
-        pieces.append(pa.table(columns))
+        others = {one.name: pa.nulls(rows, one.type) for one in SCHEMA}
+        pieces.append(pa.table(others | columns))
     return pa.concat_tables(pieces)
 
 
 def test_the_surest_rows_are_kept_and_findings_in_any_case(tmp_path):
     table = made_table(5_000, ("accuracy",))
-    kept = kept_rows(parts_of_table(table), ["accuracy"], 700)
+    kept = kept_rows(table, ["accuracy"], 700)
     found = kept.tables["accuracy"]
-    assert (found.num_rows, kept.slices) == (700, 5_000)
-    assert kept.significant["accuracy"] == pc.sum(table["significant"]).as_py()
+    assert (found.num_rows, kept.totals["accuracy"].slices) == (700, 5_000)
+    assert kept.totals["accuracy"].significant == pc.sum(table["significant"]).as_py()
 
     # Sorted by Python, row by row.
     def tier(row):
@@ -262,20 +262,18 @@ def test_the_surest_rows_are_kept_and_findings_in_any_case(tmp_path):
     best = sorted(table.to_pylist(), key=tier)[:700]
     assert set(found["slice_id"].to_pylist()) == {row["slice_id"] for row in best}
     # The same whether it is in memory or in row groups of a file.
-    path = tmp_path / "slices.parquet"
+    path = tmp_path / "sl[i]ces*?.parquet"
     pq.write_table(table, path, row_group_size=333)
-    with pa.OSFile(str(path)) as stream:
-        again = kept_rows(parts_of_file(stream), ["accuracy"], 700)
+    again = kept_rows(path, ["accuracy"], 700)
     assert again.tables["accuracy"].equals(found)
-    assert again.densities == kept.densities
+    assert again.totals == kept.totals
 
 
 def test_metrics_share_the_rows(tmp_path):
     names = ("accuracy", "log_loss")
     table, path = made_table(3_000, names), tmp_path / "slices.parquet"
     pq.write_table(table, path, row_group_size=700)
-    with pa.OSFile(str(path)) as stream:
-        kept = kept_rows(parts_of_file(stream), names, 800)
+    kept = kept_rows(path, names, 800)
     ids = [kept.tables[name]["slice_id"].to_pylist() for name in names]
     assert (ids[0], len(ids[0])) == (ids[1], 400)
     for name in names:
@@ -285,7 +283,7 @@ def test_metrics_share_the_rows(tmp_path):
 
 def test_the_density_counts_every_slice():
     table = made_table(4_000, ("accuracy",))
-    density = kept_rows(parts_of_table(table), ["accuracy"], 10).densities["accuracy"]
+    density = kept_rows(table, ["accuracy"], 10).totals["accuracy"].density
     assert sum(cell[2] for cell in density["cells"]) == 4_000
     assert density["low"] == pc.min(table["delta"]).as_py()
     assert density["most"] == pc.max(table["n"]).as_py()
@@ -310,7 +308,7 @@ def test_columns_come_back_as_they_were():
 def test_the_payload_has_the_numbers_of_the_run(tmp_path):
     result = search_result(tmp_path)
     uri, table = str(result / "changelist.json"), pq.read_table(result / "slices.parquet")
-    packed, _ = packed_tables(read_search(uri, ""), parts_of_table(table), {})
+    packed = packed_tables(read_search(uri, ""), kept_rows(table, ["accuracy"]), {})
     content, held = unpacked(packed)
     assert content["rows"] == table.num_rows
     ids = column(held, content["ids"]).tobytes().hex()
@@ -332,7 +330,7 @@ def test_the_payload_has_the_numbers_of_the_run(tmp_path):
 
 def test_slices_of_the_document_that_the_table_has_not_are_there(tmp_path):
     document = read_search(str(search_result(tmp_path) / "changelist.json"), "")
-    content, held = unpacked(packed_tables(document, None, {})[0])
+    content, held = unpacked(packed_tables(document, None, {}))
     assert not content["from_table"]
     assert content["rows"] == len(document.slices)
     value = column(held, content["metrics"]["accuracy"]["value"])

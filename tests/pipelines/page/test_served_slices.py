@@ -23,9 +23,9 @@ from slicebeam.pipelines.page.app import application_of_runs
 from slicebeam.pipelines.page.index import BuildingError, SliceIndex
 from slicebeam.pipelines.page.index_build import Task
 from slicebeam.pipelines.page.protection import PageSession
+from slicebeam.pipelines.page.queries import Turns
 from slicebeam.pipelines.page.runs import OverRuns, Runs
 from slicebeam.pipelines.page.served import ServedOutput, state_folder
-from slicebeam.pipelines.page.turns import Turns
 from tests.conftest import own_stores
 from tests.pipelines.page.asking import PORT, page, ready, rows, served_page
 from tests.pipelines.page.results import hostile_data, search_result

@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.testing import Validation
 from slicebeam.pipelines.commands.api import check as check_from_python
 from slicebeam.pipelines.commands.cli import run
@@ -54,7 +55,7 @@ class _Named:
 
 
 def change(direction, *, significant):
-    difference = _Named({"value": -0.1, "lo": -0.2, "hi": -0.05})
+    difference = Estimate(value=-0.1, lo=-0.2, hi=-0.05)
     facts = {"significant": significant, "direction": direction, "p_value": 0.01}
     return _Named({**facts, "difference": difference})
 

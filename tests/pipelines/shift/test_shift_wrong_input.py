@@ -107,7 +107,7 @@ MATRICES = {
     "sum": ("shift new_matrix 1 2", 0.9, "not to 1; give the unchanged document"),
     "zero": ("shift", {"new_matrix": [[0, 0, 0], [0.5, 0, 0], [0, 0.5, 0]]}, "label 0 does not occur in it"),
     "negative error": ("shift new_errors 1 2", -0.1, "new_errors has -0.1 for"),
-    "text": ("shift new_matrix 1 2", "0", "new_matrix.1.2 has the wrong type"),
+    "text": ("shift new_matrix 1 2", "0", "new_matrix.1.2: Input should be a valid number"),
     "null": ("shift new_matrix 1 2", None, "new_matrix.1.2: Input should be a"),
     "NaN": ("shift new_matrix 1 2", np.nan, "NaN is not a number in JSON"),
     "confidence": ("shift confidence", 0, "its confidence is 0"),

@@ -21,8 +21,8 @@ from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.show.finding_tables import Numbers, lines_of
+from slicebeam.pipelines.show.result import show
 from slicebeam.pipelines.show.result_notes import found_line
-from slicebeam.pipelines.show.slice_tables import show
 from tests.conftest import slow
 from tests.discovered import embedded, topics
 from tests.running import read
@@ -104,7 +104,7 @@ def test_nothing_of_a_finding_is_cut(width, found, capsys, monkeypatch):
     hidden = [name for name in ("expected", "observed", "held", "outside") if name not in headers]
     said = " ".join(printed.split())
     assert ("No room for" in said) == bool(hidden)
-    assert "see findings in changelist.json" in said or not hidden
+    assert "see findings in the document" in said or not hidden
     assert "without what selecting the worst slices adds" in said
     assert "Accuracy, worse than expected (over all examples .872):" in printed
 

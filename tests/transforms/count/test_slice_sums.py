@@ -280,7 +280,7 @@ def test_areas_are_those_of_all_pairs(seed, rows, scores, slices, groups, is_wei
     found = []
     for cuts in (np.sort(rng.integers(0, scores, groups - 1)), np.zeros(0)):
         sizes = np.array([by_class(owner == one) for one in range(slices)])
-        areas = Areas(sizes, np.array(by_class(np.ones(rows, bool))), 2, is_weighted=is_weighted)
+        areas = Areas(sizes, np.array(by_class(np.ones(rows, bool))), 2)
         group = np.searchsorted(cuts, score, side="right")
         for number in range(len(cuts) + 1):
             here = np.flatnonzero(group == number)
@@ -314,7 +314,7 @@ def test_placements_of_areas_are_near_those_of_the_scores(n1, n0):
     label = np.arange(n1 + n0) < n1
     label = label[np.argsort(rng.normal(3.0 * label))]
     sizes = np.array([[n0, n1]])
-    areas = Areas(sizes, sizes[0], 1, is_weighted=False)
+    areas = Areas(sizes, sizes[0], 1)
     every = np.arange(label.size)
     areas.begin(ScoredRows(every, label, None))
     areas.add(np.zeros(label.size, np.int64), every)
