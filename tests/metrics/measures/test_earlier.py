@@ -93,7 +93,7 @@ def test_means_are_tested_by_halls_t_of_welch():
     names = [(term.source, term.power) for term in space.all_terms]
     assert names == [("new", 1), ("new", 2), ("old", 1), ("old", 2), ("new", 3), ("old", 3)]
     scale = 2.0**-30
-    space = space.with_scales([scale] * len(names), (1.0, 1.0))
+    space = replace(space, scales=(scale,) * len(names))
     values = rng.gamma(4.0, 1.0, (3000, 60)), rng.gamma(4.0, 1.0, (3000, 90))
     sums = np.stack(
         [
