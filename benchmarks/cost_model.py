@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.run.engine import Engine, runner_config
-from slicebeam.pipelines.search.dry_run import IMPORT_SECONDS, plan_search
+from slicebeam.pipelines.search.dry_run import IMPORT_SECONDS, plan_of
 from slicebeam.pipelines.search.search import run_search
 from slicebeam.pipelines.show.terminal import Terminal
 from tests.planted import planted_triple
@@ -116,7 +116,7 @@ def _shapes() -> None:
             options = {"data": (str(data),), "label": "label", "prediction": "prediction"}
             config = search_config(options | {"strategy": "batch", "output": f"{name}/out"})
             with Engine(runner_config("direct", ())) as engine:
-                facts = plan_search(config, engine).facts
+                facts = plan_of(config, engine).facts
             _, costs = measured(config)
             estimated, taken = facts["batch_seconds"], costs["iteration-1"]
             print(
@@ -146,7 +146,7 @@ def _case(case: str, data: Path, folder: Path) -> tuple[RunPlan, float]:
         }
     )
     with Engine(runner_config("direct", ())) as engine:
-        planned = plan_search(config, engine)
+        planned = plan_of(config, engine)
     return planned, measured(config)[0]
 
 

@@ -68,7 +68,7 @@ significant slices                        pipelines/search/results.py
 ChangeList and slices.parquet             pipelines/search/building.py  pipelines/search/slices_table.py
   │ published as a whole, or not at all   transforms/storage/publication.py
   ▼
-terminal, page, exit code                 pipelines/show/  pipelines/page/  pipelines/search/gate.py
+terminal, page, exit code                 pipelines/show/  pipelines/page/  pipelines/search/summary.py
 ```
 
 Rows are never handled one by one: between two steps there are tables of columns, and from the shards on arrays of

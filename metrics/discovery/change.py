@@ -6,7 +6,6 @@ minus its loss after: above 0 where the new model is better. Of one model it is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -42,27 +41,13 @@ class ChangeSums(Summed):
         return cls(none, nothing, nothing, none, none)
 
     @classmethod
-    def of(cls, members: BoolArray, change: FloatArray, first_row: int = 0) -> ChangeSums:
-        """Return what a chunk adds to slices [S, n] that may overlap; errors count from first_row."""
-        check_losses(change, "the change of loss", first_row)
-        return cls._of_groups(change[inside] for inside in members)
-
-    @classmethod
-    def of_components(
-        cls, components: IntArray, K: int, change: FloatArray, first_row: int = 0
-    ) -> ChangeSums:
-        """Return what one chunk adds to K slices of which each example is in one."""
-        check_losses(change, "the change of loss", first_row)
-        ends = np.cumsum(np.bincount(components, minlength=K))
-        by_component = change[np.argsort(components, kind="stable")]
-        return cls._of_groups(np.split(by_component, ends[:-1]))
-
-    @classmethod
-    def _of_groups(cls, groups: Iterable[FloatArray]) -> ChangeSums:
+    def of(cls, members: BoolArray, change: FloatArray) -> ChangeSums:
+        """Return what a chunk adds to slices [S, n] that may overlap; errors count rows from 0."""
+        check_losses(change, "the change of loss", 0)
         # numpy's sum adds in pairs; of 1e5 changes of 0.1 bincount would lose 1e-12 of the total.
         rows = [
             (D.size, D.sum(), _scatter(D), np.count_nonzero(D > 0), np.count_nonzero(D < 0))
-            for D in groups
+            for D in (change[inside] for inside in members)
         ]
         columns = zip(*rows, strict=True) if rows else ((),) * 5
         types: tuple[Any, ...] = (np.int64, np.float64, np.float64, np.int64, np.int64)
@@ -87,33 +72,14 @@ class ChangeSums(Summed):
         return self.scatter / np.maximum(self.n, 1)
 
     @property
+    def difference(self) -> FloatArray:
+        """Mean of D minus that of the last slice [S], 0 of an empty one; D = −loss is below 0 where it is worse."""
+        return np.asarray(np.where(self.n > 0, self.mean - self.mean[-1], 0.0))
+
+    @property
     def tied(self) -> IntArray:
         """Examples whose loss did not change: int64 [S]."""
         return self.n - self.improved - self.degraded
-
-
-@dataclass(frozen=True)
-class ChangeAssessment(Summed):
-    """The change on S slices that are reported, and on all examples as one slice."""
-
-    slices: ChangeSums
-    overall: ChangeSums
-
-    @classmethod
-    def zero(cls, slices: int) -> ChangeAssessment:
-        """Return that of no examples."""
-        return cls(ChangeSums.zero(slices), ChangeSums.zero(1))
-
-    @classmethod
-    def of(cls, members: BoolArray, change: FloatArray, first_row: int = 0) -> ChangeAssessment:
-        """Return what one chunk adds; see `ChangeSums.of`."""
-        slices = ChangeSums.of(members, change, first_row)
-        return cls(slices, ChangeSums.of(np.ones((1, change.size), bool), change))
-
-    @property
-    def difference(self) -> FloatArray:
-        """Mean of D on a slice minus that of all [S], 0 of an empty one; D = −loss is below 0 where it is worse."""
-        return np.asarray(np.where(self.slices.n > 0, self.slices.mean - self.overall.mean, 0.0))
 
 
 def z_score(mean: ArrayLike, variance: ArrayLike, n: ArrayLike) -> FloatArray:

@@ -283,46 +283,21 @@ class TypicalExample(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TopExamples(Summed):
-    """The best ``most`` members of each slice in one role; of equals the lower row. Chunks may be cut anyhow."""
+class TypicalExamples(Summed):
+    """The best ``most`` members of each slice in each role; of equals the lower row. Chunks may be cut anyhow."""
 
-    role: Role = field(metadata=FIXED)
     most: int = field(metadata=FIXED)
+    role: IntArray = field(metadata=JOINED)  # position in `ROLES`
     slices: IntArray = field(metadata=JOINED)
     rows: IntArray = field(metadata=JOINED)
     log_odds: FloatArray = field(metadata=JOINED)
     change: FloatArray = field(metadata=JOINED)
 
-    def best(self) -> TopExamples:
-        """Return the best of each slice; of equal changes, as zero-one losses have, the highest log-odds."""
-        keys: dict[Role, tuple[FloatArray, ...]] = {
-            "representative": (-self.log_odds,),
-            "improved": (-self.log_odds, -self.change),
-            "degraded": (-self.log_odds, self.change),
-            "boundary": (self.log_odds,),
-        }
-        order = np.lexsort((self.rows, *keys[self.role], self.slices))
-        slices = self.slices[order]
-        place = np.arange(slices.size) - np.searchsorted(slices, slices)
-        kept = order[place < self.most]
-        columns: Any = self.slices, self.rows, self.log_odds, self.change
-        return TopExamples(self.role, self.most, *(column[kept] for column in columns))
-
-    def __add__(self, other: TopExamples) -> TopExamples:
-        return super().__add__(other).best()
-
-
-@dataclass(frozen=True)
-class TypicalExamples(Summed):
-    """Of each slice the best few members in each of `ROLES`."""
-
-    top: tuple[TopExamples, ...]
-
     @classmethod
     def zero(cls, most: int) -> TypicalExamples:
         """Return those of no examples."""
         none, nothing = np.zeros(0, np.int64), np.zeros(0)
-        return cls(tuple(TopExamples(role, most, none, none, nothing, nothing) for role in ROLES))
+        return cls(most, none, none, none, nothing, nothing)
 
     @classmethod
     def of(
@@ -336,17 +311,29 @@ class TypicalExamples(Summed):
         """Return those of one chunk, of members and log-odds [S, n] and rows [n], none twice."""
         slices, places = np.nonzero(members)
         D = np.full(rows.size, np.nan) if change is None else change
-        inside = (slices, rows[places], log_odds[slices, places], D[places])
-        return cls(tuple(TopExamples(role, most, *inside).best() for role in ROLES))
+        inside = slices, rows[places], log_odds[slices, places], D[places]
+        columns: Any = (np.tile(column, len(ROLES)) for column in inside)
+        return cls(most, np.repeat(np.arange(len(ROLES)), slices.size), *columns).best()
+
+    def best(self) -> TypicalExamples:
+        """Return the best of each; of equal changes, as zero-one losses have, the highest log-odds."""
+        by_change = np.select([self.role == 1, self.role == 2], [-self.change, self.change])
+        by_odds = np.where(self.role == 3, self.log_odds, -self.log_odds)
+        order = np.lexsort((self.rows, by_odds, by_change, self.slices, self.role))
+        group = (self.role * (self.slices.max(initial=0) + 1) + self.slices)[order]
+        place = np.arange(group.size) - np.searchsorted(group, group)
+        kept = order[place < self.most]
+        columns: Any = self.role, self.slices, self.rows, self.log_odds, self.change
+        return TypicalExamples(self.most, *(column[kept] for column in columns))
+
+    def __add__(self, other: TypicalExamples) -> TypicalExamples:
+        return super().__add__(other).best()
 
     def shown(self, number: int, *, shift: float = 0.0) -> list[TypicalExample]:
         """Return the examples of a slice by role, ``shift`` (of one model the mean loss) added to every change."""
-        examples = []
-        for top in self.top:
-            inside = top.slices == number
-            changes = top.change[inside] + shift
-            for row, odds, D in zip(top.rows[inside], top.log_odds[inside], changes, strict=True):
-                if (top.role == "improved" and not D > 0) or (top.role == "degraded" and not D < 0):
-                    continue
-                examples.append(TypicalExample(top.role, int(row), float(odds), float(D)))
-        return examples
+        inside = self.slices == number
+        columns = self.role, self.rows, self.log_odds, self.change + shift
+        examples = zip(*(column[inside].tolist() for column in columns), strict=True)
+        shown = [TypicalExample(ROLES[role], *example) for role, *example in examples]
+        better = {"improved": 1.0, "degraded": -1.0}
+        return [one for one in shown if one.role not in better or one.change * better[one.role] > 0]

@@ -441,35 +441,23 @@ def ward(centres: FloatArray, sizes: FloatArray, clusters: int) -> IntArray:
     """
     m = sizes.size
     centres, sizes = centres.astype(np.float64), sizes.astype(np.float64)
-    of = np.arange(m)
-    is_gone = np.zeros(m, bool)
-    nearest, least = np.empty(m, np.int64), np.empty(m)
+    of, numbers, costs = np.arange(m), np.arange(m), np.full((m, m), np.inf)
 
     def look(number: int) -> None:
-        """Note what merging costs at least, and with which cluster."""
+        """Note what merging a cluster with each other one costs."""
         apart = np.square(centres - centres[number]).sum(axis=1)
-        costs = sizes * sizes[number] / (sizes + sizes[number]) * apart
-        costs[is_gone] = np.inf
-        costs[number] = np.inf
-        nearest[number] = costs.argmin()
-        least[number] = costs[nearest[number]]
+        added = sizes * sizes[number] / (sizes + sizes[number]) * apart
+        added[(of != numbers) | (numbers == number)] = np.inf
+        costs[number] = costs[:, number] = added
 
-    if clusters < m:
-        for number in range(m):
-            look(number)
+    for number in range(m if clusters < m else 0):
+        look(number)
     for _ in range(m - clusters):
-        kept = int(least.argmin())
-        gone = int(nearest[kept])
+        kept, gone = divmod(int(costs.argmin()), m)
         total = sizes[kept] + sizes[gone]
         centres[kept] += (centres[gone] - centres[kept]) * (sizes[gone] / total)
         sizes[kept] = total
         of[of == gone] = kept
-        is_gone[gone] = True
-        least[gone] = np.inf
-        # Costs to a merged cluster are no less than those to the nearer of its parts were, so that
-        # nobody else's nearest changes.
-        stale = ((nearest == kept) | (nearest == gone)) & ~is_gone
-        stale[kept] = True
-        for number in np.flatnonzero(stale).tolist():
-            look(number)
+        costs[gone] = costs[:, gone] = np.inf
+        look(kept)
     return np.unique(of, return_inverse=True)[1].astype(np.int64)

@@ -32,7 +32,7 @@ from slicebeam.metrics.findings.conditional import (
 )
 from slicebeam.metrics.findings.corrected import selected_above
 from slicebeam.metrics.findings.groups import CellSums, Covariance, GroupSums, with_finding
-from slicebeam.metrics.findings.inside import CandidateParts, InsideCounts, PartTables
+from slicebeam.metrics.findings.inside import InsideCounts, PartTables
 from slicebeam.metrics.findings.model import ExpectationModel, fit
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.target_sums import MOST_FINDINGS, InsideSums, Patterns, TargetSums
@@ -174,7 +174,7 @@ class Choice:
     # Of its position and those of the candidates to count, which are numbered so in what it returns.
     count_inside: Callable[[int, IntArray], InsideCounts]
     # Of the positions of the candidates what knows all their examples; None if they are too many.
-    hold: Callable[[IntArray], CandidateParts | None] | None = None
+    hold: Callable[[IntArray], PartTables | None] | None = None
     upward: bool  # whether large targets are for the worse, as errors and losses are
     tests_per_level: Sequence[int]  # slices of each of L levels that could have been tested
     # Of weight·(target − overall mean) of all examples; needed for all but counts.
@@ -215,7 +215,7 @@ class Choice:
         self.cost = np.log(of_level)
         self.bound = self.alpha / (tests.size * of_level)
         self.free = self.sizes[:, 0] > 0
-        self.parts: CandidateParts = PartTables(
+        self.parts: PartTables = PartTables(
             candidates.sizes[positions],
             self.layout,
             lambda at: self.count_inside(int(positions[at]), positions),
@@ -243,7 +243,7 @@ class Choice:
 
     def _add(self, finding: _Next, step: _Step) -> ChosenSlice:
         chosen, model = finding.chosen, step.model
-        sizes = self.parts.parts(np.array([chosen]), self.patterns.masks.size)[0]
+        sizes = self.parts.parts(np.array([chosen]))[0]
         part = self.layout.size(sizes, 1)
         variance = float(self.layout.size(sizes, 2) @ step.variances)
         acts = influence(model, self.layout.moment(self.patterns.sums, 1, 0), part)
@@ -363,7 +363,7 @@ class Choice:
         return np.asarray(~(np.fmax(normal, skewed) < _SCREEN * needed))
 
     def _first_passing(self, ordered: IntArray, step: _Step) -> _Next | None:
-        parts = self.parts.parts(ordered, self.patterns.masks.size)
+        parts = self.parts.parts(ordered)
         weight = self.patterns.weight
         worth = np.ones(ordered.size, np.bool_)
         if self.layout.are_counts:
@@ -421,12 +421,13 @@ class ConfirmedSlice(NamedTuple):
     covariance: Covariance
 
 
-class _CellPatterns(NamedTuple):
-    """The examples by the findings that they are in."""
+class _FittedPatterns(NamedTuple):
+    """The examples by the first findings that they are in, and the model of these."""
 
     masks: IntArray  # [patterns]
     sums: FloatArray  # [patterns, columns]
     of: IntArray  # [cells] the pattern of each cell
+    model: ExpectationModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -445,11 +446,9 @@ class ReservedSums:
 
     def measured(self, finding: int) -> ConfirmedSlice:
         """Return a finding that holds some examples, tested given those before it."""
-        bit = 1 << finding
-        inside = (self.masks & bit) > 0
-        before, after = self._patterns(bit - 1), self._patterns(2 * bit - 1)
-        layout, sums = self.layout, before.sums
-        model, fitted = self._fit(before, finding), self._fit(after, finding + 1)
+        inside = (self.masks >> finding & 1) > 0
+        before, after = self._fitted(finding), self._fitted(finding + 1)
+        layout, sums, model = self.layout, before.sums, before.model
         part = np.zeros(sums.shape)
         np.add.at(part, before.of[inside], self.sums[inside])
         powers = (1, 2) if layout.weighted else (1,)
@@ -465,20 +464,19 @@ class ReservedSums:
             of_model, no_change = groups.of_model(model), self.no_change
             p = max(p, groups.p_value(0, model, of_model, acts.slopes, no_change, self.tail))
         masks = (after.masks, after.sums), before.masks
-        covariance = with_finding(fitted, layout, *masks, -acts.outside, groups)
+        covariance = with_finding(after.model, layout, *masks, -acts.outside, groups)
         return ConfirmedSlice(
             total / size, float(sizes[:, 0] @ model.expected) / size, p, covariance
         )
 
-    def _patterns(self, bits: int) -> _CellPatterns:
-        masks, of = np.unique(self.masks & bits, return_inverse=True)
+    def _fitted(self, findings: int) -> _FittedPatterns:
+        masks, of = np.unique(self.masks & ((1 << findings) - 1), return_inverse=True)
         sums = np.zeros((masks.size, self.sums.shape[1]))
         np.add.at(sums, of, self.sums)
-        return _CellPatterns(masks, sums, of)
-
-    def _fit(self, patterns: _CellPatterns, findings: int) -> ExpectationModel:
-        weight, total = (self.layout.moment(patterns.sums, 1, power) for power in (0, 1))
-        return fit(self.layout.kind, patterns.masks, findings, weight, total)
+        weight, total = (self.layout.moment(sums, 1, power) for power in (0, 1))
+        return _FittedPatterns(
+            masks, sums, of, fit(self.layout.kind, masks, findings, weight, total)
+        )
 
     def _change_p_value(self, part: FloatArray) -> float:
         """Return the p-value of the finding's own change; 0 of one model."""

@@ -2,24 +2,9 @@
 
 A finding is listed only because its p-value passed a threshold, so that its observed difference d is
 too large on average, the more the closer it passed. The true difference δ has the conditional
-likelihood φ((d − δ)/σ)/σ / P(abs(D) > c | δ): Zöllner and Pritchard (2007), Am. J. Hum. Genet. 80:605;
-Zhong and Prentice (2008), Biostatistics 9:621. The estimate is the mean of that likelihood, the second
-of those of Ghosh, Zou and Wright (2008), Am. J. Hum. Genet. 82:1064, but no more than was observed; its
-maximum shrinks more than other examples show (`benchmarks/selected_sizes.py`).
-
-The interval's end towards 0 solves P(D > d | δ, abs(D) > c) = .025. The other end is that of the
-observed difference. Selection takes away small D only, so that it still is below δ too rarely:
-P(D < δ − 1.96σ | D > c) = (.025 − P(D ≤ c))/P(D > c) ≤ .025 for each δ, 0 where that is negative. So
-the interval holds δ with a probability of .95 to .975, whatever δ is. The equal-tailed end is smaller,
-but the .025 that it gives away lie just above the threshold: there it is too small for most findings.
-
-The error σ depends on δ, as the spread of a loss or a rate does with its mean: at 0 it is that under
-the hypothesis of the test, at d and beyond the interval's near end that of this end, and at the far end
-that of the far one; σ² is linear in between. With c = d·(z of the threshold)/(z of p).
-
-Assumption: D is normal about δ. A search for one direction selects D > c, which is the same but for δ
-near 0 and below, where slices pass less often than the test's level says. That the largest gain was
-chosen among the slices that pass is not taken into account.
+likelihood φ((d − δ)/σ)/σ / P(abs(D) > c | δ), of which the estimate is the mean. "The corrected
+difference" of docs/explanation/statistics.md has the interval, the errors and the sources;
+`benchmarks/selected_sizes.py` measures both.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_array, csr_array, hstack
@@ -304,22 +304,27 @@ class PartTables:
 
     def weigh(self, by: FloatArray, power: int = 1) -> FloatArray:
         """Return Σ over patterns of the candidate's size there times `by` [patterns]: [candidates]."""
-        return np.asarray(self._table(power) @ by)
+        return np.asarray(self._tables[power - 1 if self.layout.weighted else 0] @ by)
+
+    def tables(self, chosen: IntArray) -> list[csr_array]:
+        """Return each size column of a few candidates' parts [chosen, patterns]."""
+        return [table[chosen] for table in self._tables]
+
+    def parts(self, chosen: IntArray) -> FloatArray:
+        """Return the sizes [chosen, patterns, size columns] of a few candidates' parts."""
+        columns = [table.toarray() for table in self.tables(chosen)]
+        return np.stack(columns, axis=2).astype(np.float64, copy=False)
 
     def within(self, chosen: IntArray, by: FloatArray, patterns: Patterns) -> FloatArray:
         """Return Σ of size·(1 − its share of the pattern)·`by` [chosen], by squared weights where there are weights."""
-        return _of_shares(self._table(2)[chosen], by, patterns)
-
-    def _table(self, power: int) -> csr_array:
-        return self._tables[power - 1 if self.layout.weighted else 0]
-
-    def parts(self, chosen: IntArray, patterns: int) -> FloatArray:  # noqa: ARG002
-        """Return the sizes [chosen, patterns, size columns] of a few candidates' parts."""
-        columns = [table[chosen].toarray() for table in self._tables]
-        return np.stack(columns, axis=2).astype(np.float64, copy=False)
+        table = self.tables(chosen)[-1]
+        table.sort_indices()
+        whole = patterns.layout.moment(patterns.sums, 2, 0)
+        squared = _with(table, np.square(table.data, dtype=np.float64))
+        return np.asarray(table @ by - squared @ (by / whole))
 
 
-class HeldExamples:
+class HeldExamples(PartTables):
     """The same of all examples of the denominator, without weights, held with their candidates."""
 
     def __init__(
@@ -356,68 +361,45 @@ class HeldExamples:
         pairs.has_canonical_format = True
         self._rows_of = csr_array(pairs)
         self._batches = list(_batches(self._rows_of))
-        self._pattern = np.zeros(number, np.int64)
-        self._inside = none
+        self._taken = none
+        self._follow(np.zeros(number, np.int64), 1)
 
-    def _rows(self, candidate: int) -> NDArray[np.int32]:
+    def _follow(self, pattern: IntArray, patterns: int) -> None:
+        """Note the pattern of each row."""
+        self._pattern, ends = pattern, np.arange(pattern.size + 1)
+        ones = np.ones(pattern.size, np.int32)
+        self._of_rows = csr_array((ones, pattern, ends), shape=(pattern.size, patterns))
+
+    def count(self, candidate: int, patterns: Patterns) -> InsideSums:  # noqa: D102
         begin, end = self._rows_of.indptr[candidate : candidate + 2]
-        return np.asarray(self._rows_of.indices[begin:end])
-
-    def count(self, candidate: int, patterns: Patterns) -> InsideSums:
-        """Return the sums of a candidate that becomes a finding."""
-        self._inside = self._rows(candidate)
-        held, at = np.unique(self._pattern[self._inside], return_inverse=True)
+        self._taken = self._rows_of.indices[begin:end]
+        held, at = np.unique(self._pattern[self._taken], return_inverse=True)
         sums = np.zeros((held.size, self.sums.shape[1]), np.int64)
-        np.add.at(sums, at, self.sums[self._inside])
+        np.add.at(sums, at, self.sums[self._taken])
         # In the order of masks, as they are counted elsewhere.
         order = np.argsort(patterns.masks[held])
         return InsideSums(patterns.masks[held[order]], sums[order])
 
-    def split(self, by: PatternSplit) -> None:
-        """Follow the patterns, which the candidate that was counted last has split."""
+    def split(self, by: PatternSplit) -> None:  # noqa: D102
         number = np.zeros(by.others.size + by.inside.size, np.int64)
         number[by.others] = np.arange(by.others.size)
         number[by.inside[by.kept]] = by.others.size + np.arange(by.kept.size)
-        taken = np.zeros(number.size, np.int64)
-        taken[by.inside] = by.others.size + by.kept.size + np.arange(by.inside.size)
-        moved = taken[self._pattern[self._inside]]
-        self._pattern = number[self._pattern]
-        self._pattern[self._inside] = moved
+        taken, left = np.zeros(number.size, np.int64), by.others.size + by.kept.size
+        taken[by.inside] = left + np.arange(by.inside.size)
+        pattern = number[self._pattern]
+        pattern[self._taken] = taken[self._pattern[self._taken]]
+        self._follow(pattern, left + by.inside.size)
 
-    def weigh(self, by: FloatArray, power: int = 1) -> FloatArray:  # noqa: ARG002
-        """Return the same as `PartTables.weigh`."""
+    def weigh(self, by: FloatArray, power: int = 1) -> FloatArray:  # noqa: ARG002, D102
         of_rows = by[self._pattern]
         return np.concatenate([np.zeros(0), *(batch @ of_rows for batch in self._batches)])
 
-    def within(self, chosen: IntArray, by: FloatArray, patterns: Patterns) -> FloatArray:
-        """Return the same as `PartTables.within`."""
-        rows = self._pattern.size
-        ones = np.ones(rows, np.int32), self._pattern, np.arange(rows + 1)
-        of_rows = csr_array(ones, shape=(rows, patterns.masks.size))
-        return _of_shares(csr_array(self._rows_of[chosen] @ of_rows), by, patterns)
-
-    def parts(self, chosen: IntArray, patterns: int) -> FloatArray:
-        """Return the same as `PartTables.parts`."""
-        rows = [self._rows(candidate) for candidate in chosen.tolist()]
-        of = np.repeat(np.arange(chosen.size), [held.size for held in rows])
-        cell = of * patterns + self._pattern[np.concatenate([*rows, np.zeros(0, np.int32)])]
-        sizes = np.bincount(cell, minlength=chosen.size * patterns)
-        return sizes.reshape(chosen.size, patterns, 1).astype(np.float64)
-
-
-CandidateParts: TypeAlias = PartTables | HeldExamples
+    def tables(self, chosen: IntArray) -> list[csr_array]:  # noqa: D102
+        return [csr_array(self._rows_of[chosen] @ self._of_rows)]
 
 
 def _with(table: csr_array, data: FloatArray) -> csr_array:
     return csr_array((data, table.indices, table.indptr), shape=table.shape)
-
-
-def _of_shares(table: csr_array, by: FloatArray, patterns: Patterns) -> FloatArray:
-    """Return Σ of size·(1 − its share of the pattern)·`by` of a table [candidates, patterns]."""
-    table.sort_indices()
-    whole = patterns.layout.moment(patterns.sums, 2, 0)
-    squared = _with(table, np.square(table.data, dtype=np.float64))
-    return np.asarray(table @ by - squared @ (by / whole))
 
 
 def _batches(pairs: csr_array) -> Iterator[csr_array]:

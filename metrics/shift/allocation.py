@@ -154,11 +154,7 @@ def next_look(strata: int, calls: int) -> int:
 def static_halves(strata: Strata, sizes: IntArray, calls: int) -> IntArray:
     """Return the halves that the first calls ask [calls] by the static order of ``plus``."""
     stratum = static_order(static_weights("plus", strata), sizes, calls)
-    order = np.argsort(stratum, kind="stable")
-    counts = np.bincount(stratum, minlength=strata.count)
-    place = np.empty_like(stratum)
-    place[order] = np.arange(stratum.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    return 2 * stratum + place % 2
+    return np.asarray(2 * stratum + _rank(stratum[None])[0] % 2)
 
 
 def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> FloatArray:
@@ -193,14 +189,12 @@ def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> Flo
     return np.asarray(g[:, :, ::-1].reshape(runs, -1))
 
 
-def adapted_order(weights: FloatArray, halves: Sample, sizes: IntArray, calls: int) -> IntArray:
-    """Return the halves that the next calls ask, [R, calls], each argmax g/N within the sizes, or −1."""
+def weighted_order(
+    weights: FloatArray, asked: IntArray, first: IntArray, limit: IntArray, calls: int
+) -> IntArray:
+    """Return the parts that the next calls ask, [R, calls], each argmax g/N within a limit, or −1."""
     return greedy_order(
-        lambda at, count: weights[at[0], at[1]] / np.maximum(count, 1),
-        halves.asked,
-        np.minimum(sizes, 1),
-        sizes,
-        calls,
+        lambda at, count: weights[at] / np.maximum(count, 1), asked, first, limit, calls
     )
 
 
@@ -320,7 +314,8 @@ class Allocator:
             factor = reliance_of(strata, counts_of(strata, self.sample))
             weights = adapted_weights(strata, self._halves, factor)
             limits = half_limits(strata.sizes, self.limit)
-            order = adapted_order(weights, self._halves, limits, self._end - begin)
+            first = np.minimum(limits, 1)
+            order = weighted_order(weights, self._halves.asked, first, limits, self._end - begin)
         else:
             return False
         self._planned = order[:, (order >= 0).any(axis=0)]
@@ -355,14 +350,9 @@ class Allocator:
     def _elsewhere(self, size: int) -> IntArray:
         """Return parts for calls without a candidate where they were planned, by the strata's sizes alone."""
         asked = (self._halves or self.sample).asked
-        share = np.repeat(self.strata.share, self.parts)
-        order = greedy_order(
-            lambda at, count: share[at[1]] / np.maximum(count, 1),
-            asked,
-            np.zeros(share.size, np.int64),
-            asked[0] + self._room(),
-            size,
-        )
+        share = np.repeat(self.strata.share, self.parts)[None]
+        none, limit = np.zeros_like(asked[0]), asked[0] + self._room()
+        order = weighted_order(share, asked, none, limit, size)
         return order[:, order[0] >= 0]
 
 

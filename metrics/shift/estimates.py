@@ -124,7 +124,6 @@ def estimate(
     """
     counts = counts_of(strata, sample)
     asked = counts.asked
-    weights = np.square(strata.share) / asked
     # What is subtracted of old predictions is added again as the slices' own.
     control = control and strata.old is not None and (slices is None or slices.old is not None)
     used = reliance(strata, counts) if control else np.zeros(asked.shape[0])
@@ -141,9 +140,7 @@ def estimate(
     matrix = ratio * slices.labels[:, :, None]
     if slices.old is not None:
         matrix += np.where(seen > 0, factor, 1.0) * slices.old
-    left = 1 - asked / strata.sizes
-    # All of a stratum's items in two halves sum to its size except for rounding.
-    weights = weights * np.where(left > _ROUNDING, left, 0)
+    weights = _stratum_weights(strata, asked)
     centre = ratio[:, strata.row]
     members = inside[:, :, None]
     spread = _sample_variance(
@@ -158,14 +155,8 @@ def estimate(
     variance = np.einsum("ls,rsp->rlp", strata.members, weights[:, :, None] * spread)
     total = (spread * strata.squared_weights).sum(axis=2)
     weighted = variance if strata.weights is None else variance * np.square(strata.weights)
-    right = strata.right_cells[strata.row]
     # At most one cell of a label is right.
-    mean = (centre * right).sum(axis=2)
-    of_right = _sample_variance(
-        ((squares - 2 * mean[:, :, None] * counted) * right).sum(axis=2) + np.square(mean) * inside,
-        ((counted * right).sum(axis=2) - mean * inside) / asked,
-        asked,
-    )
+    of_right = (spread * strata.right_cells[strata.row]).sum(axis=2)
     return MatrixEstimate(
         matrix=matrix,
         variance=variance,
@@ -249,8 +240,7 @@ def weighted_sum_errors(
     spread = _sample_variance(
         squares[0] - 2 * factor * counts.products + np.square(factor) * squares[1], mean, asked
     )
-    left = 1 - asked / strata.sizes
-    of_stratum = np.square(strata.share) / asked * np.where(left > _ROUNDING, left, 0)
+    of_stratum = _stratum_weights(strata, asked)
     of_label = of_stratum @ strata.members.T / strata.label_share
     unseen = np.sqrt(np.square(weights.max(axis=1) * of_label).sum(axis=1))
     if starved:
@@ -264,6 +254,13 @@ def _whole(strata: Strata) -> Subpools:
     """Return the pool as the one slice that all runs are about."""
     old = None if strata.old is None else strata.old_matrix[None]
     return Subpools(np.ones(1), strata.label_share[None], old)
+
+
+def _stratum_weights(strata: Strata, asked: FloatArray) -> FloatArray:
+    """Return w_s [R, S]."""
+    left = 1 - asked / strata.sizes
+    # All of a stratum's items in two halves sum to its size except for rounding.
+    return np.asarray(np.square(strata.share) / asked * np.where(left > _ROUNDING, left, 0))
 
 
 def _sample_variance(squares: FloatArray, mean: FloatArray, asked: FloatArray) -> FloatArray:

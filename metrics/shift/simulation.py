@@ -199,14 +199,11 @@ def churned(
         else:
             changed = generator.choice(old.size, round(churn * old.size), replace=False)
         row, was = label[changed], old[changed].astype(np.int64)
-        if churn is None:
-            point = generator.random(changed.size) * cumulative[row, -1]
-        else:
-            # The class that was predicted is cut out of the line on which a point is thrown.
-            begin = np.where(was > 0, cumulative[row, was - 1], 0.0)
-            length = cumulative[row, was] - begin
-            point = generator.random(changed.size) * (cumulative[row, -1] - length)
-            point += np.where(point >= begin, length, 0.0)
+        # The class that was predicted is cut out of the line on which a point is thrown.
+        begin = np.where(was > 0, cumulative[row, was - 1], 0.0)
+        length = cumulative[row, was] - begin if churn is not None else 0.0
+        point = generator.random(changed.size) * (cumulative[row, -1] - length)
+        point += np.where(point >= begin, length, 0.0)
         predictions[changed] = (cumulative[row] <= point[:, None]).sum(axis=1)
     return new
 

@@ -33,8 +33,8 @@ from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.search.check import prepare_check
-from slicebeam.pipelines.search.earlier_run import earlier_run
-from slicebeam.pipelines.search.search import ExtraOutputs, Steps, run_steps
+from slicebeam.pipelines.search.search import Steps, run_steps
+from slicebeam.pipelines.search.since import earlier_run
 from slicebeam.transforms.storage.storage import make_folder, storage_errors, storage_path
 
 if TYPE_CHECKING:
@@ -43,11 +43,10 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.adaptive.scored_tree import ScoredTree
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.adapt import AdaptRunConfig
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.open_run import Published
-    from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.iteration_records import SearchObserver
+    from slicebeam.pipelines.search.iterations import SearchObserver
+    from slicebeam.pipelines.search.results import Results
 
 _METRIC = "error_rate"
 
@@ -120,21 +119,13 @@ def _published(
     check = validated(CheckConfig, {name: one for name, one in options.items() if one is not None})
 
     def publish(
-        _: CheckConfig,
-        prepared: EncodedDataset,
-        document: SearchChangeList,
-        streams: Sequence[IO[bytes]],
-        work: WorkFolder,
-        engine: Engine,
+        _: CheckConfig, __: Results, document: SearchChangeList, streams: Sequence[IO[bytes]]
     ) -> SearchChangeList:
-        del prepared, work, engine
         for stream, name in zip(streams, (TESTS, TOPICS), strict=True):
             with (folder / name).open("rb") as written:
                 shutil.copyfileobj(written, stream)
         return with_topics(document, config, scored, topics_in_tree)
 
-    steps = Steps(
-        prepare_check, further=ExtraOutputs((TESTS, TOPICS), publish), judge=gate_of_topics
-    )
+    steps = Steps(prepare_check, further=(TESTS, TOPICS), write=publish, judge=gate_of_topics)
     earlier = earlier_run(check)
     return run_steps(check, steps, engine, observer, earlier, fail_on=config.fail_on)

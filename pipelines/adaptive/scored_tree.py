@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.adaptive.text_models import Text
     from slicebeam.pipelines.config.adapt import AdaptRunConfig
-    from slicebeam.pipelines.search.iteration_records import SearchObserver
+    from slicebeam.pipelines.search.iterations import SearchObserver
 
 EXPECTED, PASSED, OLD_PASSED = "expected", "passed", "baseline_passed"
 

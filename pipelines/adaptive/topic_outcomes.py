@@ -8,7 +8,7 @@ from slicebeam.pipelines.adaptive.failure_scores import FAILS_FROM, fails_by_rul
 from slicebeam.pipelines.adaptive.topics import displayed
 from slicebeam.pipelines.changelist.shifted import AdaptiveTests, TopicOutcome, never_given_text
 from slicebeam.pipelines.config.adapt import class_pairs
-from slicebeam.pipelines.search.gate import FAILED, gate_of, judged
+from slicebeam.pipelines.search.summary import FAILED, gate_of, judged
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.storage import storage_path
 

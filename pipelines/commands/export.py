@@ -11,7 +11,7 @@ from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.config.document import Document
 from slicebeam.pipelines.config.option_fields import REQUIRED, Folder, Option
 from slicebeam.pipelines.config.run_options import Display
-from slicebeam.pipelines.search.gate import gate_of
+from slicebeam.pipelines.search.summary import gate_of
 from slicebeam.pipelines.tfma.export import Exported, export_changelist
 
 if TYPE_CHECKING:

@@ -23,8 +23,7 @@ from slicebeam.pipelines.prepare.features import learn, learning
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.run.open_run import paths_of
 from slicebeam.pipelines.run.work_folder import WorkFolder
-from slicebeam.pipelines.search.iteration_records import SilentObserver
-from slicebeam.pipelines.search.iterations import stage_of
+from slicebeam.pipelines.search.iterations import SilentObserver, stage_of
 from slicebeam.pipelines.search.search import compared, run_search
 from slicebeam.pipelines.search.slice_counter import SliceCounter
 from slicebeam.transforms.count.search_graph import CountAndTest, EncodeExamples

@@ -21,8 +21,8 @@ from slicebeam.pipelines.prepare.given_slices import WantedSlices, wanted_slice
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.check import prepare_given, wishes_of
-from slicebeam.pipelines.search.finding_terms import MOST_COVERING, list_coverage
-from slicebeam.pipelines.search.iteration_records import SilentObserver
+from slicebeam.pipelines.search.findings import MOST_COVERING, list_coverage
+from slicebeam.pipelines.search.iterations import SilentObserver
 from slicebeam.pipelines.search.search import Steps, run_steps
 from slicebeam.transforms.discovery.embeddings import ExampleSplit
 from slicebeam.transforms.storage.files import expand_paths

@@ -276,7 +276,7 @@ def _shift(config: DiscoverConfig, description: Description) -> float:
     """Return the offset of D: the mean loss for one model."""
     if config.comparison == "baseline" or description.assessment is None:
         return 0.0
-    return -float(description.assessment.overall.mean[0])
+    return -float(description.assessment.mean[-1])
 
 
 def _found(
@@ -291,11 +291,10 @@ def _found(
 ) -> Found:
     """Return what discovery knows of a slice."""
     facts: dict[str, Any] = {}
-    assessment = description.assessment
+    own = description.assessment
     baseline = config.comparison == "baseline"
-    if assessment is not None:
-        own = assessment.slices
-        mean = own.mean if baseline else assessment.difference
+    if own is not None:
+        mean = own.mean if baseline else own.difference
         if config.weight is None:
             facts["z"] = float(z_score(mean, own.variance, own.n)[at])
         if baseline:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.document import SearchChangeList
-from slicebeam.pipelines.search.gate import lead
+from slicebeam.pipelines.search.summary import lead
 from slicebeam.pipelines.show.finding_tables import all_findings
 from slicebeam.pipelines.show.result_notes import coverage_lines, notes
 from slicebeam.pipelines.show.worst_slices import shown_slices, slices_in_place

@@ -7,7 +7,6 @@ import json
 import math
 from dataclasses import asdict
 from datetime import datetime, timezone
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.measures.registry import metric, metric_on
+from slicebeam.metrics.significance.intervals import agresti_coull
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.changes import (
     Change,
@@ -22,6 +22,7 @@ from slicebeam.pipelines.changelist.changes import (
     Confirmation,
     MetricEntry,
     Model,
+    Moved,
 )
 from slicebeam.pipelines.changelist.discovered import AnyDefinition, PredicateDefinition
 from slicebeam.pipelines.changelist.document import (
@@ -34,12 +35,11 @@ from slicebeam.pipelines.changelist.document import (
 )
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, Predicate, estimate, finite
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
-from slicebeam.pipelines.changelist.testing import Check, Iteration, NearMiss, Search
+from slicebeam.pipelines.changelist.testing import Check, Search
+from slicebeam.pipelines.search.iterations import adjusted_overall
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import direction_of, stretched_interval
-from slicebeam.pipelines.search.second_tests import adjusted_overall
-from slicebeam.pipelines.search.summary import movements, summary
-from slicebeam.pipelines.search.testing_section import nearest_misses, testing
+from slicebeam.pipelines.search.summary import summary
 from slicebeam.transforms.encode.sources import ReservedRows
 
 if TYPE_CHECKING:
@@ -47,12 +47,20 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.measures.metric import Metric, Slices
+    from slicebeam.metrics.measures.metric import Metric, Movement, Slices
+    from slicebeam.pipelines.changelist.testing import Testing
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.finding_terms import FindingList
+    from slicebeam.pipelines.search.findings import FindingList
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import Reported
+
+_PRESENTATION = frozenset(
+    {
+        *("data", "output", "work_dir", "runner_config", "runner_option"),
+        *("chunk_rows", "memory_budget"),
+    }
+)
 
 
 def build(
@@ -60,6 +68,7 @@ def build(
     order: Reported,
     listed: NDArray[np.int64],
     lists: Sequence[FindingList],
+    tests: Testing,
     runner: str,
     slices_fingerprint: str,
 ) -> SearchChangeList:
@@ -72,8 +81,9 @@ def build(
     if "top_values" in options and prepared.top_values is not None:
         # Beside --domains it is the earlier run's.
         options["top_values"] = prepared.top_values
-    identity = json.dumps([fingerprint, _what_is_found(options)], sort_keys=True).encode()
-    tests = testing(results, order, partial(_near_misses, results))
+    # What decides the result: not where, nor by which machine.
+    decisive = {name: value for name, value in options.items() if name not in _PRESENTATION}
+    identity = json.dumps([fingerprint, decisive], sort_keys=True).encode()
     changes = _overall(config, prepared)
     return SearchChangeList(
         changelist_id=hashlib.sha256(identity).hexdigest()[:16],
@@ -102,12 +112,12 @@ def build(
         global_=changes,
         testing=tests,
         search=Search(
-            strategy=_literal(searched.strategy),
+            strategy=searched.strategy,
             max_cross_size=int(results.levels.max(initial=1))
             if is_check
             else prepared.lattice.max_cross_size,
-            stopped=_literal(searched.stopped),
-            iterations=tuple(Iteration(**vars(record)) for record in searched.records),
+            stopped=searched.stopped,
+            iterations=searched.records,
             reported=order.positions.size,
             inherited=0
             if is_check
@@ -131,22 +141,6 @@ def build(
     )
 
 
-def _near_misses(results: Results, measured: MetricResult) -> tuple[NearMiss, ...]:
-    if results.prepared.given is not None:
-        # All of them are reported.
-        return ()
-    order = nearest_misses(results, measured)
-    if not order.size:
-        return ()
-    keys, names = results.keys[order], results.names
-    changes = _changes(results, measured, order, order[:0])
-    ids, texts = names.ids(keys).to_pylist(), names.texts(keys).to_pylist()
-    return tuple(
-        NearMiss(slice_id=slice_id, name=text, change=change)
-        for slice_id, text, change in zip(ids, texts, changes, strict=True)
-    )
-
-
 def _limits(own: Metric) -> tuple[float | None, float | None]:
     low, high = (limit if math.isfinite(limit) else None for limit in own.range)
     return low, high
@@ -155,12 +149,6 @@ def _limits(own: Metric) -> tuple[float | None, float | None]:
 def _literal(value: str | None) -> Any:
     # pydantic checks that the text is one of the known ones.
     return value
-
-
-def _what_is_found(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that decide the result: not where, nor by which machine."""
-    presentation = {"data", "output", "work_dir", "runner_config", "runner_option", "chunk_rows"}
-    return {k: v for k, v in options.items() if k not in presentation | {"memory_budget"}}
 
 
 def fingerprint_of(prepared: EncodedDataset) -> str:
@@ -278,7 +266,7 @@ def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
     if slices.is_paired:
         (facts["before"],) = _values(own, slices.old, stretch)
         delta = float(own.delta(slices)[0])
-        (moved,) = movements(own, slices, stretch)
+        (moved,) = _movements(own, slices, stretch)
         facts |= {"direction": direction_of(own, delta), **moved}
         if grouped:
             why = "examples are grouped, and only slices are resampled by groups"
@@ -320,7 +308,7 @@ def _slices(results: Results, reported: Reported, order: NDArray[np.int64]) -> t
     copies = _copies(results)
     sizes = results.sizes
     by_metric = [
-        _changes(results, measured, order, by_it)
+        changes_on(results, measured, order, by_it)
         for measured, by_it in zip(results.metrics, reported.by_metric, strict=True)
     ]
     return tuple(
@@ -379,7 +367,7 @@ def _copies(results: Results) -> dict[int, tuple[str, ...]]:
     return copies
 
 
-def _changes(
+def changes_on(
     results: Results, measured: MetricResult, order: NDArray[np.int64], reported: NDArray[np.int64]
 ) -> list[Change]:
     """Return a metric's change on each slice of the report."""
@@ -389,7 +377,7 @@ def _changes(
     slices, stretch = results.prepared.slices(results.sums[order]), measured.stretch[order]
     after = _values(own, slices, stretch)
     before = _values(own, slices.old, stretch) if slices.is_paired else None
-    moved = movements(own, slices, stretch)
+    moved = _movements(own, slices, stretch)
     changes = []
     for place, at in enumerate(order.tolist()):
         delta = float(measured.delta[at])
@@ -416,3 +404,27 @@ def _changes(
             )
         )
     return changes
+
+
+def _movements(own: Metric, slices: Slices, stretch: NDArray[np.float64]) -> list[dict[str, Any]]:
+    """Return the fields of `Change` that say how examples changed; shares have intervals where ``stretch`` is 1."""
+    found = own.movement(slices)
+    if found is None:
+        return [{}] * len(slices)
+    columns = {
+        "inconsistency": map(finite, found.inconsistency.tolist()),
+        "improved": _moved(found.improved, found, stretch == 1.0),
+        "degraded": _moved(found.degraded, found, stretch == 1.0),
+    }
+    return [dict(zip(columns, facts, strict=True)) for facts in zip(*columns.values(), strict=True)]
+
+
+def _moved(
+    counts: NDArray[np.int64] | None, found: Movement, independent: NDArray[np.bool_]
+) -> list[Moved | None]:
+    if counts is None or found.counted is None:
+        return [None] * found.inconsistency.size
+    ends = agresti_coull(counts, found.counted, CONFIDENCE)
+    low, high = (np.where(independent, end, np.nan).tolist() for end in ends)
+    rows = zip(counts.tolist(), found.counted.tolist(), low, high, strict=True)
+    return [Moved(n=n, share=estimate(n / of, lo, hi)) if of else None for n, of, lo, hi in rows]

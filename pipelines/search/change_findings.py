@@ -13,7 +13,7 @@ from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.measures.target_sums import design
 from slicebeam.pipelines.changelist.slices import CorrectedDifference, Finding, FindingModel
 from slicebeam.pipelines.prepare.encoded_dataset import pass_over_shards
-from slicebeam.pipelines.search.finding_terms import FindingList
+from slicebeam.pipelines.search.findings import FindingList
 from slicebeam.transforms.count.finding_passes import SumByGroup, added_groups, without_buckets
 from slicebeam.transforms.storage.storage import storage_path
 
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.findings.choice import StopReason
     from slicebeam.metrics.findings.two_sets import Step
     from slicebeam.metrics.measures.metric import Target
-    from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.finding_terms import Direction
+    from slicebeam.pipelines.search.findings import Direction
     from slicebeam.pipelines.search.results import Results
 
 # Slices that strata are made of, and findings.
@@ -47,22 +45,10 @@ class _Tables(NamedTuple):
 class ChangeChoice:
     """The choice for one metric and direction, and the passes over the examples that it takes."""
 
-    def __init__(
-        self,
-        results: Results,
-        number: int,
-        target: Target,
-        direction: Direction,
-        work: WorkFolder,
-        engine: Engine,
-    ) -> None:
+    def __init__(self, results: Results, number: int, target: Target, direction: Direction) -> None:
         self.results, self.measured, self.direction = results, results.metrics[number], direction
-        self.config, self.prepared, self.work, self.engine = (
-            results.config,
-            results.prepared,
-            work,
-            engine,
-        )
+        self.config, self.prepared = results.config, results.prepared
+        self.work, self.engine = results.counter.work, results.counter.engine
         self.own = metric(self.measured.name)
         self.scaling = without_buckets(results.prepared.scaling)
         self.layout = target.layout
@@ -246,7 +232,7 @@ class ChangeChoice:
         )
 
 
-def change_findings(results: Results, work: WorkFolder, engine: Engine) -> tuple[FindingList, ...]:
+def change_findings(results: Results) -> tuple[FindingList, ...]:
     """Return the findings of each metric, of the worse side before the better one."""
     directions: tuple[Direction, ...] = ("worse", "better")
     space, lists = results.prepared.space.of_one_set, []
@@ -263,6 +249,6 @@ def change_findings(results: Results, work: WorkFolder, engine: Engine) -> tuple
                 )
                 lists.append(FindingList(np.zeros(0, np.int64), (), model))
             else:
-                choice = ChangeChoice(results, number, target, direction, work, engine)
+                choice = ChangeChoice(results, number, target, direction)
                 lists.append(choice.findings())
     return tuple(lists)

@@ -20,8 +20,8 @@ from slicebeam.pipelines.prepare.given_slices import given_slices, read_given, v
 from slicebeam.pipelines.prepare.source import chunk_rows, read_source, rows_of_document
 from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.pipelines.search.earlier_run import earlier_run
 from slicebeam.pipelines.search.search import Steps, run_steps
+from slicebeam.pipelines.search.since import earlier_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.given_slices import WantedSlices
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.iteration_records import SearchObserver
+    from slicebeam.pipelines.search.iterations import SearchObserver
     from slicebeam.pipelines.search.search import HowToRun
     from slicebeam.transforms.discovery.embeddings import ExampleSplit
 

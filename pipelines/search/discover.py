@@ -15,8 +15,8 @@ from slicebeam.pipelines.discovery.membership import MEMBERSHIP_FILE, write_memb
 from slicebeam.pipelines.discovery.model import MODEL_FILE
 from slicebeam.pipelines.discovery.preparation import prepare_discovery
 from slicebeam.pipelines.run.open_run import Published
-from slicebeam.pipelines.search.search import ExtraOutputs, Steps, run_steps
-from slicebeam.pipelines.search.slices_table import joined, said_by
+from slicebeam.pipelines.search.search import Steps, run_steps
+from slicebeam.pipelines.search.slices_table import said_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,33 +26,29 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.discover import DiscoverConfig
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.iteration_records import SearchObserver
+    from slicebeam.pipelines.search.iterations import SearchObserver
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.search import HowToRun
-    from slicebeam.pipelines.search.slices_table import Reported
 
 
 def run_discovery(
     config: DiscoverConfig, engine: Engine, observer: SearchObserver, **how: Unpack[HowToRun]
 ) -> Published:
     """Discover slices and publish what was found."""
-    outputs = ExtraOutputs((MODEL_FILE, MEMBERSHIP_FILE), further)
-    steps = Steps(prepare_discovery, discovery_order, outputs)
+    names = MODEL_FILE, MEMBERSHIP_FILE
+    steps = Steps(prepare_discovery, most_changed_first, names, further)
     return run_steps(config, steps, engine, observer, **how)
 
 
 def further(
     config: DiscoverConfig,
-    prepared: EncodedDataset,
+    results: Results,
     changelist: SearchChangeList,
     streams: Sequence[IO[bytes]],
-    work: WorkFolder,
-    engine: Engine,
 ) -> SearchChangeList:
     """Write the model and the membership, and return the document with both."""
+    prepared, counter = results.prepared, results.counter
     if not isinstance(prepared, PreparedDiscovery):
         raise TypeError("a discovery that discovered nothing")
     discovered = prepared.discovered
@@ -60,20 +56,16 @@ def further(
     discovered.model.write(model)
     clusters = discovered.model.clusters
     write_membership(membership, discovered.beside, clusters, is_split=config.loss_weight > 0)
-    return with_discovery(config, prepared, changelist, work, engine)
+    return with_discovery(config, prepared, changelist, counter.work, counter.engine)
 
 
-def discovery_order(results: Results) -> Reported:
-    """Return the slices to report, of each metric those first that surely changed most.
+def most_changed_first(results: Results, measured: MetricResult) -> IntArray:
+    """Return the slices to report in a metric, those first that surely changed most.
 
     These are the significant slices that say more than those above them, each set of examples once,
     by z of DISCOVERY's rule: |mean D|/sqrt((variance of D + .05)/n). For a metric that is not a mean over
     the examples of a slice, the variance is the one that the interval implies.
     """
-    return joined([_most_changed_first(results, measured) for measured in results.metrics])
-
-
-def _most_changed_first(results: Results, measured: MetricResult) -> IntArray:
     chosen = said_by(results, measured)
     n = results.sizes[chosen]
     variance = metric(measured.name).change_variance(

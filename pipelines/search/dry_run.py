@@ -16,7 +16,6 @@ from slicebeam.metrics.counting.counting_plan import TABLE_ROW, TABLE_UNIT, plan
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.errors import InputError, OptionError, counted
 from slicebeam.metrics.measures.registry import statistic_space
-from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.prepare.encoded_dataset import SECONDS_PER_NUMBER, SECONDS_PER_ROW
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
@@ -48,13 +47,11 @@ from slicebeam.transforms.storage.storage import identity, storage_path
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from slicebeam.metrics.counting.counting_plan import Budget
-    from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.pipelines.config.check import CheckConfig
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.transforms.encode.extract_predictions import Outcome, Side
+    from slicebeam.transforms.encode.extract_predictions import Side
     from slicebeam.transforms.storage.file_formats import Format
-    from slicebeam.transforms.storage.storage import StoragePath
 
 
 _BLOCK_BYTES = 4 << 20
@@ -268,196 +265,174 @@ class RunPlan:
 def plan_of(config: RunConfig, engine: Engine) -> RunPlan:
     """Return the plan of a search or a check."""
     if isinstance(config, SearchConfig):
-        return plan_search(config, engine)
-    return plan_check(cast("CheckConfig", config), engine)
-
-
-def plan_search(config: SearchConfig, engine: Engine) -> RunPlan:
-    """Return the plan of a search."""
-    config, _ = compared(config)
-    inputs = _inspect(config, engine)
-    sample = inputs.sample
-    features = choose_features(config, sample.source).features
-    learned: Sequence[str] = features
-    domains: dict[str, FeatureDomain] = {}
-    if config.domains:
-        given = given_domains(config.domains, sample.source, features, config.domains_option)
-        # What is new in this data is not known before it is read.
-        domains = {name: one.domain for name, one in given.domains.items()}
-        features, learned = list(given.features), given.learned
-    domains |= sample.domains(learned, bins=config.bins, top_values=config.top_values)
-    if not domains:
-        raise InputError("no feature is left to slice by; --features names the columns to use")
-    lattice = Lattice(
-        tuple(domain.size for domain in domains.values()),
-        min(config.max_cross_size, len(domains)),
-        tuple(domain.kind == "list" for domain in domains.values()),
-    )
-    batch = batch_cost(config, lattice, inputs.space, sample.rows)
-    strategy = config.resolved_strategy(lattice.space(), batch_fits=batch.fits)
-    facts = {
-        "features": len(domains),
-        "singletons": lattice.singletons,
-        "is_guessed": not config.domains,
-        "strategy": strategy,
-        "batch_seconds": batch.seconds,
-        "conjunctions": lattice.space(),
-        "max_cross_size": lattice.max_cross_size,
-    }
-    jobs = inputs.reading(len(features), {*domains, *inputs.columns(features)})
-    budget = inputs.budget()
-    if strategy == "batch":
-        planned = sum(unit.seconds for unit in plan_all(lattice, budget))
-        sent = engine.sends(planned)
-        jobs.append(inputs.job("iteration-1", batch.seconds, lattice.space(), sent=sent))
-        return inputs.plan(facts, jobs, batch.tested)
-    later = list(_iterations(config, inputs, lattice, budget, strategy))
-    return inputs.plan(facts, [*jobs, *later], sum(job.candidates for job in later))
-
-
-def plan_check(config: CheckConfig, engine: Engine) -> RunPlan:
-    """Return the plan of a check."""
-    if config.eval_config is not None:
+        config, _ = compared(config)
+        return _Planner(config, engine).search(config)
+    check = cast("CheckConfig", config)
+    if check.eval_config is not None:
         raise OptionError(
             "--dry-run: the slices of --eval-config depend on values in the data, which a dry "
             "run does not read; leave one out"
         )
-    inputs = _inspect(config, engine)
-    source = inputs.sample.source
-    membership = given_slices(
-        read_given(config.changelist, config.slices), source.schema
-    ).membership
-    features = choose_features(config, source).features
-    facts = {
-        "features": len(membership.columns),
-        "singletons": membership.size,
-        "is_guessed": False,
-        "strategy": "given",
-        "conjunctions": membership.size,
-        "max_cross_size": 1,
-    }
-    lattice = Lattice((membership.size,), 1, (True,))
-    keys = lattice.singleton_keys()
-    none = np.zeros(keys.size, np.int64)
-    budget = inputs.budget()
-    planned = sum(unit.seconds for unit in plan_listed(keys, none, none, lattice, budget))
-    tests = keys.size * test_seconds(config)
-    jobs = inputs.reading(0, {*membership.columns, *inputs.columns(features)})
-    jobs.append(inputs.job("iteration-1", planned + tests, keys.size, sent=engine.sends(planned)))
-    return inputs.plan(facts, jobs, keys.size)
+    return _Planner(config, engine).check(check)
 
 
-def _iterations(
-    config: SearchConfig, inputs: _Inputs, lattice: Lattice, budget: Budget, strategy: str
-) -> Iterable[PlannedJob]:
-    """Yield bounds for iterations whose candidates depend on earlier results."""
-    counts = per_level = conjunctions_per_level(lattice)
-    if strategy == "priority":
-        later = sum(per_level[1:])
-        most = min(config.max_candidates or later, later)
-        counts = [per_level[0], *[most] * (config.iterations - 1)]
-    for number, candidates in enumerate(counts, start=1):
-        if candidates:
-            # Each tuple of features that has a candidate is at most one pass over the examples.
-            level = min(number, len(per_level))
-            passes = min(comb(len(lattice.sizes), level), candidates)
-            counting = passes * (budget.rows * budget.sums * TABLE_ROW + TABLE_UNIT)
-            tests = candidates * test_seconds(config)
-            yield inputs.job(f"iteration-{number}", counting + tests, candidates, is_bound=True)
+class _Planner:
+    """Files, schema and options, before any job runs, and the jobs that follow from them."""
 
-
-@dataclass(frozen=True)
-class _Inputs:
-    """Files, schema and options, before any job runs."""
-
-    config: RunConfig
-    engine: Engine
-    work: StoragePath
-    sample: DataSample
-    outcome: Outcome
-    space: StatisticSpace
-    not_estimated: tuple[str, ...]
-
-    def columns(self, features: Sequence[str]) -> set[str]:
-        """Return the columns that are read besides those of the slices."""
-        config = self.config
-        # A model itself is not loaded, which would run code: it may read all features.
-        models: dict[Side, tuple[str, ...]] = (
-            {"prediction": tuple(features)} if config.model or config.baseline_model else {}
+    def __init__(self, config: RunConfig, engine: Engine) -> None:
+        self.config, self.engine = config, engine
+        files = expand_paths(config.data)
+        self.work = storage_path(
+            config.work_dir or f"{config.output.rstrip('/')}/_work", "--work-dir"
         )
-        identity = config.group or config.example_id
-        source, outcome, space = self.sample.source, self.outcome, self.space
-        encoding = Encoding(source, (), outcome, space, self.work, identity, model_columns=models)
-        return set(encoding.columns())
+        engine.check_storage([*files, storage_path(config.output, "--output"), self.work])
+        sample = read_sample(config, files)
+        self.sample = replace(sample, source=with_lists(config, sample.source))
+        self.not_estimated = list(cost_lines(config, sample.rows))
+        if config.query:
+            self.not_estimated.append("how few the queries are: each row is counted as an example")
+        resampling = None
+        if config.resamples_examples and config.is_paper:
+            resampling = Resampling(config.used_replicates, config.seed)
+        elif config.resamples_examples:
+            self.not_estimated.append("replicates of the slices that turn out to be promising")
+        weighted = config.weight is not None
+        self.space = statistic_space(config.measured, config.comparison, weighted=weighted)
+        self.outcome = resolve_outcome(config, self.sample.source)
+        self.features = choose_features(config, self.sample.source).features
+        self.budget = counting_budget(config, self.space, sample.rows, resampling)
 
-    def budget(self) -> Budget:
-        """Return what a block may hold that is counted."""
-        config = self.config
-        is_resampled = config.is_paper and config.resamples_examples
-        resampling = Resampling(config.used_replicates, config.seed) if is_resampled else None
-        return counting_budget(config, self.space, self.sample.rows, resampling)
+    def search(self, config: SearchConfig) -> RunPlan:
+        """Return the plan of a search."""
+        sample, features = self.sample, self.features
+        learned: Sequence[str] = features
+        domains: dict[str, FeatureDomain] = {}
+        if config.domains:
+            given = given_domains(config.domains, sample.source, features, config.domains_option)
+            # What is new in this data is not known before it is read.
+            domains = {name: one.domain for name, one in given.domains.items()}
+            features, learned = list(given.features), given.learned
+        domains |= sample.domains(learned, bins=config.bins, top_values=config.top_values)
+        if not domains:
+            raise InputError("no feature is left to slice by; --features names the columns to use")
+        lattice = Lattice(
+            tuple(domain.size for domain in domains.values()),
+            min(config.max_cross_size, len(domains)),
+            tuple(domain.kind == "list" for domain in domains.values()),
+        )
+        batch = batch_cost(config, lattice, self.space, sample.rows)
+        strategy = config.resolved_strategy(lattice.space(), batch_fits=batch.fits)
+        jobs = self._reading(len(features), features, domains)
+        if strategy == "batch":
+            planned = sum(unit.seconds for unit in plan_all(lattice, self.budget))
+            tested = batch.tested
+            jobs.append(self._job("iteration-1", batch.seconds, lattice.space(), planned=planned))
+        else:
+            later = list(self._iterations(config, lattice, strategy))
+            tested = sum(job.candidates for job in later)
+            jobs += later
+        facts: dict[str, Any] = {"is_guessed": not config.domains, "strategy": strategy}
+        facts["batch_seconds"] = batch.seconds
+        return self._plan(lattice, len(domains), facts, jobs, tested)
 
-    def job(
+    def check(self, config: CheckConfig) -> RunPlan:
+        """Return the plan of a check."""
+        wanted = read_given(config.changelist, config.slices)
+        membership = given_slices(wanted, self.sample.source.schema).membership
+        lattice = Lattice((membership.size,), 1, (True,))
+        keys = lattice.singleton_keys()
+        none = np.zeros(keys.size, np.int64)
+        units = plan_listed(keys, none, none, lattice, self.budget)
+        planned = sum(unit.seconds for unit in units)
+        jobs = self._reading(0, self.features, membership.columns)
+        tests = keys.size * test_seconds(config)
+        jobs.append(self._job("iteration-1", planned + tests, keys.size, planned=planned))
+        facts = {"is_guessed": False, "strategy": "given"}
+        return self._plan(lattice, len(membership.columns), facts, jobs, keys.size)
+
+    def _job(
         self,
         stage: str,
         seconds: float,
         candidates: int = 0,
         *,
-        sent: bool | None = None,
+        planned: float | None = None,
         is_bound: bool = False,
     ) -> PlannedJob:
-        """Return a job; unless told it is sent where its own seconds are worth it."""
+        """Return a job, which is sent where its seconds, or those that are planned, are worth it."""
         name = self.engine.job_name(stage, run=RUN)
-        is_sent = self.engine.sends(seconds) if sent is None else sent
+        is_sent = self.engine.sends(seconds if planned is None else planned)
         return PlannedJob(name, stage, is_sent, seconds, candidates, is_bound)
 
-    def reading(self, learned: int, encoded: set[str]) -> list[PlannedJob]:
-        """Return the jobs before slices are counted."""
-        rows, jobs = self.sample.rows, []
-        if self.sample.is_sampled:
-            jobs.append(self.job("convert", self.sample.bytes * SECONDS_PER_BYTE))
-        if self.config.query:
-            seconds = rows * len(self.sample.source.schema) * SECONDS_PER_VALUE
-            jobs += [self.job(name, seconds) for name in QUERY_JOBS]
-        if learned:
-            jobs.append(self.job("domains", rows * learned * SECONDS_PER_VALUE))
-        return [*jobs, self.job("encode", rows * len(encoded) * SECONDS_PER_VALUE)]
+    def _iterations(
+        self, config: SearchConfig, lattice: Lattice, strategy: str
+    ) -> Iterable[PlannedJob]:
+        """Yield bounds for iterations whose candidates depend on earlier results."""
+        counts = per_level = conjunctions_per_level(lattice)
+        if strategy == "priority":
+            later = sum(per_level[1:])
+            most = min(config.max_candidates or later, later)
+            counts = [per_level[0], *[most] * (config.iterations - 1)]
+        a_pass = self.budget.rows * self.budget.sums * TABLE_ROW + TABLE_UNIT
+        for number, candidates in enumerate(counts, start=1):
+            if candidates:
+                # Each tuple of features that has a candidate is at most one pass over the examples.
+                level = min(number, len(per_level))
+                counting = min(comb(len(lattice.sizes), level), candidates) * a_pass
+                tests = candidates * test_seconds(config)
+                stage = f"iteration-{number}"
+                yield self._job(stage, counting + tests, candidates, is_bound=True)
 
-    def plan(self, facts: dict[str, Any], jobs: Sequence[PlannedJob], tested: int) -> RunPlan:
+    def _reading(
+        self, learned: int, features: Sequence[str], of_slices: Iterable[str]
+    ) -> list[PlannedJob]:
+        """Return the jobs before slices are counted."""
+        config, source, rows = self.config, self.sample.source, self.sample.rows
+        # A model itself is not loaded, which would run code: it may read all features.
+        models: dict[Side, tuple[str, ...]] = (
+            {"prediction": tuple(features)} if config.model or config.baseline_model else {}
+        )
+        of_run = source, (), self.outcome, self.space, self.work, config.group or config.example_id
+        encoded = {*of_slices, *Encoding(*of_run, model_columns=models).columns()}
+        jobs = []
+        if self.sample.is_sampled:
+            jobs.append(self._job("convert", self.sample.bytes * SECONDS_PER_BYTE))
+        if config.query:
+            seconds = rows * len(source.schema) * SECONDS_PER_VALUE
+            jobs += [self._job(name, seconds) for name in QUERY_JOBS]
+        if learned:
+            jobs.append(self._job("domains", rows * learned * SECONDS_PER_VALUE))
+        return [*jobs, self._job("encode", rows * len(encoded) * SECONDS_PER_VALUE)]
+
+    def _plan(
+        self,
+        lattice: Lattice,
+        features: int,
+        facts: dict[str, Any],
+        jobs: Sequence[PlannedJob],
+        tested: int,
+    ) -> RunPlan:
         """Return the plan of these jobs."""
         sample, space = self.sample, self.space
         # The totals, and what scores, weights and values are scaled by.
         passes = 1 + 2 * space.ranked + bool(space.terms or space.weighted)
         passes += bool(space.terms and space.comparison == "overall")
         of_row = passes * SECONDS_PER_ROW + self.config.numbers_rows * SECONDS_PER_NUMBER
+        of_slices = tested * len(self.config.metric) * _DESCRIBE_SLICE
         of_data = {
             "rows": sample.rows,
             "bytes": sample.bytes,
             "files": len(sample.files),
             "is_sampled": sample.is_sampled,
-            "not_estimated": list(self.not_estimated),
+            "not_estimated": self.not_estimated,
+            "features": features,
+            "singletons": lattice.singletons,
         }
-        of_slices = tested * len(self.config.metric) * _DESCRIBE_SLICE
+        space_of = {"conjunctions": lattice.space(), "max_cross_size": lattice.max_cross_size}
         return RunPlan(
             self.engine.name,
             tuple(self.engine.sent_options("STAGE", run=RUN)),
-            of_data | facts,
+            of_data | facts | space_of,
             tuple(jobs),
             IMPORT_SECONDS + _OWN_SECONDS + sample.rows * (of_row + _DESCRIBE_ROW) + of_slices,
         )
-
-
-def _inspect(config: RunConfig, engine: Engine) -> _Inputs:
-    files = expand_paths(config.data)
-    work = storage_path(config.work_dir or f"{config.output.rstrip('/')}/_work", "--work-dir")
-    engine.check_storage([*files, storage_path(config.output, "--output"), work])
-    sample = read_sample(config, files)
-    sample = replace(sample, source=with_lists(config, sample.source))
-    left_out = list(cost_lines(config, sample.rows))
-    if config.query:
-        left_out.append("how few the queries are: each row is counted as an example")
-    if config.resamples_examples and not config.is_paper:
-        left_out.append("replicates of the slices that turn out to be promising")
-    space = statistic_space(config.measured, config.comparison, weighted=config.weight is not None)
-    outcome = resolve_outcome(config, sample.source)
-    return _Inputs(config, engine, work, sample, outcome, space, tuple(left_out))

@@ -39,9 +39,7 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.measures.metric import Metric
     from slicebeam.pipelines.changelist.parts import Estimate
-    from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.finding_terms import FindingList
+    from slicebeam.pipelines.search.findings import FindingList
     from slicebeam.pipelines.search.results import Results
     from slicebeam.transforms.encode.passes import Found, Function
 
@@ -57,10 +55,9 @@ _SECONDS_PER_ROW = 1e-6
 class _EarlierData:
     """The passes over the examples of both data sets, and what they say."""
 
-    def __init__(
-        self, results: Results, lists: Sequence[FindingList], work: WorkFolder, engine: Engine
-    ) -> None:
-        self.results, self.lists, self.work, self.engine = results, lists, work, engine
+    def __init__(self, results: Results, lists: Sequence[FindingList]) -> None:
+        self.results, self.lists = results, lists
+        self.work, self.engine = results.counter.work, results.counter.engine
         self.prepared, self.lattice = results.prepared, results.prepared.lattice
         self.scaling = without_buckets(results.prepared.scaling)
         self.domains = results.prepared.domains
@@ -288,11 +285,9 @@ def _estimate(part: Portion, unit: float) -> Estimate:
     return estimate(unit * part.value, low, high)
 
 
-def earlier_data(
-    results: Results, lists: Sequence[FindingList], work: WorkFolder, engine: Engine
-) -> EarlierData:
+def earlier_data(results: Results, lists: Sequence[FindingList]) -> EarlierData:
     """Return what a run says of the data that it is compared with."""
-    both, space = _EarlierData(results, lists, work, engine), results.prepared.space
+    both, space = _EarlierData(results, lists), results.prepared.space
     moved = (both.moved(number) for number in range(len(results.config.metric)))
     slices = results.prepared.slices()
     return EarlierData(

@@ -15,8 +15,7 @@ from slicebeam.transforms.encode.predicates import condition_fields, refuse_empt
 if TYPE_CHECKING:
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.pipelines.search.slice_names import SliceNames
+    from slicebeam.pipelines.search.results import MetricResult, Results, SliceNames
 
 _ID = re.compile(r"[0-9a-f]{16}")
 # An id is looked for among so many conjunctions before they are counted.
@@ -109,9 +108,11 @@ def _by_text(text: str, prepared: EncodedDataset) -> int:
 
 def explain(text: str, key: int | None, results: Results) -> tuple[str, ...]:
     """Return the lines that explain the tests of a slice, or say that it was not tested."""
-    at = _position(text, key, results)
-    if at is None:
+    # Of an id that was not looked for among all conjunctions no key is known.
+    is_it = results.names.has_id(results.keys, text) if key is None else results.keys == key
+    if not is_it.any():
         return (f"{text}: not tested: {_why_untested(results)}.",)
+    at = int(np.flatnonzero(is_it)[0])
     config, searched = results.config, results.searched
     level = int(results.prepared.lattice.cross_sizes(results.keys[at : at + 1])[0])
     family = searched.tests_per_level
@@ -129,15 +130,6 @@ def explain(text: str, key: int | None, results: Results) -> tuple[str, ...]:
         f"{config.used_alpha:g}{each}"
     )
     return tuple(lines)
-
-
-def _position(text: str, key: int | None, results: Results) -> int | None:
-    if key is None:
-        ids = np.asarray(results.names.ids(results.keys).to_numpy(zero_copy_only=False))
-        found = np.flatnonzero(ids == text)
-    else:
-        found = np.flatnonzero(results.keys == key)
-    return int(found[0]) if found.size else None
 
 
 def _why_untested(results: Results) -> str:
@@ -170,11 +162,9 @@ def _metric_lines(measured: MetricResult, at: int, results: Results) -> list[str
             f"{'s' if tail == 'both' else ''}), q = {measured.q_value[at]:.6g}"
         )
     inputs = own.inputs(results.prepared.slices(results.sums[[at]]))
-    lines += [f"    {name} = {_number(number)}" for name, number in inputs.items()]
+    for name, number in inputs.items():
+        shown = f"{number:,.0f}" if float(number).is_integer() else f"{number:.10g}"
+        lines.append(f"    {name} = {shown}")
     if config.resamples_examples and measured.name == config.metric[0]:
         lines.append(f"    B = {config.used_replicates} replicates, seed {config.seed}")
     return lines
-
-
-def _number(number: float) -> str:
-    return f"{number:,.0f}" if float(number).is_integer() else f"{number:.10g}"

@@ -1,29 +1,43 @@
-"""Chooses the findings of each metric from the significant slices."""
+"""Chooses the findings of each metric from the significant slices, and says how much slices explain together.
+
+The choice itself works on means of targets; what it finds is expressed in the metric.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+from scipy.special import ndtri
 
 from slicebeam.metrics.counting.counting import positions
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.findings.choice import Candidates, Changes, Choice, ReservedSums
+from slicebeam.metrics.discovery.change import Coverage, of_slices
+from slicebeam.metrics.findings import corrected
+from slicebeam.metrics.findings.choice import (
+    SHOWN_FINDINGS,
+    Candidates,
+    Changes,
+    Choice,
+    ReservedSums,
+    largest_intersections,
+)
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter
 from slicebeam.metrics.measures.metric import Slices
-from slicebeam.metrics.measures.registry import metric_on
-from slicebeam.metrics.measures.target_sums import MOST_FINDINGS
+from slicebeam.metrics.measures.registry import metric, metric_on
+from slicebeam.metrics.measures.target_sums import MOST_FINDINGS, membership
+from slicebeam.metrics.significance.intervals import normal_quantile
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
 from slicebeam.pipelines.changelist import slices as document
-from slicebeam.pipelines.changelist.parts import finite
+from slicebeam.pipelines.changelist.parts import CONFIDENCE, SliceCoverage, finite
 from slicebeam.pipelines.prepare.encoded_dataset import LEAST_PASS_SECONDS, pass_over_shards
-from slicebeam.pipelines.search.finding_terms import FindingList, FindingTerms
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
+    CountOverlaps,
     DeviationBins,
     DeviationEnds,
     SumByGroup,
@@ -39,15 +53,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.counting.counting import RowBlock
-    from slicebeam.metrics.counting.lattice import Lattice
-    from slicebeam.metrics.findings.choice import ChosenSlices
+    from slicebeam.metrics.counting.lattice import Keys, Lattice
+    from slicebeam.metrics.findings.choice import ChosenSlice, ChosenSlices, ConfirmedSlice
     from slicebeam.metrics.findings.inside import InsideCounts
     from slicebeam.metrics.measures.metric import Metric, Target
+    from slicebeam.metrics.measures.target_sums import TargetSums
+    from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.finding_terms import Direction
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.transforms.encode.passes import Found, Function
 
@@ -68,8 +84,22 @@ _CONSTANT = "its value, or its change, is the same in all examples"
 _TWO_ROOTS = "the difference of two roots is not a mean over examples"
 _TWO_RATIOS = "the difference of two ratios with different denominators is not a mean over examples"
 
+# Numbers of examples, their targets, and the targets' squares.
+_MOMENTS = ((1, 0), (1, 1), (2, 2))
 
-def finding_lists(results: Results, work: WorkFolder, engine: Engine) -> tuple[FindingList, ...]:
+Direction = Literal["worse", "better"]
+
+
+@dataclass(frozen=True)
+class FindingList:
+    """The findings of one metric in one direction, which its model names."""
+
+    positions: NDArray[np.int64]  # int64 [findings] of their slices among the results, by rank
+    findings: tuple[document.Finding, ...]
+    model: document.FindingModel
+
+
+def finding_lists(results: Results) -> tuple[FindingList, ...]:
     """Return the findings of each metric, of the worse side before the better one."""
     sides: tuple[Direction, ...] = ("worse", "better")
     config, prepared = results.config, results.prepared
@@ -84,15 +114,15 @@ def finding_lists(results: Results, work: WorkFolder, engine: Engine) -> tuple[F
                 lists.append(_impossible(own, direction, why))
                 continue
             side = f"{number}-{direction}"
-            others = results, measured, target, direction, work, engine
-            choice = _Choice(prepared, f"findings-{side}", *others)
+            of_metric = results, measured, target, direction
+            choice = _Choice(prepared, f"findings-{side}", *of_metric)
             found = choice.findings()
             if found is None:
                 lists.append(_impossible(own, direction, _CONSTANT))
                 continue
             listed = choice.listed(found)
             if prepared.reserved is not None and listed.findings:
-                listed = _Choice(prepared.reserved, f"confirm-{side}", *others).confirmed(listed)
+                listed = _Choice(prepared.reserved, f"confirm-{side}", *of_metric).confirmed(listed)
             lists.append(listed)
     return tuple(lists)
 
@@ -112,7 +142,12 @@ def _impossible(own: Metric, direction: Direction, reason: str | None) -> Findin
 
 
 class _Choice:
-    """The choice for one metric and direction, and the passes over the examples that it takes."""
+    """The choice for one metric and direction, the passes over the examples that it takes, and what it finds.
+
+    ``everything``: int64 [raw columns] sums of all examples. ``upward``: whether the direction is that of large
+    targets; ``is_change``: whether these are changes between two models, and ``are_counts`` of −1, 0 and 1
+    without weights. ``no_change``: the mean target of examples on which two models do not differ.
+    """
 
     def __init__(
         self,
@@ -122,18 +157,24 @@ class _Choice:
         measured: MetricResult,
         target: Target,
         direction: Direction,
-        work: WorkFolder,
-        engine: Engine,
     ) -> None:
         self.config, self.prepared, self.results = results.config, prepared, results
         self.measured, self.target, self.stage = measured, target, stage
-        self.work, self.engine = work, engine
+        self.own, self.direction = metric(measured.name), direction
+        self.work, self.engine = results.counter.work, results.counter.engine
         self.scaling = without_buckets(prepared.scaling)
         self.space = self.scaling.space
         self.everything = prepared.totals[: self.space.raw_columns]
-        self.terms = FindingTerms(
-            measured, target, direction, self.space, self.everything, bool(self.config.group)
-        )
+        # Examples of groups depend on each other, so that formulas do not hold.
+        self.is_grouped = bool(self.config.group)
+        self.upward = target.upward == (direction == "worse")
+        self.is_change = self.space.comparison == "baseline"
+        is_weighted = self.space.weighted
+        self.are_counts = self.is_change and not self.own.needs.values and not is_weighted
+        self.no_change: float | None = None
+        if self.is_change:
+            at_zero, at_one = self.own.of_target(np.array([0.0, 1.0]), self.space).tolist()
+            self.no_change = -at_zero / (at_one - at_zero)
         # Of slices with the same examples one is enough.
         chosen = measured.significant & (results.same_as == results.keys)
         some = np.flatnonzero(chosen)
@@ -151,14 +192,14 @@ class _Choice:
 
     def findings(self) -> ChosenSlices | None:
         """Choose the findings; None if the target is the same in all examples."""
-        terms, layout = self.terms, self.target.layout
+        layout = self.target.layout
         gain = self.measured.gain[self.some]
         law = None
         if not layout.are_counts and self.some.size:
             law = self._law()
             if law is None:
                 return None
-        sums = terms.target_sums(self.sums)
+        sums = self.target_sums(self.sums)
         with one_thread():
             return Choice(
                 candidates=Candidates(
@@ -169,27 +210,27 @@ class _Choice:
                     self._sizes(),
                     layout.moment(sums, 1, 1),
                     np.ones(self.some.size, bool),
-                    np.nan_to_num(gain if terms.direction == "better" else -gain),
+                    np.nan_to_num(gain if self.direction == "better" else -gain),
                 ),
                 everything=self.everything,
                 layout=layout,
                 count_inside=self._count_inside,
                 hold=self._held,
-                upward=terms.upward,
+                upward=self.upward,
                 tests_per_level=self.results.searched.tests_per_level,
                 law=law,
                 alpha=self.config.used_alpha,
                 count_groups=self._count_groups if self.config.group else None,
-                moments=terms.target_sums,
-                changes=self._changes(sums) if terms.is_change else None,
-                no_change=terms.no_change or 0.0,
+                moments=self.target_sums,
+                changes=self._changes(sums) if self.is_change else None,
+                no_change=self.no_change or 0.0,
             ).run()
 
     def _changes(self, sums: NDArray[np.float64]) -> Changes:
-        layout, none = self.target.layout, self.terms.no_change or 0.0
+        layout, none = self.target.layout, self.no_change or 0.0
         first, size = layout.moment(sums, 1, 1), layout.moment(sums, 1, 0)
         squares = layout.squared_deviations(sums, none)
-        return Changes(first - none * size, squares, self.terms.are_counts)
+        return Changes(first - none * size, squares, self.are_counts)
 
     def _sizes(self) -> NDArray[np.int64]:
         """Return the sizes [candidates, size columns] in the denominator."""
@@ -255,14 +296,14 @@ class _Choice:
         """Return the law of weight · (target − mean) of all examples; None if all are the same."""
         layout = self.target.layout
         known = self.space.deviations_by_value.get(self.measured.name)
-        if known is not None and not self.terms.is_change:
+        if known is not None and not self.is_change:
             return DeviationLaw(known.population)
-        of_all = self.terms.target_sums(self.everything[None])
+        of_all = self.target_sums(self.everything[None])
         weight, total = (float(layout.moment(of_all, 1, power)[0]) for power in (0, 1))
         if not weight > 0:
             return None
         mean = total / weight
-        if self.terms.are_counts:
+        if self.are_counts:
             return self._law_of_changes(mean, of_all)
         n = self._examples(self.everything[None])[0]
         variance = float(layout.squared_deviations(of_all, mean)[0]) / n
@@ -308,7 +349,7 @@ class _Choice:
             self.prepared.lattice, self.scaling, self.keys[found], self.keys[candidates]
         )
         sums = added_groups(self._pass(f"groups-{self.group_passes}", function))
-        moments = self.terms.target_sums(sums["sums"].reshape(-1, self.space.raw_columns))
+        moments = self.target_sums(sums["sums"].reshape(-1, self.space.raw_columns))
         layout = self.target.layout
         at = positions(masks, 1 << MOST_FINDINGS)(sums["mask"])
         # Patterns that only examples outside the denominator have are not the model's.
@@ -332,12 +373,12 @@ class _Choice:
 
     def confirmed(self, listed: FindingList) -> FindingList:
         """Return the findings of a search of other examples with what they are on these."""
-        keys, is_grouped = self.results.keys[listed.positions], self.terms.is_grouped
+        keys, is_grouped = self.results.keys[listed.positions], self.is_grouped
         function = SumByGroup(self.prepared.lattice, self.scaling, keys, keys[:0], is_grouped)
         found = added_groups(self._pass("sums", function))
         masks, raw = found["mask"], found["sums"].reshape(-1, self.space.raw_columns)
-        terms, layout = self.terms, self.target.layout
-        sums = terms.target_sums(raw)
+        layout = self.target.layout
+        sums = self.target_sums(raw)
         law = None if layout.are_counts else self._law()
         held = layout.moment(sums, 1, 0) > 0
         reserved = ReservedSums(
@@ -345,11 +386,11 @@ class _Choice:
             masks=masks[held],
             sums=sums[held],
             layout=layout,
-            tail="upper" if terms.upward else "lower",
+            tail="upper" if self.upward else "lower",
             law=law,
-            is_grouped=terms.is_grouped,
-            no_change=terms.no_change,
-            are_counts=terms.are_counts,
+            is_grouped=self.is_grouped,
+            no_change=self.no_change,
+            are_counts=self.are_counts,
         )
         is_constant = law is None and not layout.are_counts
         further = self.prepared.totals[self.prepared.space.raw_columns :]
@@ -361,7 +402,7 @@ class _Choice:
                 n = int(self._examples(own[None])[0])
                 is_measured = n >= LEAST_CONFIRMED and not is_constant
                 again = reserved.measured(number) if is_measured else None
-                confirmed = terms.confirmed(again, Slices(own[None], self.space, totals), n)
+                confirmed = self._confirmed(again, Slices(own[None], self.space, totals), n)
                 findings.append(one.model_copy(update={"confirmed": confirmed}))
         return replace(listed, findings=tuple(findings))
 
@@ -371,20 +412,19 @@ class _Choice:
         ids = self.results.names.ids(self.results.keys[positions]).to_pylist()
         examples = self._examples(self.results.sums[positions][:, : self.space.raw_columns])
         chosen = zip(found.findings, positions.tolist(), ids, examples.tolist(), strict=True)
-        terms = self.terms
-        findings = tuple(terms.finding(rank, *one) for rank, one in enumerate(chosen, 1))
+        findings = tuple(self._finding(rank, *one) for rank, one in enumerate(chosen, 1))
         model = found.model
-        coverage = terms.coverage(found.masks, found.sums, len(findings)) if findings else None
+        coverage = self._coverage(found.masks, found.sums, len(findings)) if findings else None
         return FindingList(
             positions,
             findings,
             document.FindingModel(
                 metric=self.measured.name,
-                direction=terms.direction,
+                direction=self.direction,
                 kind="logistic" if self.target.layout.kind == "rate" else "linear",
                 coefficients=tuple(model.coefficients.tolist()),
                 unbounded=tuple(model.unbounded.tolist()) if model.unbounded.any() else (),
-                intersections=terms.intersections(found.masks, found.sums) if findings else (),
+                intersections=self._intersections(found.masks, found.sums) if findings else (),
                 r2=None if coverage is None else finite(coverage.r2),
                 r2_expected=None if coverage is None else coverage.expected,
                 candidates=found.candidates,
@@ -392,3 +432,216 @@ class _Choice:
                 stop=found.stop,
             ),
         )
+
+    def target_sums(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return the sums of targets from sums [sets, raw columns]."""
+        return self.own.target_sums(Slices(sums, self.space))
+
+    def _finding(
+        self, rank: int, one: ChosenSlice, position: int, slice_id: str, n: int
+    ) -> document.Finding:
+        """Return a finding as the document holds it."""
+        measured = self.measured
+        ends = (measured.value_low, measured.value_high)
+        if self.is_change:
+            ends = (measured.ci_low, measured.ci_high)
+        of_value = float(ends[0][position]), float(ends[1][position])
+        value, expected, difference, low, high = self._measured(one, of_value)
+        (outside,) = self.own.of_target(np.array([one.outside]), self.space).tolist()
+        return document.Finding(
+            metric=self.own.name,
+            direction=self.direction,
+            rank=rank,
+            slice_id=slice_id,
+            n=n,
+            value=value,
+            expected=expected,
+            corrected=self._corrected(one, difference, (low, high), expected),
+            difference=difference,
+            interval=(finite(low), finite(high)),
+            p_value=one.p_value,
+            held_share=self._held_share(one.cumulative_size, one.cumulative_total),
+            rate_outside=finite(outside),
+        )
+
+    def _corrected(
+        self, one: ChosenSlice, difference: float, ends: tuple[float, float], expected: float
+    ) -> document.CorrectedDifference:
+        """Return the difference without what the selection adds, within the metric's range or what was observed."""
+        z, c = -float(ndtri(one.p_value)), one.selected_above
+        # In the unit of the metric.
+        unit = abs(difference / (one.value - one.expected))
+        found = corrected.difference(difference, ends, z, c, unit * one.null_error)
+        low, high = self.own.range
+        if self.is_change:
+            low, high = low - high, high - low
+        limits = min(low - expected, ends[0]), max(high - expected, ends[1])
+        middle, *interval = np.clip(found, *limits).tolist()
+        return document.CorrectedDifference(
+            difference=middle, low=finite(interval[0]), high=finite(interval[1])
+        )
+
+    def _intersections(
+        self, masks: NDArray[np.int64], sums: NDArray[np.float64]
+    ) -> tuple[document.Intersection, ...]:
+        """Return the largest sets of examples that are in the same findings."""
+        layout = self.target.layout
+        size = layout.moment(sums, 1, 0)
+        sets = largest_intersections(masks, size, layout.moment(sums, 1, 1))
+        values = self.own.of_target(sets.total / sets.size, self.space)
+        return tuple(
+            document.Intersection(
+                findings=tuple(
+                    rank for rank in range(1, SHOWN_FINDINGS + 1) if mask >> rank - 1 & 1
+                ),
+                share=share,
+                value=finite(value),
+            )
+            for mask, share, value in zip(
+                sets.masks.tolist(), (sets.size / size.sum()).tolist(), values.tolist(), strict=True
+            )
+        )
+
+    def _coverage(
+        self, masks: NDArray[np.int64], sums: NDArray[np.float64], findings: int
+    ) -> Coverage | None:
+        """Return how much of the targets' variance the findings explain; None with weights."""
+        layout = self.target.layout
+        if layout.weighted:
+            return None
+        inside = membership(masks, findings).astype(np.float64)
+        both = inside.T @ (layout.moment(sums, 1, 0)[:, None] * inside)
+        return explained_variance(layout, both, inside.T @ sums, sums.sum(axis=0))
+
+    def _confirmed(
+        self, one: ConfirmedSlice | None, slices: Slices, n: int
+    ) -> document.ConfirmedDifference:
+        """Return a finding, alone in ``slices``, as measured on n reserved examples; empty where they are too few."""
+        if one is None:
+            return document.ConfirmedDifference(examples=n)
+        ends = (np.full(1, np.nan),) * 2
+        if not self.is_grouped:
+            interval = self.own.delta_interval if slices.is_paired else self.own.value_interval
+            ends = interval(slices, CONFIDENCE)
+        of_value = float(ends[0][0]), float(ends[1][0])
+        value, _, difference, low, high = self._measured(one, of_value)
+        return document.ConfirmedDifference(
+            examples=n,
+            value=value,
+            difference=difference,
+            low=finite(low),
+            high=finite(high),
+            p_value=one.p_value,
+        )
+
+    def _measured(
+        self, one: ChosenSlice | ConfirmedSlice, of_value: tuple[float, float]
+    ) -> tuple[float, float, float, float, float]:
+        """Return value, expectation, and their difference with its interval, from that of the value."""
+        means = np.array([one.value, one.expected])
+        value, expected = self.own.of_target(means, self.space).tolist()
+        # Of means without the shift, which takes digits.
+        is_rate = self.target.layout.kind == "rate"
+        difference = value - expected if is_rate else one.value - one.expected
+        covariance, z = one.covariance, float(normal_quantile(CONFIDENCE))
+        if any(map(math.isnan, of_value)):
+            of_value = self._around(one.value, z * math.sqrt(covariance.value))
+        of_expected = self._around(one.expected, z * math.sqrt(covariance.expected))
+        ends = covariance.interval_of_difference(value, of_value, expected, of_expected)
+        return value, expected, difference, *ends
+
+    def _around(self, mean: float, off: float) -> tuple[float, float]:
+        """Return the metric of mean targets to both sides of one, the smaller first."""
+        ends = np.array([mean - off, mean + off])
+        if self.target.layout.kind == "rate":
+            ends = np.clip(ends, 0.0, 1.0)
+        low, high = sorted(self.own.of_target(ends, self.space).tolist())
+        return low, high
+
+    def _held_share(self, size: float, total: float) -> float | None:
+        """Return the share of all targets that the findings hold, in their own unit."""
+        if not self.target.is_share:
+            return None
+        layout = self.target.layout
+        of_all = self.target_sums(self.everything[None])[0]
+        if layout.kind == "rate":
+            return finite(total / layout.moment(of_all, 1, 1).item())
+        # Means are summed about a shift.
+        shift = float(self.own.of_target(np.zeros(1), self.space)[0])
+        whole = layout.moment(of_all, 1, 1).item() + shift * layout.moment(of_all, 1, 0).item()
+        return finite((total + shift * size) / whole) if whole > 0 else None
+
+
+def explained_variance(
+    layout: TargetSums,
+    both: NDArray[np.float64] | NDArray[np.int64],
+    sums: NDArray[np.float64],
+    of_all: NDArray[np.float64],
+) -> Coverage:
+    """Return how much of the targets' variance slices explain together."""
+    n, total, squares = (float(layout.moment(of_all, *powers)) for powers in _MOMENTS)
+    totals = layout.moment(sums, 1, 1)
+    return of_slices(both, totals, int(n), total, squares - total**2 / n)
+
+
+# Slices, the first ones of the document: the cost of a pass grows with their square.
+MOST_COVERING = 200
+# CPU time of an example and a slice, measured with as many slices.
+_SECONDS_PER_MEMBERSHIP = 4e-9
+
+
+def list_coverage(
+    config: RunConfig,
+    prepared: EncodedDataset,
+    keys: Keys,
+    work: WorkFolder,
+    engine: Engine,
+    sums: IntArray | None = None,
+) -> tuple[SliceCoverage, ...]:
+    """Return how much the slices explain, for each metric that averages over examples; nothing with weights."""
+    scaling = without_buckets(prepared.scaling)
+    space = scaling.space
+    targets = {
+        own.name: target
+        for own in map(metric, config.metric)
+        if prepared.space.comparison != "earlier"
+        and own.undefined_reason(prepared.slices()) is None
+        and (target := own.target(space)) is not None
+    }
+    if space.weighted or not targets or not keys.size:
+        return ()
+    counted, place = np.unique(
+        [one.counted for one in targets.values()], axis=0, return_inverse=True
+    )
+    order = np.argsort(keys)
+    function = CountOverlaps(
+        keys[order], prepared.lattice, scaling, counted, sums_known=sums is not None
+    )
+    found = pass_over_shards(
+        [storage_path(path) for path in prepared.shards],
+        "coverage",
+        function,
+        work,
+        engine,
+        prepared.rows * keys.size * _SECONDS_PER_MEMBERSHIP,
+        keeps=True,
+    )
+    if sums is None:
+        # In the order of the keys, as all that is counted.
+        sums = np.sum([one["sums"] for one in found], axis=0).reshape(keys.size, space.raw_columns)
+    else:
+        sums = sums[order]
+    both = np.sum([one["both"] for one in found], axis=0).reshape(-1, keys.size, keys.size)
+    everything = prepared.totals[None, : space.raw_columns]
+    coverages = []
+    for (name, target), at in zip(targets.items(), place.ravel().tolist(), strict=True):
+        of_slices, (of_all,) = (
+            metric(name).target_sums(Slices(one, space)) for one in (sums, everything)
+        )
+        one = explained_variance(target.layout, both[at], of_slices, of_all)
+        coverages.append(
+            SliceCoverage(
+                metric=name, slices=keys.size, r2=finite(one.r2), r2_expected=one.expected
+            )
+        )
+    return tuple(coverages)

@@ -1,20 +1,27 @@
-"""The driver loop: propose slices, count and test them, decide which are significant, repeat."""
+"""The driver loop: propose slices, count and test them, decide which are significant, repeat; and who follows it.
+
+Slices that could be significant are tested again: by replicates, and by their exact AUC or average precision.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from slicebeam.metrics.counting.counting_plan import plan_all, plan_listed
+from slicebeam.metrics.counting.counting_plan import plan_all, plan_listed, plan_within
 from slicebeam.metrics.counting.lattice import contains
-from slicebeam.metrics.measures.level_bound import Visited, tests_per_level
-from slicebeam.metrics.measures.registry import metric_on
+from slicebeam.metrics.counting.membership import ENOUGH_GROUPS, distinct_groups
+from slicebeam.metrics.measures.multiplicity import adjusted, holm_adjusted
+from slicebeam.metrics.measures.registry import metric, metric_on
+from slicebeam.metrics.significance.outcome_codes import Method, Reason
+from slicebeam.pipelines.changelist.testing import Iteration
 from slicebeam.pipelines.config.search import SearchConfig
-from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress, SearchResult
-from slicebeam.pipelines.search.second_tests import SecondTests, q_values
-from slicebeam.pipelines.search.slice_counter import SliceCounter, looked_up, tables_of
+from slicebeam.pipelines.prepare.exact_auc import ExactAuc, has_error, put_ranking
+from slicebeam.pipelines.run.engine import Cost
+from slicebeam.pipelines.run.stage import Observer, run_parts
+from slicebeam.pipelines.search.slice_counter import SliceTable, looked_up, tables_of
 from slicebeam.pipelines.search.strategies import (
     Iterative,
     Priority,
@@ -22,18 +29,32 @@ from slicebeam.pipelines.search.strategies import (
     Strategy,
     batch_cost,
 )
+from slicebeam.transforms.count.slice_sums import WHOLE, slice_sums, sum_slices
 from slicebeam.transforms.count.tables import read_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.arrays import FloatArray
+    from slicebeam.metrics.counting.counting import Resampling
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
     from slicebeam.metrics.counting.lattice import Keys
+    from slicebeam.metrics.measures.slice_test import SliceTest
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.slice_counter import CountedPart
+    from slicebeam.pipelines.search.slice_counter import CountedPart, SliceCounter
+
+    Array = NDArray[Any]
+
+
+# How far the first, quick test may be off: by this factor in p.
+_SPARED = 10.0
+# A cluster bootstrap of fewer groups has too few different replicates.
+LEAST_GROUPS = 30
+# The columns that a second test has of each of its metrics.
+_TESTED = ("p", "reason", "method", "se")
 
 
 def stage_of(number: int) -> str:
@@ -41,23 +62,50 @@ def stage_of(number: int) -> str:
     return f"iteration-{number}"
 
 
+class SearchObserver(Observer, Protocol):
+    """Follows a search, a check or a discovery."""
+
+    def prepared(self, prepared: EncodedDataset) -> None:
+        """Show the prepared data."""
+
+    def progress(
+        self, iteration: int, candidates: int, significant: int, counted: Callable[[], int]
+    ) -> None:
+        """Show that an iteration begins, and how far it is until the next."""
+
+    def recorded(self, record: Iteration) -> None:
+        """Receive the work and cost of an iteration."""
+
+
+class SilentObserver:
+    """Shows nothing, for a run within another one."""
+
+    def _ignore(self, *_: object, **__: object) -> None: ...
+
+    begin = note = stage = prepared = progress = recorded = _ignore
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """What the iterations found."""
+
+    strategy: Any  # those of `Search`, as is the next one
+    stopped: Any
+    records: tuple[Iteration, ...]
+    parts: list[CountedPart]
+    tests_per_level: tuple[int, ...]  # slices of each level that the correction counts
+    tested_per_level: tuple[int, ...]
+    second_tests: SecondTests
+
+
 class Iterations:
     """Counts and tests proposals, each in one pipeline, and remembers the finished ones."""
 
-    def __init__(
-        self,
-        config: RunConfig,
-        prepared: EncodedDataset,
-        work: WorkFolder,
-        engine: Engine,
-        on_progress: Callable[[Progress], None],
-        on_record: Callable[[IterationRecord], None],
-    ) -> None:
-        self.config, self.prepared = config, prepared
-        self.on_progress, self.on_record = on_progress, on_record
-        self.counter = SliceCounter(config, prepared, work, engine)
-        self.second_tests = SecondTests(self.counter)
-        self.records: list[IterationRecord] = []
+    def __init__(self, counter: SliceCounter, observer: SearchObserver) -> None:
+        self.config, self.prepared = counter.config, counter.prepared
+        self.counter, self.observer = counter, observer
+        self.second_tests = SecondTests(counter)
+        self.records: list[Iteration] = []
         self.parts: list[CountedPart] = []
 
     def search(self) -> SearchResult:
@@ -85,20 +133,23 @@ class Iterations:
 
     def _once(self, strategy: str, planned: Iterable[PlannedUnit], candidates: int) -> SearchResult:
         """Count all slices in one iteration: the family are those that are tested."""
-        parts, record = self._count(planned, candidates, None, 0)
+        self.parts, cost = self._count(planned, candidates, 0)
         tested = np.zeros(self.prepared.lattice.max_cross_size + 1, np.int64)
-        for table in tables_of(parts):
+        for table in tables_of(self.parts):
             keys = table.keys[~np.isnan(table["p0"])]
             tested += np.bincount(self.prepared.lattice.cross_sizes(keys), minlength=tested.size)
         family = tuple(tested[1:].tolist())
-        record = self.second_tests.resampled(parts, family, record)
-        record, _ = self.second_tests.settled(parts, family, record, is_all=strategy == "given")
-        self.parts = parts
-        self._note(record, self.second_tests.called(parts, 0, family).size)
+        resampling = self.second_tests.resampled(self.parts, family, 1)
+        is_given = strategy == "given"
+        settling, _ = self.second_tests.settled(self.parts, family, 1, is_all=is_given)
+        significant = self.second_tests.called(self.parts, 0, family).size
+        self._note(self.parts, candidates, None, significant, cost + resampling + settling)
         return self._searched(strategy, "exhausted", family, family)
 
     def _step_by_step(self, strategy: str, steps: Strategy) -> SearchResult:
         """Count what a strategy proposes: the family are all slices that are large enough."""
+        from slicebeam.metrics.measures.level_bound import Visited, tests_per_level
+
         lattice, space = self.prepared.lattice, self.prepared.space
         known = SearchState(self.config.used_min_slice_size)
         family: tuple[int, ...] = ()
@@ -106,41 +157,34 @@ class Iterations:
             keys, bases, base_sizes = proposal.candidates, proposal.bases, proposal.base_sizes
             planned = plan_listed(keys, bases, base_sizes, lattice, self.counter.budget)
             significant = int(np.count_nonzero(known.significant))
-            parts, record = self._count(planned, keys.size, proposal.expected, significant)
+            parts, cost = self._count(planned, keys.size, significant)
             # What is in no part is empty.
             known.add(keys, looked_up(parts, keys, lambda table: table.sizes(space)))
             visited = Visited(known.keys, known.sizes)
             family = tuple(tests_per_level(lattice, visited, self.prepared.rows, known.min_size))
-            record = self.second_tests.resampled(parts, family, record)
-            self._learn(parts, known)
+            number = len(self.records) + 1
+            cost += self.second_tests.resampled(parts, family, number)
             self.parts += parts
-            record, changed = self.second_tests.settled(self.parts, family, record)
-            self._learn(self.parts, known, changed)
+            settling, changed = self.second_tests.settled(self.parts, family, number)
+            # Exact values of earlier slices may be new as well.
+            self._learn(self.parts if changed.size else parts, known)
             tested = np.flatnonzero(known.sizes >= known.min_size)
             levels = lattice.cross_sizes(known.keys[tested])
             q = q_values(self.config, known.p[tested], levels, family)
             known.significant[:] = False
             known.significant[tested] = q <= self.config.used_alpha
-            self._note(record, int(np.count_nonzero(known.significant)))
+            significant = int(np.count_nonzero(known.significant))
+            self._note(parts, keys.size, proposal.expected, significant, cost + settling)
         levels = lattice.cross_sizes(known.keys[known.sizes >= known.min_size])
         counts = np.bincount(levels, minlength=lattice.max_cross_size + 1)[1:]
         stopped = "iterations" if steps.is_stopped else "exhausted"
         return self._searched(strategy, stopped, family, tuple(counts.tolist()))
 
-    def _learn(
-        self, parts: list[CountedPart], known: SearchState, changed: Keys | None = None
-    ) -> None:
-        """Add the p-values and differences of the counted slices, or only of those that changed."""
-        if changed is not None and not changed.size:
-            return
-        steering, columns = (
-            metric_on(self.config.metric[0], self.prepared.space),
-            range(self.prepared.space.columns),
-        )
-        for every in tables_of(parts):
-            table = every
-            if changed is not None:
-                table = every.take(np.flatnonzero(contains(changed, every.keys)))
+    def _learn(self, parts: list[CountedPart], known: SearchState) -> None:
+        """Add the p-values and differences of the counted slices."""
+        space = self.prepared.space
+        steering, columns = metric_on(self.config.metric[0], space), range(space.columns)
+        for table in tables_of(parts):
             delta = steering.delta(self.prepared.slices(table.stacked("c", columns)))
             first = table.columns.get("first0", table["p0"])
             known.learn(table.keys, table["p0"], first, delta)
@@ -148,45 +192,315 @@ class Iterations:
     def _searched(
         self, strategy: str, stopped: str, tests: tuple[int, ...], tested: tuple[int, ...]
     ) -> SearchResult:
+        records = tuple(self.records)
         return SearchResult(
-            strategy,
-            stopped,
-            tuple(self.records),
-            self.parts,
-            tests,
-            tested,
-            np.concatenate(self.second_tests.few_groups),
-            self.second_tests.most_groups,
+            strategy, stopped, records, self.parts, tests, tested, self.second_tests
         )
 
     def _count(
+        self, planned: Iterable[PlannedUnit], candidates: int, significant: int
+    ) -> tuple[list[CountedPart], Cost]:
+        """Count and test the planned blocks, except those already finished."""
+        number = len(self.records) + 1
+        return self.counter.count(
+            stage_of(number),
+            planned,
+            lambda counted: self.observer.progress(number, candidates, significant, counted),
+        )
+
+    def _note(
         self,
-        planned: Iterable[PlannedUnit],
+        parts: list[CountedPart],
         candidates: int,
         expected: float | None,
         significant: int,
-    ) -> tuple[list[CountedPart], IterationRecord]:
-        """Count and test the planned blocks, except those already finished."""
-        number = len(self.records) + 1
-        parts, cost = self.counter.count(
-            stage_of(number),
-            planned,
-            lambda counted: self.on_progress(Progress(number, candidates, counted, significant)),
-        )
+        cost: Cost,
+    ) -> None:
         facts = [read_facts(part.path) for part in parts]
-        record = IterationRecord(
-            iteration=number,
+        record = Iteration(
+            iteration=len(self.records) + 1,
             candidates=candidates,
             nonempty=sum(fact["nonempty"] for fact in facts),
             nonempty_estimated=expected,
             tested=sum(fact["tested"] for fact in facts),
-            significant=0,
-            cpu_seconds=cost.cpu_seconds,
-            wall_seconds=cost.wall_seconds,
-            shuffled_bytes=cost.shuffled_bytes,
+            significant=significant,
+            **vars(cost),
         )
-        return parts, record
+        self.records.append(record)
+        self.observer.recorded(record)
 
-    def _note(self, record: IterationRecord, significant: int) -> None:
-        self.records.append(replace(record, significant=significant))
-        self.on_record(self.records[-1])
+
+def q_values(
+    config: RunConfig, p: Array, levels: Array, tests_per_level: tuple[int, ...]
+) -> NDArray[np.float64]:
+    """Return the q-value of each p, corrected for the tests of each level and for all metrics."""
+    number, metrics = len(tests_per_level), len(config.metric)
+    q = adjusted(p, levels, tests_per_level, config.used_correction, number, metrics)
+    if config.comparison == "earlier" and config.used_correction != "none":
+        # The change over all examples is a level of its own.
+        q = np.minimum(q * (number + 1) / number, 1.0)
+    return q
+
+
+def adjusted_overall(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the p-values [tests] of changes over all examples; NaN stays.
+
+    They are one family, by Holm's method unless nothing is corrected; of two data sets also a level of slices.
+    """
+    tested = ~np.isnan(p)
+    adjusted = p.copy()
+    if config.used_correction != "none":
+        adjusted[tested] = holm_adjusted(p[tested])
+        if config.comparison == "earlier":
+            levels = getattr(config, "max_cross_size", 1)
+            adjusted[tested] = np.minimum(adjusted[tested] * (levels + 1), 1.0)
+    return adjusted
+
+
+class SecondTests:
+    """Tests again the slices that the first, quick test does not decide."""
+
+    def __init__(self, counter: SliceCounter) -> None:
+        self.counter = counter
+        self.config, self.prepared = counter.config, counter.prepared
+        self.work, self.engine, self.tests = counter.work, counter.engine, counter.tests
+        self.exact = ExactAuc(
+            self.prepared.lattice,
+            self.prepared.scaling,
+            self.prepared.shards,
+            self.prepared.totals,
+            self.config.memory,
+            self.work,
+            self.engine,
+        )
+        self.ranked = tuple(
+            number for number, name in enumerate(self.config.metric) if metric(name).needs.ranked
+        )
+        self.exact_keys: Keys = np.zeros(0, np.int64)
+        # Resampled slices with few groups, though enough for a test.
+        self.few_groups: list[Keys] = [np.zeros(0, np.int64)]
+        self.most_groups: int | None = None  # of any slice, at most `ENOUGH_GROUPS`
+
+    def called(
+        self,
+        parts: list[CountedPart],
+        number: int,
+        per_level: tuple[int, ...],
+        times: float = 1.0,
+        name: str = "p",
+    ) -> Keys:
+        """Return the keys of the slices that a metric calls at a multiple of alpha.
+
+        By ``p``, by ``first``, that of the quick test, or by ``best``, the smallest p that the error of
+        the metric's value leaves: all corrections are monotone in every p, so that no other slice can
+        be called.
+
+        A slice whose p exceeds alpha is not significant after any correction and does not change
+        the q-value of one that is, so that only the others are looked at together.
+        """
+        keys, p = [np.zeros(0, np.int64)], [np.zeros(0)]
+        for table in tables_of(parts):
+            own = table[f"{name}{number}"] / times
+            small = np.flatnonzero(own <= self.config.used_alpha)
+            keys.append(table.keys[small])
+            p.append(own[small])
+        every = np.concatenate(keys)
+        levels = self.prepared.lattice.cross_sizes(every)
+        q = q_values(self.config, np.concatenate(p), levels, per_level)
+        return every[q <= self.config.used_alpha]
+
+    def resampled(
+        self, parts: list[CountedPart], per_level: tuple[int, ...], iteration: int
+    ) -> Cost:
+        """Test the slices of parts that could be significant by replicates; return what that cost.
+
+        Those are the slices that would be significant if every p of the first, quick test were a
+        tenth of what it is. The others keep p = 1 and say why.
+        """
+        resampling = self.counter.second
+        if resampling is None or not parts:
+            return Cost()
+        numbers = tuple(i for i, test in enumerate(self.tests) if test.needs_rows())
+        ranked = tuple(i for i in numbers if i in self.ranked)
+        some = [
+            self.called(parts, i, per_level, _SPARED, "best" if i in ranked else "first")
+            for i in numbers
+        ]
+        # The quick test of a mean refuses what is too skewed for it; replicates need not.
+        for table in tables_of(parts):
+            refused = table.stacked("reason", numbers) == Reason.TOO_SKEWED
+            some.append(table.keys[refused.any(axis=1)])
+        stage = f"iteration-{iteration}-resampled"
+        if ranked:
+            some.append(self._changed_within_buckets(parts, ranked[0], f"{stage}-unchanged"))
+        chosen = np.unique(np.concatenate(some))
+        space = self.prepared.space
+        sizes = looked_up(parts, chosen, lambda table: table.sizes(space))
+        budget = self.counter.budget_for(resampling)
+        planned = plan_within(chosen, chosen, sizes, self.prepared.lattice, budget)
+        counted, cost = self.counter.count(stage, planned, resampling=resampling)
+        groups = self._groups(stage, chosen) if self.config.group else None
+        _change(parts, self._by_replicates(counted, groups, numbers))
+        if ranked:
+            exact, more = self._exact(f"{stage}-exact", parts, chosen, ranked, resampling)
+            if groups is not None and exact.keys.size:
+                few = np.isin(exact.keys, chosen[groups < LEAST_GROUPS])
+                for number in ranked:
+                    _refuse(exact, number, few, Reason.FEW_GROUPS)
+            _change(parts, exact)
+            cost = cost + more
+        return cost
+
+    def settled(
+        self,
+        parts: list[CountedPart],
+        per_level: tuple[int, ...],
+        iteration: int,
+        *,
+        is_all: bool = False,
+    ) -> tuple[Cost, Keys]:
+        """Let exact AUCs, and average precisions, decide on the slices that could be significant, or on all.
+
+        Those that another metric calls have one too, for they may be reported. Returns what it cost, and
+        the slices that changed.
+        """
+        if not self.ranked or not parts:
+            return Cost(), np.zeros(0, np.int64)
+        numbers = tuple(i for i in self.ranked if not self.tests[i].needs_rows())
+        if is_all:
+            some = [table.keys for table in tables_of(parts)]
+        else:
+            some = [
+                self.called(parts, i, per_level, name="best" if i in numbers else "p")
+                for i in range(len(self.tests))
+            ]
+        chosen = np.setdiff1d(np.concatenate(some), self.exact_keys)
+        stage = f"iteration-{iteration}-exact"
+        exact, cost = self._exact(stage, parts, chosen, numbers, None)
+        self.exact_keys = np.union1d(self.exact_keys, exact.keys)
+        _change(parts, exact)
+        return replace(cost, shuffled_bytes=0), exact.keys
+
+    def _changed_within_buckets(self, parts: list[CountedPart], number: int, stage: str) -> Keys:
+        """Return the slices on which two models differ, though by buckets they seem not to."""
+        suspects = [np.zeros(0, np.int64)]
+        for table in tables_of(parts):
+            seem = np.isin(table[f"reason{number}"], (Reason.UNCHANGED, Reason.UNVARYING))
+            suspects.append(table.keys[seem])
+        exact, _ = self._exact(stage, parts, np.concatenate(suspects), (), None)
+        own = metric(self.config.metric[number])
+        delta = own.delta(self.prepared.slices(exact["sums"]))
+        return exact.keys[np.nan_to_num(delta) != 0]
+
+    def _exact(
+        self,
+        stage: str,
+        parts: list[CountedPart],
+        keys: Keys,
+        numbers: tuple[int, ...],
+        resampling: Resampling | None,
+    ) -> tuple[SliceTable, Cost]:
+        """Return those slices of some parts whose buckets leave the AUC open, with it and its tests."""
+        space, of_all = self.prepared.space, self.prepared.of_all
+        keys = np.sort(keys)
+        no_sums = np.zeros((0, space.columns), np.int64)
+        rough = [SliceTable(np.zeros(0, np.int64), {"sums": no_sums})]
+        for table in tables_of(parts):
+            some = table.take(np.flatnonzero(contains(keys, table.keys)))
+            counts = SliceTable(some.keys, {"sums": some.stacked("c", range(space.columns))})
+            rough.append(counts.take(has_error(counts["sums"], space)))
+        known = SliceTable.joined(rough).by_key()
+        sums, columns = known["sums"], dict(known.columns)
+        if known.keys.size == 0:
+            return known, Cost()
+        of_whole = np.zeros(1)
+        if resampling is not None and space.comparison == "overall":
+            stage_of_all, whole = f"{stage}-all", np.array([WHOLE])
+            wins, _ = self.exact.count(stage_of_all, whole, of_all[None, :], resampling)
+            of_whole = next(wins).replicates[0][0]
+        wins, cost = self.exact.count(stage, known.keys, sums, resampling)
+        for counted in wins:
+            at = known.at(counted.keys)
+            put_ranking(sums, at, counted, space)
+            for number in numbers:
+                test = self.tests[number]
+                if resampling is None:
+                    outcomes = test.of_sums(sums[at], of_all)
+                else:
+                    references = counted.replicates[1] if space.sides == 2 else of_whole
+                    deltas = counted.replicates[0] - references
+                    outcomes = test.of_replicates(sums[at], of_all, deltas)
+                values: tuple[Array, ...] = (*outcomes.tested, outcomes.errors)
+                for name, column in zip(_TESTED, values, strict=True):
+                    empty = np.zeros(known.keys.size, column.dtype)
+                    columns.setdefault(f"{name}{number}", empty)[at] = column
+        for old in (False, True)[: space.sides]:
+            ranking = space.ranking_columns(old=old)
+            for place in range(ranking.start, ranking.stop):
+                columns[f"c{place}"] = sums[:, place]
+        columns |= {f"best{number}": columns[f"p{number}"] for number in numbers}
+        return SliceTable(known.keys, columns), cost
+
+    def _by_replicates(
+        self, parts: list[CountedPart], groups: Array | None, numbers: tuple[int, ...]
+    ) -> SliceTable:
+        """Return the slices of the second count with the results of their replicates."""
+        names = [f"{name}{number}" for number in numbers for name in _TESTED]
+        none = SliceTable(np.zeros(0, np.int64), dict.fromkeys(names, np.zeros(0, np.int8)))
+        read = (
+            SliceTable(table.keys, {name: table[name] for name in names})
+            for table in tables_of(parts)
+        )
+        tested = SliceTable.joined([none, *read]).by_key()
+        if groups is not None and parts:
+            for number in numbers:
+                _by_groups(tested, number, groups, self.tests[number])
+        return tested
+
+    def _groups(self, stage: str, keys: Keys) -> Array:
+        """Return in how many groups the examples of each slice are."""
+        wanted = keys
+        if self.most_groups is None:
+            # No slice has more groups than one of its predicates: what they have bounds them all.
+            keys = np.union1d(wanted, self.prepared.lattice.singleton_keys())
+        stage = f"{stage}-groups"
+        prepared = self.prepared
+        folder = self.work.folder(stage)
+        counting = sum_slices(distinct_groups, keys, prepared.lattice, prepared.shards, folder)
+        known, groups = slice_sums(run_parts(self.work, self.engine, stage, counting))
+        if self.most_groups is None:
+            self.most_groups = int(groups.max(initial=0))
+        groups = groups[np.searchsorted(known, wanted)]
+        self.few_groups.append(wanted[(groups >= LEAST_GROUPS) & (groups < ENOUGH_GROUPS)])
+        return groups
+
+
+def _change(parts: list[CountedPart], change: SliceTable) -> None:
+    if change.keys.size:
+        for part in parts:
+            part.changes.append(change)
+
+
+def _refuse(table: SliceTable, number: int, where: Array, reason: int) -> None:
+    """Take the p-values of some slices back, for a reason."""
+    for name, value in (("p", 1.0), ("reason", reason), ("method", 0)):
+        table[f"{name}{number}"][where] = value
+
+
+def _by_groups(table: SliceTable, number: int, groups: Array, test: SliceTest) -> None:
+    """Let a change that does not vary count once for each group, not for each example.
+
+    If every example of a slice counts in its metric, all its groups change the same way: of the 2^G
+    ways to exchange the two models in whole groups one is as extreme. Where only some count (recall,
+    precision), or weights may be 0, nobody knows how many groups change.
+    """
+    p, method = table[f"p{number}"], table[f"method{number}"]
+    method[method == Method.BOOTSTRAP_ROWS] = Method.BOOTSTRAP_GROUPS
+    constant = (method != 0) & (method != Method.BOOTSTRAP_GROUPS)
+    if metric(test.metric).kind == "pointwise" and not test.space.weighted:
+        fewest: FloatArray = np.exp2((test.alternative == "both") - groups.astype(np.float64))
+        p[constant] = np.maximum(p, fewest)[constant]
+        method[constant] = Method.SIGN_FLIP_GROUPS
+    else:
+        _refuse(table, number, constant, Reason.UNVARYING)
+    _refuse(table, number, groups < LEAST_GROUPS, Reason.FEW_GROUPS)

@@ -8,19 +8,27 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from scipy.special import stdtrit
 
 from slicebeam.metrics.measures.registry import metric, metric_on
+from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.prepare.exact_auc import put_whole
-from slicebeam.pipelines.search.duplicates import same_examples
-from slicebeam.pipelines.search.refinement_labels import NO_LABEL, ParentSums, labels, says_more
-from slicebeam.pipelines.search.second_tests import q_values
+from slicebeam.pipelines.search.iterations import q_values
+from slicebeam.pipelines.search.refinement_labels import (
+    NO_LABEL,
+    labels,
+    parent_sums,
+    same_examples,
+    says_more,
+)
 from slicebeam.pipelines.search.slice_counter import SliceTable, tables_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -28,9 +36,9 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.metric import Metric, Slices
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.iteration_records import SearchResult
-    from slicebeam.pipelines.search.iterations import Iterations
-    from slicebeam.pipelines.search.slice_names import SliceNames
+    from slicebeam.pipelines.search.iterations import SearchResult
+    from slicebeam.pipelines.search.slice_counter import SliceCounter
+    from slicebeam.transforms.encode.predicates import Singleton
 
 # Slices up to this number are all saved unless --save-slices says otherwise.
 SAVE_ALL_UP_TO = 1_000_000
@@ -82,6 +90,69 @@ class MetricResult:
         return self.gain < 0
 
 
+class SliceNames:
+    """The identity, the text and the predicate of slices.
+
+    Given slices that no predicate describes have the id of their document, and no predicate.
+    """
+
+    def __init__(self, prepared: EncodedDataset) -> None:
+        self.lattice, given = prepared.lattice, prepared.given
+        # What the digits of a key stand for: singletons, or the conditions of given slices.
+        conditions: Sequence[Sequence[Singleton]]
+        if given is None:
+            conditions = [(one,) for domain in prepared.domains for one in domain.singletons]
+            texts: Sequence[str] = [str(one) for (one,) in conditions]
+            ids: list[str | None] = [None] * len(texts)
+        else:
+            conditions, texts = given.membership.predicates, given.texts
+            ids = [one.slice_id for one in given.wanted.slices]
+        # Of a conjunction the sum of its conditions' identities is hashed.
+        hashes = [sum(one.identity() for one in some) % 2**64 for some in conditions]
+        json = [", ".join(one.json_text() for one in some) for some in conditions]
+        self._hashes = np.array([0, *hashes], np.uint64)
+        self._texts = pa.array([None, *texts], pa.string())
+        self._json = pa.array([None, *json], pa.string())
+        self._ids = None if given is None else pa.array([None, *ids], pa.string())
+
+    def ids(self, keys: Keys) -> pa.Array:
+        """Return the ids [slices]: 16 hexadecimal digits from the singletons, in any order.
+
+        Key 0, no slice, has none.
+        """
+        digits = self._numbers(keys).astype(">u8").tobytes().hex().encode("ascii")
+        texts = np.frombuffer(digits, dtype="S16").astype(str)
+        ids = pa.array(texts, pa.string(), mask=keys == 0)
+        return ids if self._ids is None else pc.coalesce(self._ids.take(pa.array(keys)), ids)
+
+    def has_id(self, keys: Keys, slice_id: str) -> NDArray[np.bool_]:
+        """Return which slices [slices] have an id, given as its 16 hexadecimal digits."""
+        found: NDArray[np.bool_] = self._numbers(keys) == np.uint64(int(slice_id, 16))
+        return found
+
+    def _numbers(self, keys: Keys) -> NDArray[np.uint64]:
+        sums = self._hashes[self.lattice.digits(keys)].sum(axis=1, dtype=np.uint64)
+        return splitmix64(sums)
+
+    def texts(self, keys: Keys) -> pa.Array:
+        """Return the predicates [slices] as a reader would say them."""
+        return self._joined(keys, self._texts, " & ")
+
+    def predicates(self, keys: Keys) -> pa.Array:
+        """Return the predicates [slices] as JSON texts; null where none describes the slice."""
+        joined = self._joined(keys, self._json, ", ")
+        texts = pc.binary_join_element_wise('{"all": [', joined, "]}", "")
+        if self._ids is None:
+            return texts
+        has_id = self._ids.take(pa.array(keys)).is_valid()
+        return pc.if_else(has_id, pa.scalar(None, pa.string()), texts)
+
+    def _joined(self, keys: Keys, texts: pa.Array, separator: str) -> pa.Array:
+        digits = self.lattice.digits(keys)
+        columns = [texts.take(pa.array(digits[:, i])) for i in range(digits.shape[1])]
+        return pc.binary_join_element_wise(*columns, separator, null_handling="skip")
+
+
 @dataclass
 class Results:
     """The results of a run: all kept slices, ordered by level and predicate, and what they came from.
@@ -94,6 +165,7 @@ class Results:
 
     config: RunConfig
     prepared: EncodedDataset
+    counter: SliceCounter
     searched: SearchResult
     names: SliceNames
     keys: Keys  # int64 [slices]
@@ -128,13 +200,14 @@ def direction_of(own: Metric, delta: float) -> Literal["improved", "degraded", "
     return "improved" if (delta > 0) == own.higher_is_better else "degraded"
 
 
-def collect(iterations: Iterations, searched: SearchResult, names: SliceNames) -> Results:
+def collect(searched: SearchResult, names: SliceNames) -> Results:
     """Return the results of a search, or of given slices: all of these, tested or not.
 
     A given slice that is too small to be tested, or has no example, has p = 1 and a reason. Given slices
     are not held against each other: there are no labels, and none counts as another's duplicate.
     """
-    config, prepared = iterations.config, iterations.prepared
+    counter = searched.second_tests.counter
+    config, prepared = counter.config, counter.prepared
     lattice, given = prepared.lattice, prepared.given
     total = sum(searched.tested_per_level)
     saved = "tested" if given is not None else getattr(config, "save_slices", None)
@@ -153,7 +226,7 @@ def collect(iterations: Iterations, searched: SearchResult, names: SliceNames) -
     chosen = chosen[np.lexsort((kept.keys[chosen], levels[chosen]))]
     kept, levels = kept.take(chosen), levels[chosen]
     keys, sums, significant = kept.keys, kept["sums"], kept["q"] <= config.used_alpha
-    parents = ParentSums(iterations, kept, significant)
+    parents = parent_sums(searched.second_tests, kept, significant)
     metrics = [
         _metric_result(config, prepared, number, kept, parents)
         for number in range(len(config.metric))
@@ -165,11 +238,20 @@ def collect(iterations: Iterations, searched: SearchResult, names: SliceNames) -
         same_as = keys.copy()
     else:
         shown_in = np.sum([says_more(one.label) for one in metrics], axis=0)
-        same_as = same_examples(
-            kept, np.asarray(significant.any(axis=1)), shown_in, iterations.counter
-        )
+        same_as = same_examples(kept, np.asarray(significant.any(axis=1)), shown_in, counter)
     return Results(
-        config, prepared, searched, names, keys, levels, sums, metrics, same_as, saved, *codes
+        config,
+        prepared,
+        counter,
+        searched,
+        names,
+        keys,
+        levels,
+        sums,
+        metrics,
+        same_as,
+        saved,
+        *codes,
     )
 
 
@@ -252,7 +334,7 @@ def _counted(
 
 
 def _metric_result(
-    config: RunConfig, prepared: EncodedDataset, number: int, kept: SliceTable, parents: ParentSums
+    config: RunConfig, prepared: EncodedDataset, number: int, kept: SliceTable, parents: SliceTable
 ) -> MetricResult:
     own = metric_on(config.metric[number], prepared.space)
     slices = prepared.slices(kept["sums"])
@@ -286,7 +368,7 @@ def _metric_result(
         complement, complement_error = own.complement(slices), own.complement_error(slices)
     q = kept["q"][:, number]
     significant = q <= config.used_alpha
-    label, parent, p_refine = labels(own, kept, significant, delta, parents)
+    label, parent, p_refine = labels(own, kept, significant, delta, parents, prepared)
     return MetricResult(
         name=own.name,
         value=value,

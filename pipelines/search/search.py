@@ -15,22 +15,18 @@ from slicebeam.pipelines.prepare.encoded_dataset import prepare
 from slicebeam.pipelines.run.open_run import Published, RunContext, open_run
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.building import build
-from slicebeam.pipelines.search.finding_terms import MOST_COVERING, list_coverage
-from slicebeam.pipelines.search.findings import finding_lists
-from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
+from slicebeam.pipelines.search.findings import MOST_COVERING, finding_lists, list_coverage
 from slicebeam.pipelines.search.iterations import Iterations
-from slicebeam.pipelines.search.results import Results, collect
-from slicebeam.pipelines.search.slice_names import SliceNames
-from slicebeam.pipelines.search.slices_table import (
-    Reported,
-    given_order,
-    report_order,
-    write_slices,
-)
+from slicebeam.pipelines.search.results import Results, SliceNames, collect
+from slicebeam.pipelines.search.slice_counter import SliceCounter
+from slicebeam.pipelines.search.slices_table import given_order, joined, worst_first, write_slices
+from slicebeam.pipelines.search.summary import gate_of, judged_anew, with_gate
+from slicebeam.pipelines.search.testing_section import testing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from numpy.typing import NDArray
     from typing_extensions import Unpack
 
     from slicebeam.pipelines.changelist.testing import Gate
@@ -38,31 +34,28 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.earlier_run import BaselineRun
-    from slicebeam.pipelines.search.iteration_records import SearchObserver
+    from slicebeam.pipelines.search.iterations import SearchObserver
+    from slicebeam.pipelines.search.results import MetricResult
+    from slicebeam.pipelines.search.since import BaselineRun
     from slicebeam.pipelines.tfma.request import Evaluation
 
 
 @dataclass(frozen=True)
-class ExtraOutputs(Generic[Config]):
-    """What a command publishes besides the document and its table."""
-
-    names: tuple[str, ...]
-    write: Callable[
-        [Config, EncodedDataset, SearchChangeList, Sequence[IO[bytes]], WorkFolder, Engine],
-        SearchChangeList,
-    ]
-
-
-@dataclass(frozen=True)
 class Steps(Generic[Config]):
-    """The steps that differ between commands; ``judge`` returns whether the run passes ``--fail-on``."""
+    """The steps that differ between commands.
+
+    ``further``: the files that are published besides, which ``write`` fills and adds to the document.
+    ``judge``: whether the run passes ``--fail-on``.
+    """
 
     prepare: Callable[
         [Config, Sequence[str], WorkFolder, Engine, Callable[[Stage], None]], EncodedDataset
     ]
-    order: Callable[[Results], Reported] = report_order
-    further: ExtraOutputs[Config] | None = None  # what is published besides; None for nothing
+    order: Callable[[Results, MetricResult], NDArray[np.int64]] = worst_first
+    further: tuple[str, ...] = ()
+    write: (
+        Callable[[Config, Results, SearchChangeList, Sequence[IO[bytes]]], SearchChangeList] | None
+    ) = None
     judge: Callable[[SearchChangeList, str | None], Gate | None] = gate_of
 
 
@@ -87,7 +80,7 @@ def compared(config: SearchConfig) -> tuple[SearchConfig, BaselineRun | None]:
     """Return a search as it is run, and the earlier run that it is compared with."""
     if config.since is None:
         return config, None
-    from slicebeam.pipelines.search.earlier_run import earlier_run
+    from slicebeam.pipelines.search.since import earlier_run
 
     earlier = earlier_run(config)
     if earlier is not None and earlier.document.discovery is not None:
@@ -165,18 +158,21 @@ def _find_and_publish(
         from slicebeam.pipelines.search.explain import find_slice_key
 
         key = find_slice_key(explained_slice, prepared, names)
-    iterations = Iterations(config, prepared, work, engine, observer.progress, observer.recorded)
-    searched = iterations.search()
+    searched = Iterations(SliceCounter(config, prepared, work, engine), observer).search()
     observer.stage(Stage("describing the results"))
-    results = collect(iterations, searched, names)
-    order = steps.order(results) if prepared.given is None else given_order(results)
+    results = collect(searched, names)
+    order = (
+        joined([steps.order(results, measured) for measured in results.metrics])
+        if prepared.given is None
+        else given_order(results)
+    )
     observer.stage(Stage("choosing findings"))
     if prepared.space.comparison == "earlier":
         from slicebeam.pipelines.search.change_findings import change_findings
 
-        lists = change_findings(results, work, engine)
+        lists = change_findings(results)
     else:
-        lists = finding_lists(results, work, engine)
+        lists = finding_lists(results)
     listed = order.listed(
         np.concatenate([np.zeros(0, np.int64), *(one.positions for one in lists)])
     )
@@ -184,17 +180,17 @@ def _find_and_publish(
     coverage = list_coverage(
         config, prepared, results.keys[first], work, engine, results.sums[first]
     )
-    further = () if steps.further is None else steps.further.names
     of_tfma = () if evaluation is None else (TFMA_TABLE,)
-    with run.files_to_publish(*further, *of_tfma, TABLE) as files:
+    with run.files_to_publish(*steps.further, *of_tfma, TABLE) as files:
         write_slices(files.streams[TABLE], results, lists)
         fingerprint = f"sha256:{files.sha256(TABLE)}"
-        changelist = build(results, order, listed, lists, engine.name, fingerprint)
+        tests = testing(results, order)
+        changelist = build(results, order, listed, lists, tests, engine.name, fingerprint)
         changelist = changelist.model_copy(update={"coverage": coverage})
         if prepared.space.comparison == "earlier":
             from slicebeam.pipelines.search.earlier_data import earlier_data
 
-            more = {"earlier_data": earlier_data(results, lists, work, engine)}
+            more = {"earlier_data": earlier_data(results, lists)}
             changelist = changelist.model_copy(update=more)
         changelist = _with_comparisons(changelist, results, earlier, how.get("tolerance"))
         if evaluation is not None:
@@ -205,9 +201,9 @@ def _find_and_publish(
                 changelist, evaluation, prepared, run.work, run.engine, observer.stage
             )
             write_messages(files.streams[TFMA_TABLE], messages)
-        if steps.further is not None:
-            others = [files.streams[name] for name in further]
-            changelist = steps.further.write(config, prepared, changelist, others, work, engine)
+        if steps.write is not None:
+            others = [files.streams[name] for name in steps.further]
+            changelist = steps.write(config, results, changelist, others)
         changelist = with_gate(changelist, steps.judge(changelist, how.get("fail_on")))
         changelist = run.publish(changelist, files)
     if explained_slice is None:

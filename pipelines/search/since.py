@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.measures.difference import difference
 from slicebeam.metrics.measures.multiplicity import adjusted
 from slicebeam.metrics.measures.registry import metric
@@ -18,11 +20,11 @@ from slicebeam.pipelines.changelist.changes import (
     Since,
     SinceSlice,
 )
+from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, Predicate, estimate, finite
-from slicebeam.pipelines.changelist.reading import TABLE
+from slicebeam.pipelines.changelist.reading import TABLE, read_search, read_table
 from slicebeam.pipelines.prepare.given_domains import is_carried_on, why_absent
-from slicebeam.pipelines.search.earlier_run import COLUMNS
-from slicebeam.pipelines.search.second_tests import adjusted_overall
+from slicebeam.pipelines.search.iterations import adjusted_overall
 from slicebeam.pipelines.search.summary import of_metrics, promise, shown, verdict
 from slicebeam.transforms.encode.predicates import Singleton
 
@@ -32,17 +34,89 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.kinds import Correction
-    from slicebeam.pipelines.changelist.changes import Change, Status
-    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.search.earlier_run import BaselineRun, Columns
     from slicebeam.pipelines.search.results import Results
+
+    # A metric on slices, [slices] by the names of slices.parquet; NaN where undefined.
+    Columns = dict[str, NDArray[Any]]
 
 MOST_LISTED = 1000
 _MOST_NAMED = 5
 
-_WITHIN: dict[Correction, Correction] = {"fdr-level": "bh"}
+# What must be the same for deltas, and for what is significant, to mean the same.
+_SAME = ("label", "compare", "alternative", "positive_class", "threshold", "weight")
+_VALUE, _DELTA = ("value", "value_low", "value_high"), ("delta", "ci_low", "ci_high")
+# The columns of slices.parquet that runs are compared by.
+_COLUMNS = ("slice_id", "n", *_VALUE, *_DELTA, "q_value", "significant")
+_KINDS = {"slice_id": str, "n": np.int64, "significant": bool}
+
+
+@dataclass(frozen=True)
+class BaselineRun:
+    """The earlier run that ``--since`` names."""
+
+    uri: str
+    document: SearchChangeList
+    measured: dict[str, Columns]  # all tested slices by metric, or those it reports
+    has_all: bool
+
+
+def earlier_run(config: RunConfig) -> BaselineRun | None:
+    """Return the run that ``--since`` names, None without one."""
+    if config.since is None:
+        return None
+    document = read_search(config.since, "--since")
+    measured_then = [one.key for one in document.metrics]
+    both = [name for name in config.metric if name in measured_then]
+    now, then = (
+        {key: options.get(key) for key in _SAME}
+        for options in (config.options_used(), document.provenance.config)
+    )
+    if not both:
+        now = {"metric": ", ".join(config.metric), **now}
+        then = {"metric": ", ".join(measured_then), **then}
+    for key, before in then.items():
+        if now[key] != before:
+            was, is_now = ("not given" if one is None else repr(one) for one in (before, now[key]))
+            raise OptionError(
+                f"--since {config.since}: {key} was {was} there and is {is_now} here, so the runs "
+                "can't be compared"
+            )
+    tables = read_table(config.since, document, both, _COLUMNS)
+    measured: dict[str, Columns] = {}
+    for name in both:
+        # A null of a table is an undefined number.
+        columns: Sequence[Any] = (
+            list(zip(*_rows(document, name), strict=True)) or [()] * len(_COLUMNS)
+            if tables is None
+            else [one.to_numpy(zero_copy_only=False) for one in tables[name].columns]
+        )
+        measured[name] = {
+            column: np.array(values, _KINDS.get(column, np.float64))
+            for column, values in zip(_COLUMNS, columns, strict=True)
+        }
+    return BaselineRun(config.since, document, measured, tables is not None)
+
+
+def _rows(document: SearchChangeList, name: str) -> Iterator[tuple[Any, ...]]:
+    """Yield the values of the columns for each slice that a document lists."""
+    for one in document.slices:
+        for change in one.changes:
+            if change.metric == name:
+                ends = [
+                    (some.value, some.lo, some.hi)
+                    for some in (change.after, change.delta or Estimate())
+                ]
+                yield (
+                    one.slice_id,
+                    one.size.n,
+                    *ends[0],
+                    *ends[1],
+                    change.p_adjusted,
+                    change.significant,
+                )
 
 
 class _Tested:
@@ -55,25 +129,29 @@ class _Tested:
         alpha: float,
         corrected: Callable[[NDArray[np.float64]], NDArray[np.float64]],
         higher_is_better: bool | NDArray[np.bool_],
+        large: bool | NDArray[np.bool_] = True,
     ) -> None:
         self.found = difference(now, then, CONFIDENCE)
-        tested = ~np.isnan(self.found.p)
+        tested = ~np.isnan(self.found.p) & large
         self.q = np.full(tested.shape, np.nan)
         self.q[tested] = corrected(self.found.p[tested])
         self.significant = self.q <= alpha
         # Whether a difference is for the worse, significant or not.
         self.worse = (self.found.value > 0) != higher_is_better
 
-    def counts(self) -> tuple[int, int, int]:
+    def counts(self, prefix: str = "") -> dict[str, int]:
         """Return how many were compared, are significantly worse, and significantly better."""
-        every = (~np.isnan(self.q), self.significant & self.worse, self.significant & ~self.worse)
-        tests, worse, better = map(int, map(np.count_nonzero, every))
-        return tests, worse, better
+        every = {
+            "compared": ~np.isnan(self.q),
+            "worse": self.significant & self.worse,
+            "better": self.significant & ~self.worse,
+        }
+        return {f"{prefix}{name}": int(np.count_nonzero(some)) for name, some in every.items()}
 
     def at(self, place: int) -> Difference | None:
         """Return a difference for the document; None for one that could not be tested."""
         value, low, high, p = (float(one[place]) for one in self.found)
-        if np.isnan(p):
+        if np.isnan(self.q[place]):
             return None
         return Difference(
             difference=Estimate(value=value, lo=low, hi=high, confidence=CONFIDENCE),
@@ -140,8 +218,8 @@ def _summary(
 
 
 def _correction(config: RunConfig) -> Correction:
-    """Return the correction of one family: a slice is compared whatever was significant, so that nothing selected it."""
-    return _WITHIN.get(config.used_correction, config.used_correction)
+    # A slice is compared whatever was significant, so that nothing selected it.
+    return "bh" if config.used_correction == "fdr-level" else config.used_correction
 
 
 def _of_slices(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -180,7 +258,7 @@ def _reported(document: SearchChangeList, name: str) -> dict[str, Slice]:
 
 
 class _Listing:
-    """The slices of two runs by a metric: the tests of their differences, and which of them the document lists."""
+    """The slices of two runs by a metric [slices]: the tests of their differences, and which the document lists."""
 
     def __init__(
         self,
@@ -190,127 +268,101 @@ class _Listing:
         metric_name: str,
         now: Columns,
     ) -> None:
-        self.config, self.earlier, self.document = config, earlier, document
-        self.metric, self.now, self.then = metric_name, now, earlier.measured[metric_name]
-        matched, at_now, at_then = np.intersect1d(
-            now["slice_id"], self.then["slice_id"], assume_unique=True, return_indices=True
+        self.earlier, self.document, self.metric = earlier, document, metric_name
+        reported_now, reported_then = (
+            _reported(one, metric_name) for one in (document, earlier.document)
         )
+        self.known = reported_then | reported_now
+        runs = now, earlier.measured[metric_name]
+        ids = [runs[0]["slice_id"], runs[1]["slice_id"], np.array([*self.known], str)]
+        self.ids, places = np.unique(np.concatenate(ids), return_inverse=True)
+        at = np.split(places.reshape(-1), [ids[0].size, ids[0].size + ids[1].size])
+        self.now, self.then = (
+            _spread(run, place, self.ids.size) for run, place in zip(runs, at, strict=False)
+        )
+        # The position of each slice in this run's columns.
+        self.position = np.full(self.ids.size, -1)
+        self.position[at[0]] = np.arange(at[0].size)
+
         smallest = config.used_min_slice_size
-        large = (now["n"][at_now] >= smallest) & (self.then["n"][at_then] >= smallest)
-        pairs = ((now, at_now), (self.then, at_then))
-
-        def tested(*estimates: str) -> _Tested:
-            of_now, of_then = (
-                tuple(np.where(large, run[name][at], np.nan) for name in estimates)
-                for run, at in pairs
+        large = (self.now["n"] >= smallest) & (self.then["n"] >= smallest)
+        self.delta, self.value = (
+            _Tested(
+                tuple(self.now[name] for name in estimates),
+                tuple(self.then[name] for name in estimates),
+                config.used_alpha,
+                partial(_of_slices, config),
+                metric(metric_name).higher_is_better,
+                large,
             )
-            is_better = metric(metric_name).higher_is_better
-            return _Tested(
-                of_now, of_then, config.used_alpha, partial(_of_slices, config), is_better
-            )
-
-        self.delta = tested("delta", "ci_low", "ci_high")
-        self.value = tested("value", "value_low", "value_high")
-        self.reported_now = _reported(document, metric_name)
-        self.reported_then = _reported(earlier.document, metric_name)
-        changed = matched[self.delta.significant | self.value.significant].tolist()
-        listed = list({*changed, *self.reported_now, *self.reported_then})
-        # Where the listed slices stand: in each run, and among those that were compared.
-        self.at_now, self.at_then = (_positions(run["slice_id"], listed) for run, _ in pairs)
-        places = np.full(now["slice_id"].size, -1, np.int64)
-        places[at_now] = np.arange(at_now.size)
-        self.place = {one: int(places[at]) for one, at in self.at_now.items() if places[at] >= 0}
-        self.status = {one: self._status(one) for one in listed}
-        self.unmatched = [one for one in self.reported_then if one not in self.at_now]
+            for estimates in (_DELTA, _VALUE)
+        )
+        is_now, is_then = self.now["significant"], self.then["significant"]
+        in_now, in_then = (np.isin(self.ids, [*one]) for one in (reported_now, reported_then))
+        # Significant slices that another one explains are not reported, and not news either.
+        self.new, self.gone = is_now & ~is_then & in_now, is_then & ~is_now & in_then
+        self.stays = is_now & is_then
+        self.is_listed = self.delta.significant | self.value.significant | in_now | in_then
+        self.unmatched = int(np.count_nonzero(in_then & (self.now["n"] < 0)))
 
     def counts(self) -> MetricSince:
         """Return how many slices changed."""
-        compared, worse, better = self.delta.counts()
-        value_compared, value_worse, value_better = self.value.counts()
-        statuses = list(self.status.values())
         return MetricSince(
             metric=self.metric,
-            compared=compared,
-            new=statuses.count("new"),
-            gone=statuses.count("gone"),
-            worse=worse,
-            better=better,
-            value_compared=value_compared,
-            value_worse=value_worse,
-            value_better=value_better,
+            new=int(np.count_nonzero(self.new)),
+            gone=int(np.count_nonzero(self.gone)),
+            **self.delta.counts(),
+            **self.value.counts("value_"),
         )
-
-    def _status(self, slice_id: str) -> Status:
-        now, then = (
-            slice_id in at and bool(run["significant"][at[slice_id]])
-            for run, at in ((self.now, self.at_now), (self.then, self.at_then))
-        )
-        # Significant slices that another one explains are not reported, and not news either.
-        if now and not then and slice_id in self.reported_now:
-            return "new"
-        if then and not now and slice_id in self.reported_then:
-            return "gone"
-        return "stays" if now and then else "neither"
-
-    def _rank(self, slice_id: str) -> tuple[int, float, str]:
-        """Return a key of order: the worst first, then new, gone, better and unchanged slices."""
-        kind, p = {"new": 1, "gone": 2}.get(self.status[slice_id], 6), 1.0
-        place = self.place.get(slice_id)
-        if place is not None and self.value.significant[place]:
-            kind = min(kind, 4 if self.value.worse[place] else 5)
-            p = float(self.value.found.p[place])
-        if place is not None and self.delta.significant[place]:
-            kind = 0 if self.delta.worse[place] else min(kind, 3)
-            p = float(self.delta.found.p[place])
-        return kind, p, slice_id
 
     def slices(self, results: Results, most: int) -> Iterator[SinceSlice]:
-        """Yield the first listed slices."""
-        listed = sorted(self.status, key=self._rank)[:most]
-        known = self.reported_then | self.reported_now
-        unnamed = [one for one in listed if one not in known]
-        keys = results.keys[[self.at_now[one] for one in unnamed]]
-        texts = zip(
-            *(one(keys).to_pylist() for one in (results.names.texts, results.names.predicates)),
-            strict=True,
+        """Yield the first listed slices: the worst first, then new, gone, better and unchanged ones."""
+        delta, value = self.delta, self.value
+        kinds = [
+            *(delta.significant & delta.worse, self.new, self.gone, delta.significant),
+            *(value.significant & value.worse, value.significant),
+        ]
+        kind = np.select(kinds, range(len(kinds)), len(kinds))
+        p = np.select([delta.significant, value.significant], [delta.found.p, value.found.p], 1.0)
+        listed = np.flatnonzero(self.is_listed)
+        listed = listed[np.lexsort((p[listed], kind[listed]))][:most]
+        unnamed = np.array([at for at in listed.tolist() if self.ids[at] not in self.known], int)
+        keys = results.keys[self.position[unnamed]]
+        texts, predicates = (
+            dict(zip(unnamed.tolist(), of(keys).to_pylist(), strict=True))
+            for of in (results.names.texts, results.names.predicates)
         )
-        named = dict(zip(unnamed, texts, strict=True))
-        for slice_id in listed:
-            if slice_id in named:
-                name, text = named[slice_id]
-                predicate = None if text is None else Predicate.model_validate_json(text)
+        states = [self.new[listed], self.gone[listed], self.stays[listed]]
+        status: list[Any] = np.select(states, ["new", "gone", "stays"], "neither").tolist()
+        for at, state in zip(listed.tolist(), status, strict=True):
+            predicate: Predicate | None = None
+            if at in texts:
+                name, text = texts[at], predicates[at]
+                if text is not None:
+                    predicate = Predicate.model_validate_json(text)
             else:
-                name, predicate = known[slice_id].name, known[slice_id].predicate
-            at_now, at_then = self.at_now.get(slice_id), self.at_then.get(slice_id)
+                known = self.known[self.ids[at]]
+                name, predicate = known.name, known.predicate
+            now, then = (_moment(run, at) for run in (self.now, self.then))
+            change = delta.at(at)
+            differs: dict[str, Any] = {} if change is None else vars(change)
             yield SinceSlice(
-                slice_id=slice_id,
+                slice_id=str(self.ids[at]),
                 name=name,
                 metric=self.metric,
                 predicate=predicate,
-                status=self.status[slice_id],
-                now=None if at_now is None else _moment(self.now, at_now),
-                then=None if at_then is None else _moment(self.then, at_then),
-                missing=self._missing(predicate, at_now, at_then),
-                **self._differences(slice_id),
+                status=state,
+                now=now,
+                then=then,
+                missing=None if now and then else self._missing(predicate, is_now=now is None),
+                **differs,
+                value_change=value.at(at),
             )
 
-    def _differences(self, slice_id: str) -> dict[str, Any]:
-        """Return the fields of `SinceSlice` about the tested differences."""
-        place = self.place.get(slice_id)
-        if place is None:
-            return {}
-        delta, value = self.delta.at(place), self.value.at(place)
-        facts = {} if delta is None else vars(delta)
-        return facts if value is None else {**facts, "value_change": value}
-
-    def _missing(
-        self, predicate: Predicate | None, at_now: int | None, at_then: int | None
-    ) -> str | None:
+    def _missing(self, predicate: Predicate | None, *, is_now: bool) -> str:
         """Return why a slice is in one of the runs only."""
-        if at_now is not None and at_then is not None:
-            return None
         both = (self.document, self.earlier.document)
-        when, (document, other) = ("now", both) if at_now is None else ("then", both[::-1])
+        when, (document, other) = ("now", both) if is_now else ("then", both[::-1])
         if document.check is not None:
             return f"{when} it was not among the checked slices"
         if when == "then" and not self.earlier.has_all:
@@ -337,27 +389,30 @@ class _Listing:
         return f"{when} it was too small to be tested, or not visited"
 
 
-def _moment(run: Columns, at: int) -> Moment:
-    """Return what stands in the document of a slice of a run."""
-    value, low, high = (run[name][at] for name in COLUMNS[2:5])
+def _spread(run: Columns, places: NDArray[np.int64], size: int) -> Columns:
+    """Return the columns of a run with its slices at other places; n is -1 where it has none."""
+    columns = {}
+    for name, empty in {"n": -1, "significant": False}.items() | dict.fromkeys(
+        _COLUMNS[2:-1], np.nan
+    ).items():
+        columns[name] = np.full(size, empty)
+        columns[name][places] = run[name]
+    return columns
+
+
+def _moment(run: Columns, at: int) -> Moment | None:
+    """Return what stands in the document of a slice of a run; None where the run has no such slice."""
+    if run["n"][at] < 0:
+        return None
+    value, low, high = (run[name][at] for name in _VALUE)
     return Moment(
         n=int(run["n"][at]),
         value=finite(value),
         value_interval=estimate(value, low, high) if np.isfinite(low + high) else None,
-        delta=estimate(*(run[name][at] for name in COLUMNS[5:8])),
+        delta=estimate(*(run[name][at] for name in _DELTA)),
         p_adjusted=finite(run["q_value"][at]),
         significant=bool(run["significant"][at]),
     )
-
-
-def _positions(ids: NDArray[np.str_], wanted: list[str]) -> dict[str, int]:
-    """Return where the wanted ids stand, those that are there; ids may be millions."""
-    if not ids.size or not wanted:
-        return {}
-    order = np.argsort(ids)
-    at = order[np.minimum(np.searchsorted(ids, wanted, sorter=order), ids.size - 1)]
-    found = zip(wanted, at.tolist(), (ids[at] == np.array(wanted)).tolist(), strict=True)
-    return {one: place for one, place, is_there in found if is_there}
 
 
 def _warnings(
@@ -431,7 +486,7 @@ def _cautions(
     if listing.unmatched and cut:
         more = f" and {len(cut) - _MOST_NAMED} more" if len(cut) > _MOST_NAMED else ""
         yield (
-            f"{len(listing.unmatched):,} slices that were reported then are not comparable: "
+            f"{listing.unmatched:,} slices that were reported then are not comparable: "
             f"{', '.join(cut[:_MOST_NAMED])}{more} were binned differently; --domains "
             f"{earlier.uri} uses the earlier bins and values."
         )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.search.finding_terms import FindingList
+    from slicebeam.pipelines.search.findings import FindingList
     from slicebeam.pipelines.search.results import MetricResult, Results
 
 # The document lists this many slices at most; all of them are in slices.parquet.
@@ -180,21 +180,17 @@ def joined(orders: Sequence[NDArray[np.int64]]) -> Reported:
     return Reported(every[np.sort(first)], tuple(orders))
 
 
-def report_order(results: Results) -> Reported:
-    """Return the slices to report: *new* or *refining* in a metric, each set of examples once, the worst first.
-
-    Worst by the end of the delta's interval that is nearer to 0: slices that are surely bad come
-    before slices that may be very bad.
-    """
-    return joined([_worst_first(results, measured) for measured in results.metrics])
-
-
 def said_by(results: Results, measured: MetricResult) -> NDArray[np.int64]:
     """Return the positions of the slices that say more in a metric, each set of examples once."""
     return np.flatnonzero(says_more(measured.label) & (results.same_as == results.keys))
 
 
-def _worst_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+def worst_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+    """Return the slices to report: *new* or *refining* in a metric, each set of examples once, the worst first.
+
+    Worst by the end of the delta's interval that is nearer to 0: slices that are surely bad come
+    before slices that may be very bad.
+    """
     chosen = said_by(results, measured)
     delta = measured.delta[chosen]
     upward = np.where(delta > 0, measured.ci_low[chosen], -measured.ci_high[chosen])

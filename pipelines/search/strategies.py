@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from fractions import Fraction
 from math import comb, log, sqrt
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import ndtr, ndtri
@@ -53,12 +53,14 @@ class SearchState:
         """Add slices that were not known before, and are not tested yet."""
         order = np.argsort(keys)
         at = np.searchsorted(self.keys, keys[order])
-        self.keys = np.insert(self.keys, at, keys[order])
-        self.sizes = np.insert(self.sizes, at, sizes[order])
-        self.p = np.insert(self.p, at, np.nan)
-        self.first_p = np.insert(self.first_p, at, np.nan)
-        self.delta = np.insert(self.delta, at, 0.0)
-        self.significant = np.insert(self.significant, at, False)
+        added: dict[str, Any] = {
+            "keys": keys[order],
+            "sizes": sizes[order],
+            "p": np.nan,
+            "first_p": np.nan,
+        }
+        for name, values in {**added, "delta": 0.0, "significant": False}.items():
+            setattr(self, name, np.insert(getattr(self, name), at, values))
 
     def learn(
         self,

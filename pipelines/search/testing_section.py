@@ -11,27 +11,32 @@ from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
 from slicebeam.metrics.counting.statistic_space import BUCKETS
 from slicebeam.metrics.errors import counted, shortened
 from slicebeam.metrics.measures.metric import Needs
-from slicebeam.metrics.measures.power import POWER, smallest_fall
 from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
-from slicebeam.pipelines.changelist.testing import Bootstrap, MetricTests, Noticeable, Testing
+from slicebeam.pipelines.changelist.testing import (
+    Bootstrap,
+    MetricTests,
+    NearMiss,
+    Noticeable,
+    Testing,
+)
 from slicebeam.pipelines.config.search import SearchConfig
-from slicebeam.pipelines.search.duplicates import nested_classes
-from slicebeam.pipelines.search.second_tests import LEAST_GROUPS, q_values
+from slicebeam.pipelines.search.building import changes_on
+from slicebeam.pipelines.search.iterations import LEAST_GROUPS, q_values
+from slicebeam.pipelines.search.refinement_labels import nested_classes
 from slicebeam.pipelines.search.summary import of_metrics, promise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.measures.metric import Metric
-    from slicebeam.pipelines.changelist.testing import NearMiss
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.prepare.given_slices import GivenSlices
-    from slicebeam.pipelines.search.iteration_records import SearchResult
+    from slicebeam.pipelines.search.iterations import SearchResult
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import Reported
     from slicebeam.transforms.encode.extract_predictions import LabelCounts
@@ -45,15 +50,11 @@ _CANDIDATES = 200
 _TINY = 1e-30
 
 
-def testing(
-    results: Results,
-    reported: Reported,
-    near_misses: Callable[[MetricResult], tuple[NearMiss, ...]],
-) -> Testing:
+def testing(results: Results, reported: Reported) -> Testing:
     """Return the section about the tests."""
     config, searched = results.config, results.searched
     metrics = tuple(
-        _metric_tests(results, number, positions.size, near_misses)
+        _metric_tests(results, number, positions.size)
         for number, positions in enumerate(reported.by_metric)
     )
     degraded = [measured.significant & measured.worse for measured in results.metrics]
@@ -113,12 +114,7 @@ def _corrected_for(results: Results) -> str:
     return f"{text}{unvisited}{of_metrics(len(config.metric))}"
 
 
-def _metric_tests(
-    results: Results,
-    number: int,
-    reported: int,
-    near_misses: Callable[[MetricResult], tuple[NearMiss, ...]],
-) -> MetricTests:
+def _metric_tests(results: Results, number: int, reported: int) -> MetricTests:
     """Return how far the slices could be tested by a metric."""
     measured, reasons = results.metrics[number], results.reasons[number]
     untested = {
@@ -142,7 +138,7 @@ def _metric_tests(
         significant=int(np.count_nonzero(measured.significant)),
         degraded=degraded,
         reported=reported,
-        nearest=near_misses(measured) if looks else (),
+        nearest=tuple(_nearest_misses(results, measured)) if looks else (),
         noticeable=tuple(_noticeable(results, measured.name)) if looks else (),
     )
 
@@ -156,7 +152,7 @@ def _blind(
 ) -> str | None:
     """Return why no slice at all could be tested; None if some could, or none was given."""
     searched = results.searched
-    most = searched.most_groups
+    most = searched.second_tests.most_groups
     if most is not None and most < LEAST_GROUPS:
         return f"no slice has more than {counted(most, 'group')}, and {LEAST_GROUPS} are needed"
     if reasons.sum() == 0:
@@ -183,6 +179,8 @@ def _noticeable(results: Results, name: str) -> Iterator[Noticeable]:
 
     Slices by the strictest threshold of any level, at which a single slice is significant.
     """
+    from slicebeam.metrics.measures.power import POWER, smallest_fall
+
     config, prepared = results.config, results.prepared
     if config.group or config.resamples_examples or config.comparison == "earlier":
         return
@@ -210,12 +208,14 @@ def _strictness(config: RunConfig, searched: SearchResult) -> float:
     return max(q, default=_TINY) / _TINY
 
 
-def nearest_misses(results: Results, measured: MetricResult) -> NDArray[np.int64]:
-    """Return the positions of the worse slices with the smallest p-values; the nearest first.
+def _nearest_misses(results: Results, measured: MetricResult) -> Iterator[NearMiss]:
+    """Yield the worse slices with the smallest p-values, the nearest first; none of given ones, which are all reported.
 
     None is a part of another, and none has the same examples as another.
     """
-    lattice = results.prepared.lattice
+    if results.prepared.given is not None:
+        return
+    lattice, names = results.prepared.lattice, results.names
     possible = np.flatnonzero(measured.worse & (measured.p_value < 1))
     nearest = possible[np.argsort(measured.p_value[possible], kind="stable")[:_CANDIDATES]]
     conditions = [
@@ -232,7 +232,13 @@ def nearest_misses(results: Results, measured: MetricResult) -> NDArray[np.int64
             chosen.append(at)
             if len(chosen) == _MOST_MISSES:
                 break
-    return nearest[chosen]
+    if not chosen:
+        return
+    order = nearest[chosen]
+    ids, texts = (of(results.keys[order]).to_pylist() for of in (names.ids, names.texts))
+    changes = changes_on(results, measured, order, order[:0])
+    for slice_id, text, change in zip(ids, texts, changes, strict=True):
+        yield NearMiss(slice_id=slice_id, name=text, change=change)
 
 
 def _not_tested(given: GivenSlices, results: Results) -> Iterator[str]:
@@ -329,7 +335,8 @@ def _warnings(
             else "."
         )
     called = results.keys[results.significant]
-    few = int(np.count_nonzero(np.isin(results.searched.few_groups, called)))
+    few_groups = np.concatenate(results.searched.second_tests.few_groups)
+    few = int(np.count_nonzero(np.isin(few_groups, called)))
     if few:
         yield (
             f"{'1 significant slice has' if few == 1 else f'{few:,} significant slices have'} fewer than "
@@ -403,7 +410,11 @@ def unbalanced_classes(config: RunConfig, prepared: EncodedDataset) -> Iterator[
     names = [name for name in config.metric if metric(name).needs == _ONLY_WRONG]
     if not names or counts is None or config.comparison == "baseline" or config.weight:
         return
-    if any(_tells_classes_apart(metric(name).needs) for name in config.metric):
+    # These hold predictions against one class, or against each of them.
+    if any(
+        {"positive", "predicted"} <= {*needs.indicators} or needs.classes or needs.ranked
+        for needs in (metric(name).needs for name in config.metric)
+    ):
         return
     own, total = metric(names[0]), int(counts.sizes.sum())
     at = int(counts.sizes.argmax())
@@ -427,11 +438,6 @@ def unbalanced_classes(config: RunConfig, prepared: EncodedDataset) -> Iterator[
         f"the examples, and always predicting it has {constant}"
     )
     yield f"{own.title} ({value}) {what}. {_remedy(prepared, counts)}"
-
-
-def _tells_classes_apart(needs: Needs) -> bool:
-    """Return whether a metric holds predictions against one class, or against each of them."""
-    return {"positive", "predicted"} <= {*needs.indicators} or needs.classes or needs.ranked
 
 
 def _remedy(prepared: EncodedDataset, counts: LabelCounts) -> str:

@@ -14,7 +14,7 @@ from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
 from slicebeam.pipelines.prepare.source import read_source
 from slicebeam.pipelines.run.open_run import open_run
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.pipelines.search.gate import gate_of, judged_anew, with_gate
+from slicebeam.pipelines.search.summary import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.shift.answers import NO_RESULT, Classes, LedgerAnswers, RecordedAnswers
 from slicebeam.pipelines.shift.assessment import Stopping, assess, check_budget, strata_of
 from slicebeam.pipelines.shift.focus import focus_weights, higher_is_better

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.run.open_run import Published
-from slicebeam.pipelines.search.gate import lead
-from slicebeam.pipelines.search.summary import overall_sentences
+from slicebeam.pipelines.search.summary import lead, overall_sentences
 from slicebeam.pipelines.show.earlier import moved_lines
 from slicebeam.pipelines.show.finding_tables import (
     MOST_LINES,

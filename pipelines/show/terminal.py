@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from rich.console import Console
     from typing_extensions import Self
 
-    from slicebeam.pipelines.changelist.testing import Gate
+    from slicebeam.pipelines.changelist.testing import Gate, Iteration
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.work_folder import DataOptions
-    from slicebeam.pipelines.search.iteration_records import IterationRecord, Progress
 
 _LINE_SECONDS = 10.0
 _POLL_SECONDS = 0.2
@@ -72,7 +71,7 @@ class Terminal:
         """Say something that the user should know."""
         self._tell("note", printable(redacted(text)), text=text)
 
-    def recorded(self, record: IterationRecord) -> None:
+    def recorded(self, record: Iteration) -> None:
         """Record an iteration; the user sees it when the next one begins."""
         if self.events is not None:
             self.events.write("iteration", **vars(record))
@@ -107,16 +106,17 @@ class Terminal:
             left_out={column.name: column.reason for column in prepared.left_out},
         )
 
-    def progress(self, progress: Progress) -> None:
+    def progress(
+        self, iteration: int, candidates: int, significant: int, counted: Callable[[], int]
+    ) -> None:
         """Show that an iteration begins, and how far it is until the next."""
-        number, candidates = progress.iteration, progress.candidates
         if self.events is not None:
-            facts = {"candidates": candidates, "significant": progress.significant}
-            self.events.write("iteration_begin", iteration=number, **facts)
+            facts = {"candidates": candidates, "significant": significant}
+            self.events.write("iteration_begin", iteration=iteration, **facts)
             return
-        found = f"{progress.significant:,} slices significant so far"
-        text = f"iteration {number}: {candidates:,} candidates, {found}"
-        self.stage(Stage(text, progress.counted, f"candidates counted, {found}", candidates))
+        found = f"{significant:,} slices significant so far"
+        text = f"iteration {iteration}: {candidates:,} candidates, {found}"
+        self.stage(Stage(text, counted, f"candidates counted, {found}", candidates))
 
     def stop(self) -> None:
         """End the bar."""

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from slicebeam.metrics.chunks import JOINED, Summed
 from slicebeam.metrics.discovery import pca
-from slicebeam.metrics.discovery.change import ChangeAssessment, ChangeSums, OverlapSums
+from slicebeam.metrics.discovery.change import ChangeSums, OverlapSums
 from slicebeam.metrics.discovery.descriptions import EmbeddingSums, TypicalExamples
 from slicebeam.transforms.discovery.derive_columns import (
     CHANGE,
@@ -43,7 +43,7 @@ class Description(Summed):
     are in the slices. What examples do not have (losses, words) is None, or empty.
     """
 
-    assessment: ChangeAssessment | None
+    assessment: ChangeSums | None  # the last slice is all examples
     components: Mapping[str, ChangeSums]
     overlap: OverlapSums
     embeddings: EmbeddingSums
@@ -71,7 +71,7 @@ class DescribeSlices:
         """Return the sums over no examples."""
         S = len(self.slices)
         return Description(
-            ChangeAssessment.zero(S) if self.has_change else None,
+            ChangeSums.zero(S + 1) if self.has_change else None,
             {name: ChangeSums.zero(K) for name, K in self.components.items() if self.has_change},
             OverlapSums.zero(S),
             EmbeddingSums.zero(S, self.dimensions),
@@ -107,16 +107,18 @@ class DescribeSlices:
                 np.minimum(odds[at], of_component, out=odds[at])
         rows = beside.column(ROW).to_numpy()[tested]
         change = beside.column(CHANGE).to_numpy()[tested] if self.has_change else None
-        components: dict[str, ChangeSums] = {}
+        assessment, components = None, dict[str, ChangeSums]()
         if change is not None:
+            everything = np.ones((1, rows.size), bool)
+            assessment = ChangeSums.of(np.concatenate([inside, everything]), change)
             for cluster, K in self.components.items():
-                numbers = beside.column(cluster).to_numpy()[tested].astype(np.int64)
-                components[cluster] = ChangeSums.of_components(numbers, K, change)
+                numbers = beside.column(cluster).to_numpy()[tested]
+                components[cluster] = ChangeSums.of(numbers == np.arange(K)[:, None], change)
         z = EmbeddedChunk(self.embeddings / name).z[tested]
         sample, positions = self.sample, rows.astype(np.uint64)
         sampled = np.zeros(rows.size, bool) if sample is None else sample.chosen(positions)
         return Description(
-            ChangeAssessment.of(inside, change) if change is not None else None,
+            assessment,
             components,
             OverlapSums.of(inside),
             EmbeddingSums.of(inside, z),

@@ -24,7 +24,7 @@ def test_parts_of_patterns_equal_counts_of_rows():
         masks = count.masks
         assert sorted(patterns.masks.tolist()) == sorted(set(masks.tolist()))
         some = np.array([0, 5, 200, 399])
-        parts = tables.parts(some, patterns.masks.size)
+        parts = tables.parts(some)
         by = rng.random(patterns.masks.size)
         weighed, within = tables.weigh(by, 2), tables.within(positions, by, patterns)
         for row, at in enumerate(some):

@@ -22,6 +22,10 @@ from tests.oracles import shift_oracle as oracle
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 
 
+def adapted_order(weights, halves, sizes, calls):
+    return module.weighted_order(weights, halves.asked, np.minimum(sizes, 1), sizes, calls)
+
+
 def strata_of_sizes(sizes, predictions=3):
     sizes = np.asarray(sizes, np.int64)
     labels = np.arange(sizes.size)
@@ -269,7 +273,7 @@ def test_the_order_is_of_the_largest_weight_by_calls():
         limits = half_sizes(np.array(pool.sizes))
         weights = rng.random((1, limits.size)) + 0.01
         calls = int((limits - sample.halves.asked[0]).sum()) + 2
-        order = module.adapted_order(weights, sample.halves, limits, calls)[0].tolist()
+        order = adapted_order(weights, sample.halves, limits, calls)[0].tolist()
         counts = sample.halves.asked[0].astype(float).tolist()
         for chosen in order[:-2]:
             scores = [
@@ -335,7 +339,7 @@ def swapped(pool, runs):
     for size in (40, 80):
         weights = module.adapted_weights(strata, halves, np.zeros(runs))
         own = weights.reshape(runs, 4, 2)[:, :, ::-1].reshape(runs, 8)
-        ask(module.adapted_order(own, halves, half_sizes(strata.sizes), size))
+        ask(adapted_order(own, halves, half_sizes(strata.sizes), size))
     sample = Sample.empty(runs, 4, 2)
     for name in ("asked", "new", "old", "both"):
         counts = getattr(halves, name)
@@ -367,7 +371,7 @@ def test_runs_side_by_side_are_each_run_by_itself(early):
                 sample.halves = halves
                 weights = module.adapted_weights(strata, halves, reliance(strata, sample))
                 limits = module.half_limits(strata.sizes, 170)
-                ask(module.adapted_order(weights, halves, limits, size)[0].tolist())
+                ask(adapted_order(weights, halves, limits, size)[0].tolist())
             slow = oracle.sample_of(pool, [asked[: checked.calls]])
             for field in ("asked", "new", "old", "both", "squares"):
                 np.testing.assert_array_equal(

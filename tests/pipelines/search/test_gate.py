@@ -11,7 +11,7 @@ from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.testing import Validation
 from slicebeam.pipelines.commands.api import check as check_from_python
 from slicebeam.pipelines.commands.cli import run
-from slicebeam.pipelines.search.gate import gate_of, judged
+from slicebeam.pipelines.search.summary import gate_of, judged
 from tests.conftest import slow
 from tests.pipelines.search.test_check import check
 from tests.running import read, search

@@ -22,7 +22,7 @@ from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.prepare.features import LabelPrediction, predicts_label
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search import findings, strategies
-from slicebeam.pipelines.search.duplicates import nested_classes
+from slicebeam.pipelines.search.refinement_labels import nested_classes
 from slicebeam.pipelines.search.results import MetricResult
 from slicebeam.pipelines.search.slices_table import given_order
 from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchState
