@@ -5,7 +5,7 @@ from __future__ import annotations
 # No expensive ones here, so that a page of help is quick.
 from typing import Literal, TypeAlias, get_args
 
-Comparison = Literal["overall", "baseline"]
+Comparison = Literal["overall", "baseline", "earlier"]
 Alternative = Literal["worse", "better", "both"]
 Tail = Literal["upper", "lower", "both"]
 Test = Literal["auto", "bootstrap-rows", "paper"]
@@ -13,7 +13,8 @@ Correction: TypeAlias = Literal["fdr-level", "fwer-level", "bh", "by", "none"]
 # How the items of a shift are chosen.
 Method = Literal["plus", "masa", "proportional"]
 
-COMPARISONS: tuple[Comparison, ...] = get_args(Comparison)
+# Of one data set.
+COMPARISONS: tuple[Comparison, ...] = ("overall", "baseline")
 ALTERNATIVES: tuple[Alternative, ...] = get_args(Alternative)
 TESTS: tuple[Test, ...] = get_args(Test)
 CORRECTIONS: tuple[Correction, ...] = get_args(Correction)

@@ -18,7 +18,7 @@ import numpy as np
 
 from slicebeam.metrics.arrays import IntArray, NDArray, Ragged
 from slicebeam.metrics.counting.lattice import Keys, Lattice
-from slicebeam.metrics.counting.statistic_space import BUCKETS, StatisticSpace
+from slicebeam.metrics.counting.statistic_space import BUCKETS, THEN, StatisticSpace
 from slicebeam.metrics.randomness import poisson_weights, splitmix64
 
 Method = Literal["dense", "sparse", "listed"]
@@ -245,9 +245,14 @@ class SummedRows:
         weights = [_of(weight, rows) for weight in block.weights]
         of_cells = [(with_cell, values, space.cells) for values in (None, *weights)]
         terms = [(code, _of(term, rows), 1) for term in block.terms[: len(space.terms)]]
-        # An example of weight w counts w times in the distribution of scores.
-        counted = weights[0] if weights else None
-        of_buckets = [(bucket, counted, 2 * BUCKETS) for bucket in with_bucket]
+        # An example of weight w counts w times in the distribution of scores, each in that of its data set.
+        counted = [weights[0] if weights else None] * len(with_bucket)
+        if space.comparison == "earlier" and with_bucket:
+            then = space.holds(THEN)[_of(block.cells, rows)].astype(np.int64)
+            counted = [of * weights[0] if weights else of for of in (1 - then, then)]
+        of_buckets = [
+            (bucket, of, 2 * BUCKETS) for bucket, of in zip(with_bucket, counted, strict=True)
+        ]
         for layer, times in zip(table, [None, *self.drawn], strict=True):
             drawn = None if times is None else _of(times, rows).astype(np.int64)
             begin = 0
@@ -473,7 +478,7 @@ class SumReader:
     def _every_slice(
         self, features: tuple[int, ...], codes: IntArray, by_column: IntArray
     ) -> SliceSums:
-        sizes = by_column[0, : self.space.cells].sum(axis=0)
+        sizes = by_column[0, self.space.size_columns].sum(axis=0)
         matched = self.lattice.matched(features, codes)
         if matched is not None:
             sizes = np.where(matched, sizes, 0)

@@ -30,7 +30,9 @@ Source = Literal["new", "old", "change", "gain1", "gain0"]
 GAINS: tuple[Source, ...] = ("gain1", "gain0")
 
 # Indicators that say something of the example, whichever model is asked.
-_OF_THE_EXAMPLE = frozenset({"positive", "disagree"})
+# Set of the examples of the earlier data, where there are two data sets.
+THEN = "then"
+_OF_THE_EXAMPLE = frozenset({"positive", "disagree", THEN})
 # Score buckets of a class; the histogram of a slice is this for either class.
 BUCKETS = 256
 # Bits of a sum of fixed-point numbers; one is the sign, one is spare.
@@ -86,7 +88,9 @@ class StatisticSpace:
     Attributes
     ----------
     indicators : names of the indicators, the first one is the lowest bit of the cell
-    comparison : for ``baseline`` most indicators have a bit for the new model and one for the old
+    comparison : for ``baseline`` most indicators have a bit for the new model and one for the old; for
+        ``earlier`` the indicator ``then`` is set of the examples of the earlier data, values of the source
+        ``new`` are summed of the others and of ``old`` of these
     classes : number of classes where pairs of label and predicted class are counted, else 0
     terms : sums of values
     total_terms : sums that are wanted of all examples only
@@ -186,8 +190,8 @@ class StatisticSpace:
 
     @property
     def sides(self) -> int:
-        """Number of models."""
-        return 2 if self.comparison == "baseline" else 1
+        """Number of models, or of data sets, whose scores are counted."""
+        return 1 if self.comparison == "overall" else 2
 
     @property
     def cell_columns(self) -> int:
@@ -215,8 +219,46 @@ class StatisticSpace:
         return 1 + 2 * self.weighted + len(self.terms) + self.sides * self.ranked
 
     def sizes(self, sums: IntArray) -> IntArray:
-        """Return the examples [slices] of sums [slices, columns]."""
-        return np.asarray(sums[..., : self.cells].sum(axis=-1))
+        """Return the examples [slices] of sums [slices, columns], of two data sets those of today."""
+        return np.asarray(sums[..., self.size_columns].sum(axis=-1))
+
+    @cached_property
+    def size_columns(self) -> slice | IntArray:
+        """The columns of the examples that are the size of a slice: of two data sets those of today."""
+        if self.comparison == "earlier":
+            return np.flatnonzero(~self.holds(THEN))
+        return slice(self.cells)
+
+    @cached_property
+    def of_one_set(self) -> StatisticSpace:
+        """The statistics of one of two data sets by itself."""
+        new = [at for at, term in enumerate(self.all_terms) if term.source == "new"]
+        return replace(
+            self,
+            indicators=tuple(name for name in self.indicators if name != THEN),
+            comparison="overall",
+            terms=tuple(term for term in self.terms if term.source == "new"),
+            total_terms=tuple(term for term in self.total_terms if term.source == "new"),
+            scales=tuple(self.scales[at] for at in new) if self.scales else (),
+            coarse=self.coarse[:1],
+        )
+
+    def of_set(self, sums: IntArray, *, then: bool) -> IntArray:
+        """Return what sums [..., columns], perhaps with those of totals, say of one of two data sets."""
+        cells = np.flatnonzero(self.holds(THEN) == then)
+        planes = range(self.cell_columns // self.cells)
+        kept = [cells + plane * self.cells for plane in planes]
+        source = "old" if then else "new"
+        wanted = np.array([term.source == source for term in self.all_terms], bool)
+        of_terms = np.flatnonzero(wanted)
+        kept.append(self.cell_columns + of_terms[of_terms < len(self.terms)])
+        if self.ranked:
+            ranking = self.ranking_columns(old=then)
+            kept.append(np.arange(ranking.start, ranking.stop))
+        if sums.shape[-1] > self.columns:
+            others = of_terms[of_terms >= len(self.terms)] - len(self.terms)
+            kept.append(self.columns + others)
+        return np.asarray(sums[..., np.concatenate(kept).astype(np.int64)])
 
     def counts(self, sums: IntArray) -> IntArray:
         """Return the examples by cell [slices, cells]."""
@@ -393,7 +435,7 @@ class StatisticSpace:
             old = ranges[term.value, True]
             size = max(abs(new.high - old.low), abs(old.high - new.low))
         else:
-            span = ranges[term.value, term.source == "old"]
+            span = ranges[term.value, term.source == "old" and self.comparison == "baseline"]
             size = max(abs(edge - self.shift(term.value)) for edge in span)
         return float(size**term.power * heaviest**term.weight_power)
 

@@ -56,6 +56,8 @@ class Mean(Metric):
         sources: list[tuple[Source, int]] = [("new", 1), ("new", 2)]
         if comparison == "baseline":
             sources += [("old", 1), ("old", 2), ("change", 2)]
+        if comparison == "earlier":
+            sources += [("old", 1), ("old", 2)]
         if not weighted:
             return tuple(Term(value, source, power) for source, power in sources)
         # Of weighted squares only the linearised variance needs a sum.
@@ -67,7 +69,7 @@ class Mean(Metric):
     def total_terms(value: str, comparison: Comparison, *, weighted: bool) -> tuple[Term, ...]:
         """Return the sums that are needed of all examples only."""
         sources: tuple[Source, ...] = ("new", "old", "change")
-        used = sources if comparison == "baseline" else sources[:1]
+        used = {"overall": sources[:1], "baseline": sources, "earlier": sources[:2]}[comparison]
         if not weighted:
             powers = (3, 4) if value == LABEL else (3,)
             return tuple(Term(value, source, power) for source in used for power in powers)

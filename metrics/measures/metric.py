@@ -86,8 +86,8 @@ class Slices:
 
     @property
     def is_paired(self) -> bool:
-        """Whether two models are compared on each slice, rather than the slice with all examples."""
-        return self.space.comparison == "baseline"
+        """Whether two models, or two data sets, are compared on each slice, rather than it with all examples."""
+        return self.space.comparison != "overall"
 
     @property
     def sizes(self) -> IntArray:

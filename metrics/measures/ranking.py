@@ -72,7 +72,7 @@ class AreaUnderCurve(_OfRanks):
     @staticmethod
     def terms(comparison: Comparison) -> tuple[Term, ...]:
         """Return the sums of the gains in placement, of which two models need the variance."""
-        if comparison == "overall":
+        if comparison != "baseline":
             return ()
         return tuple(Term("auc", source, power) for source in GAINS for power in (1, 2))
 
@@ -135,6 +135,15 @@ class AreaUnderCurve(_OfRanks):
         for spread, n in zip(self._gain_spreads(slices), sizes, strict=True):
             variance += spread / np.maximum(n - 1.0, 1.0)
         return variance, np.maximum(np.minimum(*sizes) - 1.0, 1.0)
+
+    def variance(self, slices: Slices) -> Pair:
+        """Return the variance [slices] of the value, and its degrees of freedom: DeLong's, of the slice's placements."""
+        positives, negatives = self._classes(slices)
+        own = self._placements(slices)
+        variance = own.spread1 / np.maximum(positives - 1.0, 1.0)
+        variance += own.spread0 / np.maximum(negatives - 1.0, 1.0)
+        variance += own.interaction / np.maximum(positives * negatives, 1.0)
+        return variance, np.maximum(np.minimum(positives, negatives) - 1.0, 1.0)
 
     @staticmethod
     def _gain_spreads(slices: Slices) -> Pair:

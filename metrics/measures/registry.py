@@ -6,12 +6,13 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from math import inf
 
-from slicebeam.metrics.counting.statistic_space import StatisticSpace, Term
+from slicebeam.metrics.counting.statistic_space import THEN, StatisticSpace, Term
 from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.metrics.kinds import ABOVE, TOP, Comparison
 from slicebeam.metrics.measures import calibration_error, count_metrics
 from slicebeam.metrics.measures.calibration_error import CalibrationError
 from slicebeam.metrics.measures.count_metrics import ClassMetric, FOne, Share, fbeta, macro_average
+from slicebeam.metrics.measures.earlier import Earlier
 from slicebeam.metrics.measures.mean import Mean, RootMean
 from slicebeam.metrics.measures.metric import Metric, Needs
 from slicebeam.metrics.measures.r_squared import RSquared
@@ -160,6 +161,11 @@ def metric(name: str) -> Metric:
     return loaded(name) or _built_in(name)
 
 
+def metric_on(name: str, space: StatisticSpace) -> Metric:
+    """Return a metric as it is measured on the statistics of a run: of two data sets today's against earlier ones."""
+    return Earlier(metric(name)) if space.comparison == "earlier" else metric(name)
+
+
 def is_built_in(name: str) -> bool:
     """Return whether a metric is slicebeam's, so that nothing of the user's is imported for it."""
     prefix, colon, _ = name.partition(":")
@@ -227,7 +233,7 @@ def statistic_space(
     if needs.ranked:
         terms += AreaUnderCurve.terms(comparison)
     return StatisticSpace(
-        needs.indicators,
+        (*needs.indicators, THEN) if comparison == "earlier" else needs.indicators,
         comparison,
         classes=2 if needs.classes else 0,
         terms=tuple(terms),

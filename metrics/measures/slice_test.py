@@ -17,16 +17,21 @@ from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.kinds import Alternative, Comparison, Tail, Test
+from slicebeam.metrics.measures.calibration_error import CalibrationError
 from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.mean import Mean, RootMean
 from slicebeam.metrics.measures.metric import Slices
-from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.r_squared import RSquared
+from slicebeam.metrics.measures.ranking import AveragePrecision
+from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 
 # A p-value that no float64 holds is told as the smallest one: nothing has probability zero.
 SMALLEST_P = float(np.nextafter(0.0, 1.0))
 
+# Metrics whose test of a slice needs a law of all examples.
+_OF_ONE_SET = (AveragePrecision, CalibrationError, RSquared)
 # Slices that are tested at a time: the tests' temporary arrays take about 200 bytes a slice.
 _SLICES_AT_A_TIME = 1 << 16
 # Numbers of all replicates of the slices that are tested at a time.
@@ -42,6 +47,10 @@ def check_comparison(
 ) -> None:
     """Refuse to compare two models, weigh or resample examples by a metric that cannot: OptionError."""
     own = metric(name)
+    if comparison == "earlier" and isinstance(own, _OF_ONE_SET):
+        raise OptionError(
+            f"--metric {name} is not compared between two data sets; leave it, or --baseline-data, out"
+        )
     if comparison == "baseline" and own.needs.two_models:
         raise OptionError(
             f"--metric {name} is of both models at once: its slices are compared with all examples; use "
@@ -153,13 +162,13 @@ class SliceTest:
 
     def _run_own(self, sums: IntArray, totals: IntArray) -> Outcomes:
         slices = Slices(sums, self.space, totals)
-        tested = metric(self.metric).test(slices, self.alternative)
+        tested = metric_on(self.metric, self.space).test(slices, self.alternative)
         return Outcomes(tested, np.full(len(sums), np.nan))
 
     def _run_rows(
         self, sums: IntArray, totals: IntArray, reduced: IntArray, of_all: IntArray
     ) -> Outcomes:
-        own, space = metric(self.metric), self.space
+        own, space = metric_on(self.metric, self.space), self.space
         raw = Slices(sums.reshape(-1, sums.shape[2]), space)
         values = own.value_of_raw(raw).reshape(sums.shape[:2])
         if raw.is_paired:
@@ -173,7 +182,7 @@ class SliceTest:
     def _t(
         self, sums: IntArray, totals: IntArray, delta: FloatArray, deltas: FloatArray
     ) -> Outcomes:
-        own, slices = metric(self.metric), Slices(sums, self.space, totals)
+        own, slices = metric_on(self.metric, self.space), Slices(sums, self.space, totals)
         p, reasons, errors = t_p_value(delta, deltas, own.tail(self.alternative))
         if self.test == "paper":
             if not slices.is_paired:
@@ -238,6 +247,8 @@ def has_margin_test(name: str, comparison: Comparison, *, weighted: bool) -> boo
         return False
     if comparison == "baseline":
         return isinstance(own, Mean | CellMetric)
+    if comparison == "earlier":
+        return not weighted and type(own) in (Share, Mean)
     # F1 is another function of its share.
     return isinstance(own, Mean) or (type(own) is Share and not weighted)
 
@@ -251,7 +262,7 @@ def worse_by_more_p(
     the law of all of them, other differences Hall's t. Against all examples, of which the slice is a share f, a
     difference d is one of d/(1 − f) from the others.
     """
-    own = metric(name)
+    own = metric_on(name, slices.space)
     margin = -tolerance if own.higher_is_better else tolerance
     p = own.margin_p(own.seen(slices), margin, own.tail("worse"))
     return np.minimum(2.0 * p, 1.0) if alternative == "both" else p

@@ -47,6 +47,7 @@ class Reason(_Code):
     SMALL_SLICE = "fewer examples than the metric needs"
     NO_EXAMPLES = "no examples satisfy it"
     UNVARYING = "the models differ, without variation that this test could go by"
+    FEW_EARLIER = "too few examples in the earlier data"
 
 
 class Method(_Code):
@@ -69,6 +70,7 @@ class Method(_Code):
     WEIGHTED_SUBSET = "law of random subsets, weighted counts"
     FEW_CELLS = "law of random subsets, few cells"
     STUDENT = "paired t, law of all changes"
+    TWO_SETS = "two samples: Fisher's mid-p, Hall's t or DeLong's z"
 
 
 # By their position.

@@ -25,7 +25,9 @@ class Model(Part):
 class Comparison(Part):
     """What a slice is compared with."""
 
-    kind: Literal["overall", "baseline"] = Field(description="with all examples, or an old model")
+    kind: Literal["overall", "baseline", "earlier"] = Field(
+        description="with all examples, an old model, or the slice on earlier data"
+    )
     before: str | None = None
     after: str
 

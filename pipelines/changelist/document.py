@@ -16,6 +16,7 @@ from slicebeam.pipelines.changelist.changes import (
     Since,
 )
 from slicebeam.pipelines.changelist.discovered import Discovery, Edit, Parent
+from slicebeam.pipelines.changelist.earlier import EarlierData
 from slicebeam.pipelines.changelist.parts import (
     Condition,
     Count,
@@ -172,6 +173,7 @@ class ChangeList(Part):
     validation: Validation | None = optional("present in a check with an EvalConfig's thresholds")
     shift: Shift | None = optional("present after the command shift")
     since: Since | None = None
+    earlier_data: EarlierData | None = optional("present with --baseline-data")
     adaptive: AdaptiveTests | None = optional("present after adapt run, whose slices are topics")
     discovery: Discovery | None = optional("of the command discover: present")
     confirmation: Confirmation | None = optional("present with --confirm")

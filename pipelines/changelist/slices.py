@@ -126,6 +126,10 @@ class Finding(Part):
     slice_id: str
     n: int = Field(description="its examples in the denominator; see `counted` of the metric")
     value: float = Field(description="the metric on the slice; for two models its change")
+    before: float | None = optional("the metric on earlier data; only with two data sets")
+    near: tuple[str, ...] = optional(
+        "slice_ids of others that tell nearly as much of a change; only with two data sets", ()
+    )
     expected: float = Field(description="value that the findings of lower rank let expect")
     corrected: CorrectedDifference = Field(description="for the choice of the slice")
     difference: float = Field(description="value minus expected, as observed")

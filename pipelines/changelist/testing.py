@@ -170,6 +170,8 @@ class Validation(Part):
 
 _PASSES = {
     "worse": "nothing is significantly worse",
+    "drift": "no feature has drifted",
+    "any": "no metric is significantly worse, and no feature has drifted",
     "failing": "no topic fails",
     None: "all thresholds are met",
 }
@@ -180,7 +182,9 @@ _MOST_REASONS = 3
 class Gate(Part):
     """Whether a run passes: what the exit code and the first word of the summary say too."""
 
-    fail_on: Literal["worse", "failing"] | None = optional("absent with thresholds only")
+    fail_on: Literal["worse", "drift", "any", "failing"] | None = optional(
+        "absent with thresholds only"
+    )
     passed: bool
     exit_code: Literal[0, 1, 2] = Field(description="0 passed, 1 worse, 2 not testable")
     reasons: tuple[str, ...] = optional("why it fails; none if it passes", ())

@@ -27,6 +27,8 @@ _WHY = {
     ("allow_http", "search"): "a search, which calls no endpoint",
     ("dry_run", "shift"): "shift; --plan estimates the cost; leave it out",
 }
+# Of a search or check: worse in a metric, other data, or either.
+FAIL_ON = ("worse", "drift", "any")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,9 +130,11 @@ class DataCommand(CommandSpec):
         from slicebeam.metrics.errors import flag
         from slicebeam.pipelines.config.option_fields import declared
 
-        if run_options.fail_on not in (None, "worse"):
-            raise OptionError(f"--fail-on {run_options.fail_on!r}: only 'worse' is known")
-        if run_options.tolerance and run_options.fail_on is None:
+        if run_options.fail_on not in (None, *FAIL_ON):
+            raise OptionError(
+                f"--fail-on {run_options.fail_on!r}: choose from {', '.join(FAIL_ON)}"
+            )
+        if run_options.tolerance and run_options.fail_on in (None, "drift"):
             raise OptionError(
                 "--tolerance is for --fail-on worse; add that, or leave --tolerance out"
             )

@@ -13,13 +13,12 @@ from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.transforms.formats.schemas import storable
 
 
-def files_of(data: Any, folder: Path) -> tuple[str, ...]:
+def files_of(data: Any, path: Path) -> tuple[str, ...]:
     """Return the files of the data, which are written where it is a table."""
     if isinstance(data, (str, os.PathLike)):
         return (os.fspath(data),)
     if isinstance(data, (list, tuple)) and all(isinstance(one, (str, os.PathLike)) for one in data):
         return tuple(os.fspath(one) for one in data)
-    path = folder / "data.parquet"
     table = storable(arrow_table(data))
     try:
         pq.write_table(table, path)

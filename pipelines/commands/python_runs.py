@@ -195,6 +195,7 @@ def run(name: str, data: Any, given: dict[str, Any], *, progress: bool) -> Repor
     beside = {key for key, one in declared(options_type).items() if one.is_keyword} & given.keys()
     run_options = validated(RunOptions, {key: given.pop(key) for key in beside})
     allow_http(run_options.allow_http)
+    given_data = given.pop("baseline_data", None)
     typed = typed_options(model, given)
     is_kept = "output" in typed
     # Lasting results are not in a temporary folder.
@@ -205,9 +206,11 @@ def run(name: str, data: Any, given: dict[str, Any], *, progress: bool) -> Repor
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="slicebeam-")))
         # A table in memory is not a file to the user.
-        written = re.compile(rf"(--data )?\S*{re.escape(str(folder))}/data\.parquet")
+        written = re.compile(rf"(--data )?\S*{re.escape(str(folder))}/(data|earlier)\.parquet")
         stack.enter_context(_errors_in(partial(written.sub, "the data")))
-        typed["data"] = files_of(data, folder)
+        typed["data"] = files_of(data, folder / "data.parquet")
+        if (earlier := given_data) is not None:
+            typed["baseline_data"] = files_of(earlier, folder / "earlier.parquet")
         typed.setdefault("output", str(folder / "out"))
         engine = stack.enter_context(engine_of(typed))
         config = command.configured(typed)

@@ -38,6 +38,7 @@ class DiscoverConfig(SearchConfig):
         Requires("discovery_share", "loss_weight", "without losses all examples are tested"),
         Differs("label prediction baseline_prediction loss baseline_loss", "embedding text"),
     )
+    baseline_data: tuple[str, ...] = Field(default=(), init=False, exclude=True)
 
     # Those of a search that a discovery has not.
     exclude_features: Texts = Field(default=(), init=False, exclude=True)

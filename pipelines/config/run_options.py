@@ -39,7 +39,9 @@ class RunOptions(Display):
     """Slice (id or text) whose test to explain, with all numbers."""
     fail_on: Annotated[str | None, Option("Output")] = Field(default=None, init=False)
     """worse: exit with 1 if any metric is significantly worse on a slice, or over all examples than
-    before or with --since; with 2 if some metric could not be tested."""
+    before or with --since; with 2 if some metric could not be tested. drift, with --baseline-data: if
+    a feature is distributed differently by a population stability index of 0.1 or more. any: if
+    either is so."""
     tolerance: Annotated[
         tuple[str, ...], Option("Output", metavar="[NAME=]NUMBER", takes_numbers=True)
     ] = Field(default=(), init=False)

@@ -39,6 +39,7 @@ class SearchConfig(RunConfig):
 
     command: ClassVar[Command] = "search"
     rules: ClassVar[tuple[Rule, ...]] = (
+        Excludes("baseline_data", "confirm parity since"),
         Excludes("domains", "bins exact_edges"),
         Excludes("parity", "weight group", "have no test together"),
     )

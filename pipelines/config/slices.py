@@ -11,6 +11,7 @@ from slicebeam.metrics.errors import OptionError, flag
 from slicebeam.metrics.kinds import REPLICATES, Alternative, Comparison, Correction, Test, is_tfma
 from slicebeam.pipelines.config.common import DataConfig
 from slicebeam.pipelines.config.option_fields import (
+    PATH,
     Column,
     Columns,
     Count,
@@ -43,6 +44,9 @@ def needs_of(metrics: Sequence[str]) -> MetricNeeds:
     return registry.needs_of(metrics)
 
 
+_TWO = "compare with different things"
+
+
 class RunConfig(DataConfig):
     """Options of every command that tests slices."""
 
@@ -55,8 +59,18 @@ class RunConfig(DataConfig):
         Excludes("baseline_prediction", "baseline_model", "both give predictions"),
         Differs("label", "prediction score baseline_prediction baseline_score"),
         Differs("label", "query weight group example_id"),
+        Excludes("baseline_data", "baseline_prediction", _TWO),
+        Excludes("baseline_data", "baseline_score", _TWO),
+        Excludes("baseline_data", "baseline_model", _TWO),
+        Excludes("baseline_data", "baseline_loss", _TWO),
+        Excludes("baseline_data", "query"),
+        Requires("compare=earlier", "baseline_data"),
+        Excludes("baseline_data", "eval_config"),
     )
 
+    baseline_data: Annotated[Texts, Option("Data", metavar=PATH, has_placeholders=True)] = ()
+    """Files or globs of earlier data, of the same columns, to find where a model became worse since.
+    Repeatable."""
     label: Annotated[Column, Option("Models")] = ""
     """Column of the true class or value. Not needed with --loss or for mean:COLUMN."""
     prediction: Annotated[Column | None, Option("Models")] = None
@@ -112,8 +126,9 @@ class RunConfig(DataConfig):
     # Those of `metric` that are of TensorFlow Model Analysis.
     tfma_metric: tuple[str, ...] = Field(default=(), init=False)
     compare: Annotated[Comparison | None, Option("Statistics", comes_first=True)] = None
-    """What a slice is compared with: overall (all examples) or baseline (the old model). [default:
-    baseline if an old model is given]"""
+    """What a slice is compared with: overall (all examples), baseline (the old model) or earlier (the
+    slice on earlier data). [default: baseline if an old model is given, earlier if earlier data
+    is]"""
 
     features: Annotated[Columns, Option("Features")] = ()
     """Columns to slice by. Repeatable, or separated by commas. [default: all others]"""
@@ -218,6 +233,10 @@ class RunConfig(DataConfig):
                 )
         if self.needs.labels and not self.label:
             raise OptionError("--label is missing")
+        if self.baseline_data and self.comparison != "earlier":
+            raise OptionError(
+                f"--baseline-data has no effect with --compare {self.comparison}; leave one out"
+            )
         compares = self.comparison == "baseline"
         for name in self.measured:
             needs = needs_of([name])
@@ -377,6 +396,8 @@ class RunConfig(DataConfig):
         """What a slice is compared with."""
         if self.compare is not None:
             return self.compare
+        if self.baseline_data:
+            return "earlier"
         is_of_both = all(needs_of([name]).two_models for name in self.metric)
         has_baseline = self._predicting("baseline_") or self.baseline_loss
         return "baseline" if has_baseline and not is_of_both else "overall"
@@ -441,12 +462,15 @@ class RunConfig(DataConfig):
     @property
     def files_read(self) -> tuple[str, ...]:
         """The files that decide the result, besides the data."""
+        from slicebeam.transforms.storage.files import expand_paths
+
+        earlier = tuple(expand_paths(self.baseline_data)) if self.baseline_data else ()
         if not (self.model or self.baseline_model):
-            return super().files_read
+            return (*super().files_read, *earlier)
         from slicebeam.transforms.encode.models import model_files
 
         models = (*model_files(self.model), *model_files(self.baseline_model))
-        return (*models, *super().files_read)
+        return (*models, *super().files_read, *earlier)
 
     @property
     def notes(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from slicebeam.metrics.measures.r_squared import of_error
 from slicebeam.metrics.measures.registry import averaged_column
 from slicebeam.metrics.significance.auc import bucket_edges
 from slicebeam.metrics.significance.random_subset import BINS, bin_edges, bin_sums, population
-from slicebeam.transforms.encode.shards import WEIGHT, Scaling, score_column, value_column
+from slicebeam.transforms.encode.shards import WEIGHT, Scaling, score_columns, value_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -135,7 +135,7 @@ def _refined(
         if scale > _ROUGH * max(size - most, 0.0) / rows:
             rough.add(term.value)
     scaling = replace(scaling, space=refined, rough=tuple(sorted(rough)))
-    if not space.terms:
+    if not space.terms or space.comparison == "earlier":
         return scaling
     units = (*space.scales, *space.weight_scales)
     measured = [total * unit for total, unit in zip(sums, units, strict=True)]
@@ -241,15 +241,11 @@ def _binned(
     return {name: own.ravel() for name, own in sums.items()}
 
 
-def _score_columns(space: StatisticSpace) -> list[str]:
-    return [score_column(old=side == 1) for side in range(space.sides)]
-
-
 def _ranked(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
     """Return the scaling with the buckets of scores."""
     space = scaling.space
     step = -(-rows // _SCORES_AT_MOST)
-    names = _score_columns(space)
+    names = score_columns(space)
     found = over("scores", partial(_sampled, names, step, None))
     edges, coarse = [], []
     for name in names:
@@ -279,7 +275,7 @@ def _with_cuts(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
     """Return the scaling with the scores that no larger share of all negatives than wanted is above."""
     space, cuts = scaling.space, []
     names = [name for name in space.indicators if name.startswith(ABOVE)]
-    columns = [*_score_columns(space), *([WEIGHT] if space.weighted else [])]
+    columns = [*score_columns(space), *([WEIGHT] if space.weighted else [])]
     step = -(-rows // _SCORES_AT_MOST)
     found = over("negatives", partial(_sampled, columns, step, ~space.holds("positive")))
     values = {name: np.concatenate([part[name] for part in found]) for name in columns}
@@ -289,7 +285,7 @@ def _with_cuts(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
             f"--metric recall_at_{names[0].replace(ABOVE, 'fpr:')}: no example has a negative label, so "
             "there is no false positive rate; leave it out"
         )
-    for side, column in enumerate(_score_columns(space)):
+    for side, column in enumerate(score_columns(space)):
         order = np.argsort(-values[column])
         scores, above = values[column][order], np.cumsum(weights[order])
         for name in names:

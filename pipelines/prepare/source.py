@@ -25,7 +25,7 @@ from slicebeam.transforms.encode.convert import (
 )
 from slicebeam.transforms.encode.passes import QueryRows
 from slicebeam.transforms.encode.sources import ReservedRows, StoredFile, open_parquet, read_split
-from slicebeam.transforms.storage.files import file_format
+from slicebeam.transforms.storage.files import expand_paths, file_format
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path
 
@@ -63,6 +63,12 @@ def read_source(
     config: DataConfig, files: Sequence[str], work: WorkFolder, engine: Engine
 ) -> Source:
     """Return the source of the data, after converting what is no Parquet; with --query that of the queries."""
+    earlier = expand_paths(config.baseline_data) if isinstance(config, RunConfig) else ()
+    if both := sorted({*files} & {*earlier}):
+        raise OptionError(
+            f"--baseline-data {both[0]}: --data names this file as well; give earlier data"
+        )
+    files = (*files, *earlier)
     kind = format_of(config, files)
     if kind == "parquet":
         source = open_parquet(
@@ -88,8 +94,15 @@ def read_source(
             reads_data=True,
         )
         source = converted_source(conversion, files)
-    if source.rows == 0:
-        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
+    source = source.with_earlier(earlier)
+    for option, paths, is_earlier in (
+        ("--data", config.data, False),
+        ("--baseline-data", getattr(config, "baseline_data", ()), True),
+    ):
+        if paths and not sum(
+            one.rows for one in source.splits if one.file.is_earlier == is_earlier
+        ):
+            raise OptionError(f"{option} {' '.join(paths)}: there are no examples in it")
     source = source.in_chunks(chunk_rows(config, len(source.schema)))
     if not isinstance(config, RunConfig):
         return source

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.significance.intervals import agresti_coull
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.changes import (
@@ -95,7 +95,7 @@ def build(
         models=tuple(_models(prepared)),
         comparison=Comparison(
             kind=config.comparison,
-            before="before" if config.comparison == "baseline" else None,
+            before=None if config.comparison == "overall" else "before",
             after="after",
         ),
         metrics=tuple(
@@ -203,8 +203,8 @@ def _title(config: RunConfig) -> str:
     else:
         where = {"worse": "is worse than", "better": "is better than", "both": "differs from"}
         named = f"{titles[0]}: where it"
-    reference = "before" if config.comparison == "baseline" else "over all examples"
-    if config.alternative == "both" and config.comparison != "baseline":
+    reference = "over all examples" if config.comparison == "overall" else "before"
+    if config.alternative == "both" and config.comparison == "overall":
         reference = "its overall value" if len(titles) == 1 else "their overall values"
     return f"{named} {where[config.alternative]} {reference}"
 
@@ -260,7 +260,7 @@ def _overall(config: RunConfig, prepared: EncodedDataset) -> tuple[Change, ...]:
 
 def _global(name: str, prepared: EncodedDataset, *, grouped: bool) -> Change:
     """Return the metric on all examples and its change between two models, without intervals where rows are grouped."""
-    own, slices = metric(name), prepared.slices()
+    own, slices = metric_on(name, prepared.space), prepared.slices()
     stretch = np.array([math.nan if grouped else 1.0])
     (after,) = _values(own, slices, stretch)
     undefined = own.undefined_reason(slices)
@@ -376,7 +376,7 @@ def changes_on(
     results: Results, measured: MetricResult, order: NDArray[np.int64], reported: NDArray[np.int64]
 ) -> list[Change]:
     """Return a metric's change on each slice of the report."""
-    own = metric(measured.name)
+    own = metric_on(measured.name, results.prepared.space)
     place_of = np.zeros(results.keys.size, np.int64)
     place_of[reported] = np.arange(1, reported.size + 1)
     slices, stretch = results.prepared.slices(results.sums[order]), measured.stretch[order]

@@ -28,7 +28,7 @@ from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter
 from slicebeam.metrics.measures.metric import Slices
-from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.measures.target_sums import MOST_FINDINGS, membership
 from slicebeam.metrics.significance.intervals import normal_quantile
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
@@ -108,7 +108,7 @@ def finding_lists(results: Results) -> tuple[FindingList, ...]:
     wanted = [side for side in sides if config.alternative in (side, "both")]
     lists = []
     for number, measured in enumerate(results.metrics):
-        own = metric(measured.name)
+        own = metric_on(measured.name, prepared.space)
         target, reason = own.target(prepared.space), own.undefined_reason(prepared.slices())
         for direction in wanted:
             if target is None or reason is not None:
@@ -619,6 +619,7 @@ def count_listed(
         own.name: target
         for own in map(metric, config.metric)
         if not space.weighted
+        and prepared.space.comparison != "earlier"
         and own.undefined_reason(prepared.slices()) is None
         and (target := own.target(space)) is not None
     }
@@ -676,6 +677,10 @@ def count_listed(
 def confusions_of(scaling: Scaling, sums: IntArray, of_all: IntArray) -> tuple[Confusion, ...]:
     """Return the tables of slices (sums [slices, columns] of a scaling `of_classes`) and of all other examples."""
     space, tables = scaling.space, {}
+    if space.comparison == "earlier":
+        # Of today's examples.
+        sums, of_all = (space.of_set(some, then=False) for some in (sums, of_all))
+        space = space.of_one_set
     for old, suffix in ((False, ""), (True, "_before"))[: space.sides]:
         cell = space.code("label_class") * space.classes + space.code("predicted_class", old=old)
         for name, counted in (("inside", sums), ("outside", of_all - sums)):

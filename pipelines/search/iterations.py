@@ -14,7 +14,7 @@ from slicebeam.metrics.counting.counting_plan import plan_all, plan_listed, plan
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.counting.membership import ENOUGH_GROUPS, distinct_groups
 from slicebeam.metrics.measures.multiplicity import adjusted, holm_adjusted
-from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.significance.outcome_codes import Method, Reason
 from slicebeam.pipelines.changelist.testing import Iteration
 from slicebeam.pipelines.config.search import SearchConfig
@@ -150,7 +150,7 @@ class Iterations:
         """Count what a strategy proposes: the family are all slices that are large enough."""
         from slicebeam.metrics.measures.level_bound import Visited, tests_per_level
 
-        lattice, cells = self.prepared.lattice, self.prepared.space.cells
+        lattice, space = self.prepared.lattice, self.prepared.space
         known = SearchState(self.config.used_min_slice_size)
         family: tuple[int, ...] = ()
         while (proposal := steps.next(known)) is not None:
@@ -159,7 +159,7 @@ class Iterations:
             significant = int(np.count_nonzero(known.significant))
             parts, cost = self._count(planned, keys.size, significant)
             # What is in no part is empty.
-            known.add(keys, looked_up(parts, keys, lambda table: table.sizes(cells)))
+            known.add(keys, looked_up(parts, keys, lambda table: table.sizes(space)))
             visited = Visited(known.keys, known.sizes)
             family = tuple(tests_per_level(lattice, visited, self.prepared.rows, known.min_size))
             number = len(self.records) + 1
@@ -182,7 +182,8 @@ class Iterations:
 
     def _learn(self, parts: list[CountedPart], known: SearchState) -> None:
         """Add the p-values and differences of the counted slices."""
-        steering, columns = metric(self.config.metric[0]), range(self.prepared.space.columns)
+        space = self.prepared.space
+        steering, columns = metric_on(self.config.metric[0], space), range(space.columns)
         for table in tables_of(parts):
             delta = steering.delta(self.prepared.slices(table.stacked("c", columns)))
             first = table.columns.get("first0", table["p0"])
@@ -234,18 +235,25 @@ def q_values(
 ) -> NDArray[np.float64]:
     """Return the q-value of each p, corrected for the tests of each level and for all metrics."""
     number, metrics = len(tests_per_level), len(config.metric)
-    return adjusted(p, levels, tests_per_level, config.used_correction, number, metrics)
+    q = adjusted(p, levels, tests_per_level, config.used_correction, number, metrics)
+    if config.comparison == "earlier" and config.used_correction != "none":
+        # The change over all examples is a level of its own.
+        q = np.minimum(q * (number + 1) / number, 1.0)
+    return q
 
 
 def adjusted_overall(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the p-values [tests] of changes over all examples; NaN stays.
 
-    They are one family, by Holm's method unless nothing is corrected.
+    They are one family, by Holm's method unless nothing is corrected; of two data sets also a level of slices.
     """
     tested = ~np.isnan(p)
     adjusted = p.copy()
     if config.used_correction != "none":
         adjusted[tested] = holm_adjusted(p[tested])
+        if config.comparison == "earlier":
+            levels = getattr(config, "max_cross_size", 1)
+            adjusted[tested] = np.minimum(adjusted[tested] * (levels + 1), 1.0)
     return adjusted
 
 
@@ -326,8 +334,8 @@ class SecondTests:
         if ranked:
             some.append(self._changed_within_buckets(parts, ranked[0], f"{stage}-unchanged"))
         chosen = np.unique(np.concatenate(some))
-        cells = self.prepared.space.cells
-        sizes = looked_up(parts, chosen, lambda table: table.sizes(cells))
+        space = self.prepared.space
+        sizes = looked_up(parts, chosen, lambda table: table.sizes(space))
         budget = self.counter.budget_for(resampling)
         planned = plan_within(chosen, chosen, sizes, self.prepared.lattice, budget)
         counted, cost = self.counter.count(stage, planned, resampling=resampling)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from scipy.special import stdtrit
 
-from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
@@ -336,7 +336,7 @@ def _counted(
 def _metric_result(
     config: RunConfig, prepared: EncodedDataset, number: int, kept: SliceTable, parents: SliceTable
 ) -> MetricResult:
-    own = metric(config.metric[number])
+    own = metric_on(config.metric[number], prepared.space)
     slices = prepared.slices(kept["sums"])
     value, delta = own.value(slices), own.delta(slices)
     low, high = _pieces(slices, lambda some, _: own.delta_interval(some, CONFIDENCE))

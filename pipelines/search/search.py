@@ -167,7 +167,12 @@ def _find_and_publish(
         else given_order(results)
     )
     observer.stage(Stage("choosing findings"))
-    lists = finding_lists(results)
+    if prepared.space.comparison == "earlier":
+        from slicebeam.pipelines.search.change_findings import change_findings
+
+        lists = change_findings(results)
+    else:
+        lists = finding_lists(results)
     listed = order.listed(
         np.concatenate([np.zeros(0, np.int64), *(one.positions for one in lists)])
     )
@@ -180,6 +185,11 @@ def _find_and_publish(
         fingerprint = f"sha256:{files.sha256(TABLE)}"
         tests = testing(results, order)
         changelist = build(results, order, listed, lists, counted, tests, fingerprint)
+        if prepared.space.comparison == "earlier":
+            from slicebeam.pipelines.search.earlier_data import earlier_data
+
+            more = {"earlier_data": earlier_data(results, lists)}
+            changelist = changelist.model_copy(update=more)
         changelist = _with_comparisons(changelist, results, earlier, how.get("tolerance"))
         if evaluation is not None:
             from slicebeam.pipelines.tfma.evaluate import with_tfma

@@ -211,9 +211,10 @@ class SliceTable:
         """Return the numbered columns of a name as one [slices, numbers], such as the sums ``c0`` …."""
         return np.stack([self.columns[f"{name}{number}"] for number in numbers], axis=1)
 
-    def sizes(self, cells: int) -> NDArray[np.int64]:
+    def sizes(self, space: StatisticSpace) -> NDArray[np.int64]:
         """Return how many examples the slices of a part have."""
-        sizes: NDArray[np.int64] = np.sum([self[f"c{cell}"] for cell in range(cells)], axis=0)
+        cells = np.arange(space.cells)[space.size_columns].tolist()
+        sizes: NDArray[np.int64] = np.sum([self[f"c{cell}"] for cell in cells], axis=0)
         return sizes
 
     def changed(self, change: SliceTable) -> SliceTable:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.measures.metric import Slices
-from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.registry import metric_on
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 
@@ -109,7 +109,9 @@ def _table(
 
 def _movement(results: Results, measured: MetricResult, part: slice) -> dict[str, pa.Array]:
     """Return how examples changed between two models; null where that is not known."""
-    found = metric(measured.name).movement(Slices(results.sums[part], results.prepared.space))
+    found = metric_on(measured.name, results.prepared.space).movement(
+        Slices(results.sums[part], results.prepared.space)
+    )
     nulls = pa.nulls(results.keys[part].size)
     if found is None:
         return {"inconsistency": nulls, "improved": nulls, "degraded": nulls}

@@ -15,9 +15,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from slicebeam.metrics.errors import counted
+from slicebeam.metrics.errors import OptionError, counted
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.pipelines.changelist.document import ChangeList
+from slicebeam.pipelines.changelist.earlier import LARGE_DRIFT
 from slicebeam.pipelines.changelist.testing import Gate
 from slicebeam.pipelines.run.open_run import sealed
 from slicebeam.transforms.storage.storage import written_whole
@@ -216,10 +217,24 @@ def gate_of(document: ChangeList, fail_on: str | None) -> Gate | None:
     if fail_on is None:
         return None if validation is None else judged(None, missed)
     margins = _tolerated(document)
-    failures = (*falls(document), *missed, *_worse_slices(document, margins))
+    drifted = _drifted(document) if fail_on in ("drift", "any") else []
+    if fail_on == "drift":
+        return judged(fail_on, drifted)
+    failures = (*falls(document), *missed, *_worse_slices(document, margins), *drifted)
     gate = judged(fail_on, failures, _untested(document))
     by_metric = ", ".join(f"{name} {one.tolerance:g}" for name, one in margins.items())
     return gate.model_copy(update={"tolerated": by_metric}) if margins else gate
+
+
+def _drifted(document: ChangeList) -> list[str]:
+    """Return which features are distributed differently, and by enough."""
+    if document.earlier_data is None:
+        raise OptionError("--fail-on drift needs --baseline-data, the data to compare with")
+    return [
+        f"{one.feature} has drifted (population stability index {one.stability_index:.2f})"
+        for one in document.earlier_data.drift
+        if one.significant and one.stability_index >= LARGE_DRIFT
+    ]
 
 
 def judged(fail_on: Any, failures: Sequence[str], untested: Sequence[str] = ()) -> Gate:

@@ -11,7 +11,7 @@ from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
 from slicebeam.metrics.counting.statistic_space import BUCKETS
 from slicebeam.metrics.errors import counted, shortened
 from slicebeam.metrics.measures.metric import Needs
-from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.changelist.testing import (
@@ -94,7 +94,8 @@ def _corrected_for(results: Results) -> str:
     if correction == "none":
         return "Exploratory: no correction for testing many slices."
     of_levels = " of all levels together" if correction == "fdr-level" else ""
-    over = f"at {alpha:g}/{len(levels)} within each level"
+    parts = len(levels) + (config.comparison == "earlier")
+    over = f"at {alpha:g}/{parts} within each level"
     if correction in ("bh", "by"):
         over = "over all levels"
     family, tested = sum(levels), sum(searched.tested_per_level)
@@ -121,7 +122,9 @@ def _metric_tests(results: Results, number: int, reported: int) -> MetricTests:
         for code in range(1, len(REASONS))
         if reasons[code] and code not in _ANSWERS
     }
-    blind = metric(measured.name).undefined_reason(results.prepared.slices())
+    blind = metric_on(measured.name, results.prepared.space).undefined_reason(
+        results.prepared.slices()
+    )
     if blind is None:
         blind = _blind(results, measured, reasons, untested)
     degraded = int(np.count_nonzero(measured.significant & measured.worse))
@@ -179,7 +182,7 @@ def _noticeable(results: Results, name: str) -> Iterator[Noticeable]:
     from slicebeam.metrics.measures.power import POWER, smallest_fall
 
     config, prepared = results.config, results.prepared
-    if config.group or config.resamples_examples:
+    if config.group or config.resamples_examples or config.comparison == "earlier":
         return
     measured, everything = metric(name), prepared.slices()
     if everything.is_paired:
@@ -299,7 +302,7 @@ def _warnings(
 ) -> Iterator[str]:
     config, prepared = results.config, results.prepared
     for tests in metrics:
-        if metric(tests.metric).undefined_reason(prepared.slices()) is not None:
+        if metric_on(tests.metric, prepared.space).undefined_reason(prepared.slices()) is not None:
             yield f"{tests.metric} could not be tested: {tests.blind}."
         elif tests.blind is not None:
             yield f"No slice could be tested for {tests.metric}: {tests.blind}."
@@ -364,8 +367,13 @@ def _warnings(
                 which = "that a first, quick test finds far from significant"
             if config.is_paper:
                 which = "that are not reported"
-            yield (
+            exact = (
                 f"{titles} is exact except for {rough:,} listed {slices} {which}: there scores are "
+            )
+            if config.comparison == "earlier":
+                exact = f"{titles} is taken of scores that are "
+            yield (
+                f"{exact}"
                 f"counted in {BUCKETS} buckets, and it is off by at most "
                 f"{_upward(float(error.max()))} (each slice's own bound: value_error in "
                 "the table of slices)."

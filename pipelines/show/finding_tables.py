@@ -39,6 +39,8 @@ _LONGEST_LINE = 10_000
 _DECIMALS_OF_SHARES = 3
 # Beyond these a number has an exponent.
 _MOST_DECIMALS, _LONGEST = 7, 1e9
+# Slices that tell as much as a finding of a change.
+_MOST_NEAR = 3
 _INFINITE = "∞"
 _OPTIONAL = ("expected", "observed", "held", "outside")
 
@@ -135,7 +137,12 @@ class FindingTables:
     def names(self, most: int) -> list[str]:
         """Return the names of the first findings."""
         by_id = {one.slice_id: one.name for one in self.document.slices}
-        return [by_id.get(one.slice_id, one.slice_id) for one in self.findings[:most]]
+        names = []
+        for one in self.findings[:most]:
+            near = [by_id[other] for other in one.near[:_MOST_NEAR] if other in by_id]
+            also = f", or: {'; '.join(near)}" if near else ""
+            names.append(f"{by_id.get(one.slice_id, one.slice_id)}{also}")
+        return names
 
     def heading(self) -> str:
         """Return the heading; the first finding is expected to have the value over all examples."""
@@ -143,6 +150,10 @@ class FindingTables:
         if self.is_change:
             lower = title[:1].lower() if title[1:2].islower() else title[:1]
             title = f"Change of {lower}{title[1:]}"
+        if self.document.comparison.kind == "earlier":
+            return (
+                f"{title}, {self.model.direction} than then by more than the lines above explain:"
+            )
         if first.rank == 1:
             overall = Numbers(self.findings).text(first.expected, signed=self.is_change)
             over = f" (over all examples {overall})"
@@ -152,9 +163,11 @@ class FindingTables:
         """Return the columns of numbers, of the first findings."""
         findings, numbers = self.findings[:most], Numbers(self.findings)
         text = partial(numbers.text, signed=self.is_change)
+        is_earlier = self.document.comparison.kind == "earlier"
         cells: dict[str, Callable[[Finding], str]] = {
             "": lambda one: str(one.rank),
             "n": lambda one: f"{one.n:,}",
+            **({"was": lambda one: text(one.before)} if is_earlier else {}),
             "change" if self.is_change else "value": lambda one: text(one.value),
             "expected": lambda one: text(one.expected),
             "corrected [95%]": numbers.difference,

@@ -10,6 +10,7 @@ from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.search.summary import lead, overall_sentences
+from slicebeam.pipelines.show.earlier import moved_lines
 from slicebeam.pipelines.show.error_kinds import error_lines
 from slicebeam.pipelines.show.finding_tables import (
     MOST_LINES,
@@ -59,6 +60,8 @@ def show_slices(
     # What was found is said below the findings.
     short = f"{lead(document)}{' '.join(overall_sentences(document.global_))}"
     console.print(short if told else document.summary)
+    for line in moved_lines(document):
+        console.print(line)
     print_findings(console, shown)
     for rows in worst_slices(document):
         if rows.metric in told:
@@ -82,7 +85,7 @@ def show_slices(
 
 
 def _worst_table(shown: MetricRows, document: SearchChangeList, *, wide: bool) -> Any:
-    was = ["was"] if document.comparison.kind == "baseline" else []
+    was = [] if document.comparison.kind == "overall" else ["was"]
     more = ["95% interval", "q"] if wide else []
     rows = table_of("n", shown.metric, *was, "delta", *more, last="slice")
     for one, change in shown.rows:

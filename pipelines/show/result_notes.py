@@ -13,6 +13,7 @@ from slicebeam.metrics.errors import counted, printable, shortened
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.search.summary import overall_text
+from slicebeam.pipelines.show.earlier import drift_lines
 from slicebeam.pipelines.show.finding_tables import Numbers, list_lines
 from slicebeam.pipelines.show.worst_slices import LEAST_ROWS, number_text, signed_text
 
@@ -47,6 +48,7 @@ def note_blocks(
         list(_tfma_lines(document)),
         discovery_lines(document),
         _since_lines(document),
+        list(drift_lines(document)),
         notes(document, is_short=is_short),
     ]
 

@@ -19,7 +19,7 @@ from slicebeam.metrics.counting.counting import SumReader, Tables, Unit, table_c
 from slicebeam.metrics.counting.counting_plan import BLOCK_SECONDS
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.measures.metric import Slices
-from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.registry import metric_on
 from slicebeam.metrics.significance.outcome_codes import Reason, Tested
 from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.storage import storage_errors, storage_path
@@ -201,7 +201,7 @@ def tested_block(units: Sequence[Unit], state: UnitSums, config: BlockTest) -> p
     for number, test in enumerate(config.tests):
         tested, errors = test.run(sums[where], totals, own_sums, of_all)
         found: dict[str, NDArray[Any]] = {}
-        own = metric(test.metric)
+        own = metric_on(test.metric, space)
         if own.needs.ranked:
             best = tested.p
             if len(totals) == 1 and test.test != "paper":

@@ -13,6 +13,7 @@ import apache_beam as beam
 import numpy as np
 
 from slicebeam.metrics.arrays import Ragged
+from slicebeam.metrics.counting.statistic_space import THEN
 from slicebeam.metrics.measures.registry import averaged_column
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.transforms.encode.column import ChunkColumn, id_hashes
@@ -97,6 +98,8 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> int:
     for (indicator, old), bits in predicted.indicators.items():
         if (indicator, old) in space.axes:
             cells += bits.astype(np.int64) * space.stride(indicator, old=old)
+    if encoding.source.splits[chunk.split].file.is_earlier:
+        cells += space.stride(THEN)
     codes = [domain.codes(ChunkColumn.of(chunk, domain.name).array) for domain in encoding.domains]
     radices = [max(domain.radix, domain.size) for domain in encoding.domains]
     if encoding.given is not None:

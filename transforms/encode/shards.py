@@ -16,7 +16,13 @@ import pyarrow as pa
 
 from slicebeam.metrics.arrays import Ragged
 from slicebeam.metrics.counting.counting import ROWS_AT_A_TIME, RowBlock
-from slicebeam.metrics.counting.statistic_space import BUCKETS, GAINS, StatisticSpace, fixed_point
+from slicebeam.metrics.counting.statistic_space import (
+    BUCKETS,
+    GAINS,
+    THEN,
+    StatisticSpace,
+    fixed_point,
+)
 from slicebeam.metrics.measures.calibration_error import bin_of, number_of_bins
 from slicebeam.metrics.randomness import occurrence_ids, splitmix64
 from slicebeam.transforms.storage.storage import storage_path
@@ -53,6 +59,12 @@ CLASS_COLUMNS = {
 def value_column(value: str, *, old: bool) -> str:
     """Return the column of a shard that holds a value of each example."""
     return f"{'old' if old else 'new'} {value}"
+
+
+def score_columns(space: StatisticSpace) -> list[str]:
+    """Return the columns of scores that are counted, for each model or data set."""
+    is_paired = space.comparison == "baseline"
+    return [score_column(old=is_paired and side == 1) for side in range(space.sides)]
 
 
 def score_column(*, old: bool) -> str:
@@ -246,7 +258,7 @@ class _Measured:
 
     def __init__(self, batch: pa.RecordBatch, scaling: Scaling, cells: IntArray) -> None:
         self.batch, self.scaling, self.space = batch, scaling, scaling.space
-        self.rows = batch.num_rows
+        self.rows, self.cells = batch.num_rows, cells
         self.bins: dict[str, IntArray] = {}
         self.weight = (
             self.space.in_weight_units(self._column(WEIGHT))
@@ -257,7 +269,7 @@ class _Measured:
         # Terms may be of ranks where their distribution is not counted.
         if self.space.ranked or any(one.source in GAINS for one in self.space.all_terms):
             self.positive = self.space.holds("positive")[cells]
-            scores = [self._column(score_column(old=bool(old))) for old in range(self.space.sides)]
+            scores = [self._column(name) for name in score_columns(self.space)]
             edges = zip(scaling.edges, scores, strict=False)
             of_scores = [np.searchsorted(bounds, score, side="right") for bounds, score in edges]
             self.buckets = np.stack(of_scores) + self.positive * BUCKETS
@@ -304,6 +316,9 @@ class _Measured:
         if term.source == "change":
             new, old = (self._column(value_column(term.value, old=o)) for o in (False, True))
             return new - old
-        column = self._column(value_column(term.value, old=term.source == "old"))
-        shift = self.space.shift(term.value)
+        is_old, shift = term.source == "old", self.space.shift(term.value)
+        if self.space.comparison == "earlier":
+            column = self._column(value_column(term.value, old=False))
+            return np.where(self.space.holds(THEN)[self.cells] == is_old, column - shift, 0.0)
+        column = self._column(value_column(term.value, old=is_old))
         return column - shift if shift else column

@@ -21,7 +21,7 @@ from slicebeam.transforms.storage.storage import identity, open_input, storage_p
 from slicebeam.transforms.storage.work_files import open_checked
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from slicebeam.metrics.arrays import BoolArray
     from slicebeam.transforms.encode.conditions import SliceMembership
@@ -38,6 +38,7 @@ class StoredFile:
     """A Parquet file, and the user's file that it belongs to, from a row of it on.
 
     `identity`: what it was when the run began (see `storage.identity`); empty where nobody asks.
+    `is_earlier`: whether it is of the earlier of two data sets.
     """
 
     path: str
@@ -45,6 +46,7 @@ class StoredFile:
     origin_row: int = 0
     identity: tuple[int | str, ...] = ()
     checksum: int | None = None
+    is_earlier: bool = False
 
     @contextmanager
     def opened(self, **options: Any) -> Iterator[pq.ParquetFile]:
@@ -168,6 +170,14 @@ class Source:
     def rows(self) -> int:
         """Number of examples."""
         return sum(split.rows for split in self.splits)
+
+    def with_earlier(self, origins: Collection[str]) -> Source:
+        """Return the same examples, where those of some of the user's files are of the earlier data."""
+        splits = (
+            replace(split, file=replace(split.file, is_earlier=split.file.origin in origins))
+            for split in self.splits
+        )
+        return replace(self, splits=tuple(splits))
 
     def in_chunks(self, rows: int) -> Source:
         """Return the same examples, read in chunks of this size."""

@@ -27,7 +27,16 @@ CODE |= {"tfma_module": ["theirs"], "metric": ["theirs:Metric"]}
 PROCESS = {"runner_config": "theirs.yaml", "runner_option": ["binary=/bin/sh"]}
 ADDRESS = {"api": "theirs.yaml", "phrases": "theirs.yaml", "encoder": "openai:https://theirs/v1"}
 # Read with the user's rights, and parsed as text or tables; SECURITY.md says so.
-READ = {"data", "since", "since_if_exists", "changelist", "domains", "slices", "eval_config"}
+READ = {
+    "data",
+    "baseline_data",
+    "since",
+    "since_if_exists",
+    "changelist",
+    "domains",
+    "slices",
+    "eval_config",
+}
 READ |= {"old_matrix", "phrases", "within_findings", "focus"}
 # Written by `slicebeam run`, unless the user names another place; SECURITY.md says so.
 WRITTEN = {"output", "work_dir", "ledger"}
@@ -53,6 +62,10 @@ OPTIONS = {("Provenance", "config")}
 SHOWN = {
     "AdaptiveTests": (*("tree", "tree_sha256", "models", "classes", "unscored", "untested", "never_given"),),
     "Gate": ("reasons", "tolerated"),
+    "EarlierData": ("uri",),
+    "WhyMoved": ("metric", "new_values"),
+    "MovedPart": ("name", "slice_id", "value"),
+    "FeatureDrift": ("feature", "value", "new_values", "gone_values"),
     "TopicOutcome": ("slice_id", "topic"),
     "PaidAnswers": ("model", "currency"),
     "Change": ("metric", "test", "inputs", "reason"),
@@ -75,7 +88,7 @@ SHOWN = {
     "Parent": ("changelist_id", "fingerprint"),
     "SliceCoverage": ("metric",),
     "Confusion": ("classes",),
-    "Finding": ("metric", "slice_id"),
+    "Finding": ("metric", "slice_id", "near"),
     "FindingModel": ("metric", "reason"),
     "Confirmation": ("column",),
     "Provenance": ("tool_version", "runner"),

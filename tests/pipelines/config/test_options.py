@@ -37,7 +37,7 @@ FUNCTIONS = {
 }
 # What a command has not of the options of its base.
 NOT_ITS = {
-    "DiscoverConfig": "exclude_features domains since since_if_exists tfma_module keep_outputs confirm parity",
+    "DiscoverConfig": "exclude_features domains since since_if_exists tfma_module keep_outputs confirm parity baseline_data",
     "LogConfig": "quiet",
     "SearchRunOptions": "allow_http",
     "DiscoverRunOptions": "dry_run tolerance",
@@ -142,7 +142,7 @@ def test_help_is_plain_grouped_and_ends_with_an_example(name, capsys, monkeypatc
 def test_help_of_a_search_begins_with_what_is_needed(capsys):
     text = shown(capsys, "search")
     assert len(re.findall("^  --(?!help)", text, re.MULTILINE)) == 20
-    assert "--help-all  Show all 67 options and exit." in text
+    assert "--help-all  Show all 68 options and exit." in text
     assert run(["search", "--help-all"]) == 0
     text = capsys.readouterr().out
     titles = re.findall(r"^([A-Z][\w ]+):$", text, re.MULTILINE)

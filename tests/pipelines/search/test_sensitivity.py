@@ -13,7 +13,7 @@ from tests.running import search
 
 
 class Corrected:
-    used_correction, metric = "fdr-level", ("accuracy", "recall")
+    used_correction, metric, comparison = "fdr-level", ("accuracy", "recall"), "overall"
 
 
 def table(path, seed, fall=0.0, rows=4000, size=100):

@@ -1,0 +1,136 @@
+"""How often a comparison of two data sets is wrong, and what it finds: ``python benchmarks/earlier_data.py``.
+
+Real tables are cut into two random parts, where nothing changed; or a slice of one part is made worse. Prints, for each
+table and design, how many of the runs exit with 1 by ``--fail-on worse``, list a finding, find the slice that was made
+worse first (Jaccard index of the examples of .7 or more), and list more than that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from slicebeam.pipelines.commands.api import search
+from slicebeam.pipelines.search.gate import gate_of
+
+ROOT = Path(__file__).parents[1]
+SHARED = ROOT.parent / "shared" / "data"
+LABEL = {"adult": "income", "compas": "class", "electricity": "class"}
+# Shares of the examples that slices which are made worse have.
+SHARES = (0.035, 0.07)
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    """Return the tables, with a label and a prediction."""
+    adult = pd.read_parquet(ROOT / "pipelines" / "demo_data" / "adult_scored.parquet")
+    found = {
+        "adult": adult.drop(columns=["row_id", "fnlwgt", "score", "score_old", "prediction_old"])
+    }
+    if (SHARED / "compas").is_dir():
+        compas = pd.read_csv(SHARED / "compas" / "compas_discretized.csv")
+        found["compas"] = compas.rename(columns={"predicted": "prediction"})
+    if (SHARED / "electricity").is_dir():
+        found["electricity"] = electricity(pd.read_csv(SHARED / "electricity" / "electricity.csv"))
+    return found
+
+
+def electricity(table: pd.DataFrame) -> pd.DataFrame:
+    """Return the second half, with the predictions of a model of the first."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    half, X = len(table) // 2, table.drop(columns=["class", "date"])
+    model = HistGradientBoostingClassifier(early_stopping=False, random_state=0)
+    model.fit(X[:half], table["class"][:half])
+    later = table[half:].reset_index(drop=True)
+    return later.drop(columns=["date"]).assign(prediction=model.predict(X[half:]))
+
+
+def planted(
+    table: pd.DataFrame, label: str, fall: float, rng: np.random.Generator
+) -> tuple[pd.DataFrame, np.ndarray]:
+    """Return a table in which a slice of two values is worse, and which rows it has."""
+    features = [name for name in table.columns if name not in (label, "prediction")]
+    while True:
+        chosen = rng.choice(features, 2, replace=False)
+        row = table.iloc[int(rng.integers(len(table)))]
+        inside = np.ones(len(table), bool)
+        for name in chosen:
+            inside &= (table[name] == row[name]).to_numpy()
+        if SHARES[0] <= inside.mean() <= SHARES[1]:
+            break
+    right = (table[label] == table["prediction"]).to_numpy()
+    flip = inside & right & (rng.random(len(table)) < fall / max(right[inside].mean(), 1e-9))
+    values = list(pd.unique(table[label]))
+    prediction = table["prediction"].to_numpy().copy()
+    other = {values[0]: values[1], values[1]: values[0]}
+    prediction[flip] = [other[one] for one in table[label].to_numpy()[flip]]
+    return table.assign(prediction=prediction), inside
+
+
+def run(now: pd.DataFrame, then: pd.DataFrame, label: str, folder: Path, **more: Any) -> Any:
+    """Return the report of a search of today's data against earlier data."""
+    return search(now, baseline_data=then, label=label, prediction="prediction", **more)
+
+
+def first_is(report: Any, table: pd.DataFrame, inside: np.ndarray) -> bool:
+    """Return whether the first finding has mostly the examples that were made worse."""
+    findings = report.changelist.findings
+    if not findings:
+        return False
+    slice_ = next(one for one in report.changelist.slices if one.slice_id == findings[0].slice_id)
+    holds = np.ones(len(table), bool)
+    for condition in slice_.definition.predicate.all:
+        column, value = table[condition.field], condition.value
+        if condition.op == "==":
+            holds &= (column.astype(type(value)) == value).to_numpy()
+        elif condition.op == "<":
+            holds &= (column < value).to_numpy()
+        elif condition.op == ">=":
+            holds &= (column >= value).to_numpy()
+        elif condition.op == "between":
+            holds &= ((column >= value[0]) & (column < value[1])).to_numpy()
+        else:
+            holds &= column.isna().to_numpy()
+    return (holds & inside).sum() / max((holds | inside).sum(), 1) >= 0.7
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--runs", type=int, default=40)
+    parser.add_argument("--falls", default="0,0.15")
+    arguments = parser.parse_args()
+    print("table         fall   runs  exit 1  with findings  first J >= .7  more than one")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, table in tables().items():
+            for fall in map(float, arguments.falls.split(",")):
+                counts = np.zeros(4, int)
+                for seed in range(arguments.runs):
+                    rng = np.random.default_rng([seed, int(1000 * fall)])
+                    today = rng.random(len(table)) < 0.5
+                    now, then = (
+                        table[today].reset_index(drop=True),
+                        table[~today].reset_index(drop=True),
+                    )
+                    inside = np.zeros(len(now), bool)
+                    if fall:
+                        now, inside = planted(now, LABEL[name], fall, rng)
+                    report = run(now, then, LABEL[name], Path(folder))
+                    findings = report.changelist.findings
+                    counts += [
+                        gate_of(report.changelist, "worse").exit_code == 1,
+                        bool(findings),
+                        bool(fall) and first_is(report, now, inside),
+                        len(findings) > 1,
+                    ]
+                shown = "  ".join(f"{one / arguments.runs:12.3f}" for one in counts)
+                print(f"{name:12}  {fall:.2f}  {arguments.runs:5} {shown}", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,234 @@
+"""What changed between two data sets beyond what the lines above explain: tests of a slice within strata.
+
+Examples are apart by stratum: sets of examples of equal difficulty, whichever data set they are in, crossed with the
+slices already found. In each, today's examples and the earlier ones are two samples. A slice changed more than the
+others if both tests say so: one of the log odds, for a change that multiplies odds is no constant difference, and one
+of the difference itself, for a constant difference is no constant ratio of odds.
+
+Sources: Cornfield (1956), Proc. 3rd Berkeley Symp. 4:135 (the mean of a table with given margins at an odds ratio);
+Mantel and Haenszel (1959), J. Natl. Cancer Inst. 22:719 (weights of strata).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import ndtri
+
+from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, ratio
+from slicebeam.metrics.significance.permutation import pearson_iii_p_value
+
+# Newton's steps of the log odds, and the longest one.
+_MOST_STEPS, _LONGEST_STEP, _SOLVED = 30, 1.0, 1e-9
+# What keeps a design invertible that says the same twice.
+_RIDGE = 1e-9
+# A difference of shares is given at least this much room to vary.
+_LEAST_SHARE = 1e-4
+_MOST_SKEWED = 1.5
+_LEAST_VARIANCE = 1e-9
+# Of a slice's variance at least this part is left where the model fits its examples.
+_LEAST_LEFT = 0.02
+# Candidates whose gains are this near to that of the chosen one tell as much.
+NEAR = 3.0
+
+
+class TwoSets(NamedTuple):
+    """Examples and what counts against the metric among them, today and then: [..., strata]."""
+
+    n: FloatArray
+    total: FloatArray
+    squares: FloatArray
+    n_then: FloatArray
+    total_then: FloatArray
+    squares_then: FloatArray
+
+    def rows(self, some: IntArray | BoolArray) -> TwoSets:
+        """Return those of some slices."""
+        return TwoSets(*(column[some] for column in self))
+
+    def __sub__(self, part: TwoSets) -> TwoSets:
+        return TwoSets(*(whole - one for whole, one in zip(self, part, strict=True)))
+
+    @property
+    def both(self) -> FloatArray:
+        """Examples of both data sets."""
+        return self.n + self.n_then
+
+    @property
+    def weight(self) -> FloatArray:
+        """Mantel and Haenszel's weight n·m/(n + m); 0 where one data set has no example."""
+        return ratio(self.n * self.n_then, self.both, otherwise=0.0)
+
+    @property
+    def difference(self) -> FloatArray:
+        """The mean today less that then; 0 without a weight."""
+        now, then = (
+            ratio(self.total, self.n, otherwise=0.0),
+            ratio(self.total_then, self.n_then, otherwise=0.0),
+        )
+        return np.where(self.weight > 0, now - then, 0.0)
+
+
+class _Table(NamedTuple):
+    """Mean, variance and third cumulant of today's total [..., strata], given all margins."""
+
+    mean: FloatArray
+    variance: FloatArray
+    third: FloatArray
+
+
+def _given_margins(sets: TwoSets, log_odds: FloatArray) -> _Table:
+    """Return the law of today's count at a log odds ratio [strata], after Cornfield; exact in its variance at 0."""
+    n, m, N = sets.n, sets.n_then, sets.both
+    K = sets.total + sets.total_then
+    odds = np.exp(log_odds)
+    a, b, c = 1.0 - odds, m - K + odds * (K + n), odds * K * n
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = 2.0 * c / (b + np.sqrt(np.maximum(b * b + 4.0 * a * c, 0.0)))
+        cells = np.stack([mean, K - mean, n - mean, m - K + mean])
+        variance = 1.0 / (1.0 / cells).sum(axis=0)
+        signs = np.array([-1.0, 1.0, 1.0, -1.0]).reshape(4, *(1,) * (cells.ndim - 1))
+        third = -(variance**3) * (signs / cells**2).sum(axis=0)
+        variance *= N / np.maximum(N - 1.0, 1.0)
+    varies = (K > 0) & (K < N) & (n > 0) & (m > 0)
+    return _Table(
+        np.where(varies, mean, sets.total),
+        np.where(varies, variance, 0.0),
+        np.where(varies, third, 0.0),
+    )
+
+
+def _log_odds(everything: TwoSets, design: FloatArray) -> FloatArray:
+    """Return the log odds ratio of each column of a design [strata, columns], by Newton's steps."""
+    fitted = np.zeros(design.shape[1])
+    for _ in range(_MOST_STEPS):
+        table = _given_margins(everything, design @ fitted)
+        slope = design.T @ (everything.total - table.mean)
+        step = np.linalg.solve(_information(design, table.variance), slope)
+        fitted = fitted + np.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
+        if np.abs(step).max() < _SOLVED:
+            break
+    return fitted
+
+
+def _information(design: FloatArray, weight: FloatArray) -> FloatArray:
+    """Return X'WX of weights [..., strata]."""
+    information = np.einsum("...u,ui,uj->...ij", weight, design, design)
+    return np.asarray(information + _RIDGE * np.eye(design.shape[1]))
+
+
+def differences(everything: TwoSets, design: FloatArray) -> FloatArray:
+    """Return the difference of each column of a design, by least squares with `TwoSets.weight`."""
+    root = np.sqrt(everything.weight)
+    fitted = np.linalg.lstsq(design * root[:, None], everything.difference * root, rcond=None)
+    return np.asarray(fitted[0])
+
+
+def log_odds_p(slices: TwoSets, everything: TwoSets, design: FloatArray) -> FloatArray:
+    """Return p [slices] of "no larger odds ratio than the design's", for counts."""
+    log_odds = design @ _log_odds(everything, design)
+    table = _given_margins(slices, log_odds)
+    rest = _given_margins(everything - slices, log_odds)
+    covered = table.variance @ design
+    information = _information(design, table.variance + rest.variance)
+    explained = _explained(covered, information)
+    excess = np.where(table.variance > 0, slices.total - table.mean, 0.0).sum(axis=-1)
+    variance = table.variance.sum(axis=-1) - explained
+    return _p_value(excess, variance, table.third.sum(axis=-1))
+
+
+def difference_p(
+    slices: TwoSets, everything: TwoSets, design: FloatArray, *, are_counts: bool
+) -> FloatArray:
+    """Return p [slices] of "no larger difference than the design's", by points."""
+    expected, weight = design @ differences(everything, design), slices.weight
+    n, m, N = slices.n, slices.n_then, np.maximum(slices.both, 1.0)
+    if are_counts:
+        pooled = (slices.total + slices.total_then) / N
+        shares = (pooled + expected * m / N, pooled - expected * n / N)
+        spread, spread_then = (
+            one * (1.0 - one)
+            for one in (np.clip(s, _LEAST_SHARE, 1.0 - _LEAST_SHARE) for s in shares)
+        )
+        third = _given_margins(slices, np.zeros(design.shape[0])).third.sum(axis=-1)
+    else:
+        spread, spread_then = (
+            _variance(slices.n, slices.total, slices.squares),
+            _variance(slices.n_then, slices.total_then, slices.squares_then),
+        )
+        third = np.zeros(len(weight))
+    terms = ratio(spread, n, otherwise=0.0) + ratio(spread_then, m, otherwise=0.0)
+    variance = (weight**2 * terms * N / np.maximum(N - 1.0, 1.0)).sum(axis=-1)
+    information = _information(design, weight + (everything - slices).weight)
+    explained = _explained(weight @ design, information)
+    left = np.clip(1.0 - ratio(explained, weight.sum(axis=-1), otherwise=0.0), _LEAST_LEFT, 1.0)
+    excess = (weight * (slices.difference - expected)).sum(axis=-1)
+    return _p_value(excess, variance * left, third)
+
+
+def _variance(n: FloatArray, total: FloatArray, squares: FloatArray) -> FloatArray:
+    mean = ratio(total, n, otherwise=0.0)
+    return np.asarray(np.maximum(ratio(squares, n, otherwise=0.0) - mean**2, 0.0))
+
+
+def _explained(covered: FloatArray, information: FloatArray) -> FloatArray:
+    """Return c'I⁻¹c [slices], what the fit of the design takes off a variance."""
+    solved = np.linalg.solve(information, covered[..., None])[..., 0]
+    return np.asarray((covered * solved).sum(axis=-1))
+
+
+def _p_value(excess: FloatArray, variance: FloatArray, third: FloatArray) -> FloatArray:
+    """Return the upper tail of Pearson's type III law; 1 where there is no excess."""
+    variance = np.maximum(variance, _LEAST_VARIANCE)
+    skewness = np.clip(third / variance**1.5, -_MOST_SKEWED, _MOST_SKEWED)
+    p = pearson_iii_p_value(excess, np.zeros_like(excess), np.sqrt(variance), skewness, "upper")
+    return np.where(excess > 0, p, 1.0)
+
+
+def changed_more_p(
+    slices: TwoSets, everything: TwoSets, design: FloatArray, *, are_counts: bool
+) -> FloatArray:
+    """Return p [slices] of "changed no more than the design says", the larger one of both tests."""
+    p = difference_p(slices, everything, design, are_counts=are_counts)
+    return np.maximum(p, log_odds_p(slices, everything, design)) if are_counts else p
+
+
+def worse_p(slices: TwoSets, everything: TwoSets) -> FloatArray:
+    """Return p [slices] of "no worse than the other examples of its strata", whichever data set they are in."""
+    n, N = slices.both, everything.both
+    mean = ratio(everything.total + everything.total_then, N, otherwise=0.0)
+    spread = _variance(
+        N, everything.total + everything.total_then, everything.squares + everything.squares_then
+    )
+    excess = (slices.total + slices.total_then - n * mean).sum(axis=-1)
+    variance = (n * (1.0 - n / np.maximum(N, 1.0)) * spread * N / np.maximum(N - 1.0, 1.0)).sum(
+        axis=-1
+    )
+    return _p_value(excess, variance, np.zeros_like(variance))
+
+
+def gains(p: FloatArray, tests: FloatArray) -> FloatArray:
+    """Return how much a slice adds [slices]: z²/2 less the log of how many slices of its level there are."""
+    z = -ndtri(np.clip(p, 1e-300, 0.5))
+    return np.asarray(z**2 / 2.0 - np.log(np.maximum(tests, 1.0)))
+
+
+class Step(NamedTuple):
+    """The slice that is chosen next, and those that tell nearly as much."""
+
+    chosen: int
+    p: float
+    near: tuple[int, ...]
+
+
+def best(p: FloatArray, tests: FloatArray, threshold: FloatArray, sizes: FloatArray) -> Step | None:
+    """Return the candidate with the largest gain of those with p at most a threshold; the larger one of equals."""
+    gain = gains(p, tests)
+    good = (p <= threshold) & (gain > 0)
+    if not good.any():
+        return None
+    order = np.lexsort((-sizes, -np.where(good, np.round(gain, 6), -1.0)))
+    chosen = int(order[0])
+    near = [int(at) for at in order[1:] if good[at] and gain[at] >= gain[chosen] - NEAR]
+    return Step(chosen, float(p[chosen]), tuple(near))

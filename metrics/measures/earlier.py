@@ -1,0 +1,163 @@
+"""A metric on two data sets: its value on a slice today against that on the slice of earlier data.
+
+The two sets are independent samples. Whether the examples of today are an ordinary random part of all examples of
+the slice, today's and earlier ones, is what Fisher's (1935, J. R. Stat. Soc. 98:39) test asks of a share; other
+metrics have the test with which a slice is compared with the rest of one that contains it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from slicebeam.metrics.arrays import FloatArray, NDArray, Pair, ratio
+from slicebeam.metrics.kinds import Tail
+from slicebeam.metrics.measures.count_metrics import Share
+from slicebeam.metrics.measures.mean import Mean
+from slicebeam.metrics.measures.metric import Metric, Slices
+from slicebeam.metrics.measures.ranking import AreaUnderCurve
+from slicebeam.metrics.significance import hall, intervals, margins
+from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
+
+# Of the intervals that say how much a change varies.
+_CONFIDENCE = 0.95
+
+
+def of_set(slices: Slices, *, then: bool) -> Slices:
+    """Return what slices hold of one of the data sets, with all examples of both."""
+    space = slices.space
+    part = Slices(space.of_set(slices.sums, then=then), space.of_one_set)
+    if not slices.totals.size:
+        return part
+    totals = sum(space.of_set(slices.totals, then=one) for one in (False, True))
+    return replace(part, totals=np.asarray(totals))
+
+
+def sides(slices: Slices) -> tuple[Slices, Slices]:
+    """Return slices today, and then."""
+    return of_set(slices, then=False), of_set(slices, then=True)
+
+
+class Earlier(Metric):
+    """A metric today; its *old* value is that on the earlier data.
+
+    Of 200 examples of a slice today 40 are wrong, of 800 earlier ones 80.
+
+    >>> from slicebeam.metrics.counting.statistic_space import THEN, StatisticSpace
+    >>> from slicebeam.metrics.measures.registry import metric
+    >>> space = StatisticSpace(("wrong", THEN), "earlier")
+    >>> sums, totals = np.array([[160, 40, 720, 80]]), np.array([900, 100, 3600, 400])
+    >>> accuracy, slices = Earlier(metric("accuracy")), Slices(sums, space, totals)
+    >>> accuracy.value(slices), accuracy.value(slices.old)
+    (array([0.8]), array([0.9]))
+    >>> accuracy.test(slices, "worse").p.round(5)
+    array([0.00012])
+    >>> low, high = accuracy.delta_interval(slices, 0.95)
+    >>> low.round(3), high.round(3)
+    (array([-0.164]), array([-0.045]))
+    """
+
+    indivisible = "it is compared between two data sets"
+
+    def __init__(self, own: Metric) -> None:
+        self.own = own
+        self.name, self.title, self.range = own.name, own.title, own.range
+        self.higher_is_better, self.needs, self.kind = own.higher_is_better, own.needs, own.kind
+        self.min_slice_size, self.counted = own.min_slice_size, own.counted
+        self.undefined, self.takes_weights = own.undefined, own.takes_weights
+        self.compares_models, self.resampled = own.compares_models, own.resampled
+
+    def value(self, slices: Slices) -> FloatArray:
+        return self.own.value(of_set(slices, then=slices.is_old))
+
+    def value_interval(self, slices: Slices, confidence: float) -> Pair:
+        return self.own.value_interval(of_set(slices, then=slices.is_old), confidence)
+
+    def value_error(self, slices: Slices) -> FloatArray:
+        return self.own.value_error(of_set(slices, then=slices.is_old))
+
+    def untestable(self, slices: Slices) -> NDArray[np.int8]:
+        now, then = sides(slices)
+        undefined = np.isnan(self.own.value(now)) | np.isnan(self.own.value(then))
+        reasons = np.where(undefined, Reason.UNDEFINED, 0)
+        if isinstance(self.own, AreaUnderCurve):
+            each = (self.own.untestable(side) for side in (now, then))
+            reasons = np.maximum(*(np.where(one == Reason.WHOLE, 0, one) for one in each))
+        reasons[then.sizes < self.min_slice_size] = Reason.FEW_EARLIER
+        return reasons.astype(np.int8)
+
+    def test_subset(self, slices: Slices, tail: Tail) -> Tested:
+        raise NotImplementedError
+
+    def test_change(self, slices: Slices, tail: Tail) -> Tested:
+        """Test whether the examples of today are an ordinary random part of those of both data sets."""
+        now, then = sides(slices)
+        if isinstance(self.own, AreaUnderCurve):
+            (variance, df), (variance_then, df_then) = map(self.own.variance, (now, then))
+            freedom = np.minimum(df, df_then)
+            p = hall.wald_p_value(self.delta(slices), variance + variance_then, freedom, tail)
+            return Tested.by(Method.TWO_SETS, p)
+        both = Slices(now.sums + then.sums, now.space, now.totals)
+        own, both = self.own.seen(now), self.own.seen(both)
+        if tail == "both":
+            ends = (self.own.p_refine(own, both, one) for one in ("upper", "lower"))
+            p = np.minimum(2.0 * np.minimum(*ends), 1.0)
+        else:
+            p = self.own.p_refine(own, both, tail)
+        return Tested.by(Method.TWO_SETS, p)
+
+    def delta_interval(self, slices: Slices, confidence: float) -> Pair:
+        """Newcombe's (1998, Stat. Med. 17:873, method 10) way with the intervals of both; of means Hall's t of Welch."""
+        now, then = sides(slices)
+        if isinstance(self.own, Mean):
+            skewness = float(self.own.of_all(now).skewness)
+            moments = (self.own.moments(side, "new", skewness) for side in (now, then))
+            return hall.against_rest(*moments).interval(confidence)
+        ends = [self._ends(side, confidence) for side in (now, then)]
+        below, above = intervals.mover(*ends)
+        delta = ends[0][0] - ends[1][0]
+        return delta - below, delta + above
+
+    def margin_p(self, slices: Slices, margin: float, tail: Tail) -> FloatArray:
+        """Return p of Farrington and Manning's test of two shares, or of Hall's t of two means less the margin."""
+        now, then = sides(slices)
+        if isinstance(self.own, Mean):
+            skewness = float(self.own.of_all(now).skewness)
+            moments = (self.own.moments(side, "new", skewness) for side in (now, then))
+            t = hall.against_rest(*moments)
+            return t._replace(difference=t.difference - margin).p_value(tail)[0]
+        if not isinstance(self.own, Share):
+            raise NotImplementedError
+        (x, n), (rest_x, rest_n) = (self.own.numbers(side) for side in (now, then))
+        return margins.unpaired_p_value(x, n, rest_x, rest_n, margin, tail)
+
+    def _ends(self, side: Slices, confidence: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return value and interval [slices] in one of the data sets: of shares Wilson's, as Newcombe has it."""
+        value = self.own.value(side)
+        if type(self.own) is Share and not side.space.weighted:
+            x, n = self.own.numbers(side)
+            return value, *intervals.wilson(x, n, confidence)
+        return value, *self.own.value_interval(side, confidence)
+
+    def ahead(self, slices: Slices, parents: Slices) -> Pair:
+        """See `Metric.ahead`: the slice is a share f of its parent, so its change is ahead (1 − f) times that of the rest."""
+        rest = parents - slices
+        variance = self._variance(slices) + self._variance(rest)
+        held = ratio(rest.sizes.astype(np.float64), parents.sizes.astype(np.float64), otherwise=0.0)
+        return held**2 * variance, np.maximum(np.minimum(slices.sizes, rest.sizes) - 1.0, 1.0)
+
+    def _variance(self, slices: Slices) -> FloatArray:
+        """Return the variance [slices] of a change, from how wide the intervals of both values are."""
+        z = 2.0 * intervals.normal_quantile(_CONFIDENCE)
+        ends = (
+            side.value_interval(of, _CONFIDENCE)
+            for side, of in zip([self.own] * 2, sides(slices), strict=True)
+        )
+        return np.asarray(sum(((high - low) / z) ** 2 for low, high in ends))
+
+    def inputs(self, slices: Slices) -> dict[str, float]:
+        now, then = sides(slices)
+        numbers = {"n": now.sizes, "value": self.own.value(now)}
+        numbers |= {"n then": then.sizes, "value then": self.own.value(then)}
+        return {name: float(number[0]) for name, number in numbers.items()}

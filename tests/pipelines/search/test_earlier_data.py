@@ -1,0 +1,191 @@
+import json
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy import stats
+
+from slicebeam.pipelines.commands.api import search
+from slicebeam.pipelines.commands.cli import run
+from tests.oracles import predicates
+from tests.running import refused
+
+
+def frame(seed, n=6000, fall=0.0, more_hard=0.0):
+    """A table of two features; a slice is worse by some points, a hard kind more frequent."""
+    rng = np.random.default_rng(seed)
+    kind = rng.choice(["easy", "hard", "odd"], n, p=[0.6 - more_hard, 0.3 + more_hard, 0.1])
+    size = np.round(rng.gamma(2.0, 10.0, n), 2)
+    place = rng.choice(["a", "b", "c", None], n)
+    chance = np.where(kind == "hard", 0.25, 0.08) + fall * ((place == "b") & (kind == "easy"))
+    y = rng.integers(0, 2, n)
+    return pd.DataFrame(
+        {
+            "kind": kind, "size": size, "place": place, "late": y,
+            "guess": np.where(rng.random(n) < chance, 1 - y, y), "shop": rng.integers(0, 300, n),
+            "w": np.round(rng.gamma(3.0, 1.0, n), 3),
+        }
+    )  # fmt: skip
+
+
+OPTIONS = {"label": "late", "prediction": "guess", "features": ["kind", "size", "place"], "bins": 4}
+
+
+@pytest.fixture(scope="module")
+def fallen():
+    now, then = frame(1, n=9000, fall=0.2), frame(2, n=12000)
+    return now, then, search(now, baseline_data=then, **OPTIONS)
+
+
+def test_every_slice_has_both_values_and_fishers_p(fallen):
+    now, then, report = fallen
+    slices = report.slices.to_pandas()
+    assert len(slices) > 60
+    at = 0
+    for row in slices.itertuples():
+        predicate = json.loads(row.predicate)
+        inside = [predicates.mask(table, predicate) for table in (now, then)]
+        right = [
+            (table.late == table.guess)[mine]
+            for table, mine in zip((now, then), inside, strict=True)
+        ]
+        n, m = (len(one) for one in right)
+        assert row.n == n
+        assert row.value == pytest.approx(right[0].mean(), abs=1e-12)
+        assert row.reference == pytest.approx(right[1].mean(), abs=1e-12)
+        wrong, wrong_then = n - right[0].sum(), m - right[1].sum()
+        if n >= 20 and m >= 20 and wrong + wrong_then:
+            law = stats.hypergeom(n + m, wrong + wrong_then, n)
+            assert row.p_value == pytest.approx(law.sf(wrong) + law.pmf(wrong) / 2, rel=1e-6)
+            at += 1
+    assert at > 60
+
+
+def test_the_finding_is_the_cause_and_the_parts_add_up(fallen):
+    now, then, report = fallen
+    document = report.changelist
+    (finding,) = document.findings
+    names = {one.slice_id: one.name for one in document.slices}
+    assert names[finding.slice_id] == "kind = easy & place = b"
+    assert finding.before == pytest.approx(finding.expected, abs=0.03)
+    assert finding.value < finding.expected - 0.1
+    overall = document.global_[0]
+    assert overall.significant
+    assert overall.before.value == pytest.approx((then.late == then.guess).mean())
+    moved = document.earlier_data.moved[0]
+    whole = (now.late == now.guess).mean() - (then.late == then.guess).mean()
+    assert moved.change == pytest.approx(whole)
+    assert moved.new_kinds + moved.mix.value + moved.model.value == pytest.approx(whole, abs=1e-9)
+    assert moved.mix.lo < 0 < moved.mix.hi
+    assert moved.model.hi < 0
+    assert moved.by_model[0].slice_id == finding.slice_id
+    assert not any(one.significant for one in document.earlier_data.drift)
+    assert document.earlier_data.n == 12000
+
+
+def test_another_mix_is_no_change_of_the_model():
+    now, then = frame(3, n=8000, more_hard=0.15), frame(4, n=8000)
+    document = search(now, baseline_data=then, **OPTIONS).changelist
+    assert document.global_[0].significant
+    assert document.findings == ()
+    moved = document.earlier_data.moved[0]
+    assert moved.mix.hi < 0
+    assert moved.model.lo < 0 < moved.model.hi
+    assert moved.by_mix[0].name == "kind"
+    drift = document.earlier_data.drift[0]
+    assert (drift.feature, drift.significant) == ("kind", True)
+    assert (
+        drift.share_now - drift.share_then == pytest.approx(0.15, abs=0.03)
+        or drift.share_now < drift.share_then
+    )
+
+
+@pytest.mark.parametrize("more", [
+    {"metric": "f1,recall,mcc"},
+    {"weight": "w"},
+    {"group": "shop"},
+    {"strategy": "iterative"},
+    {"strategy": "priority"},
+    {"metric": "mean:size", "features": ["kind", "place"]},
+    {"alternative": "both"},
+])  # fmt: skip
+def test_where_nothing_changed_nothing_is_told(more):
+    now, then = frame(5, n=3000), frame(6, n=5000)
+    document = search(now, baseline_data=then, **(OPTIONS | more)).changelist
+    assert document.testing.significant == 0
+    assert document.findings == ()
+    assert not any(one.significant for one in document.global_)
+
+
+def files(tmp_path, now, then):
+    for name, table in (("now", now), ("then", then)):
+        pq.write_table(
+            pa.Table.from_pandas(table, preserve_index=False), tmp_path / f"{name}.parquet"
+        )
+    command = [
+        "search",
+        str(tmp_path / "now.parquet"),
+        "--baseline-data",
+        str(tmp_path / "then.parquet"),
+    ]
+    return [
+        *command,
+        "--label=late",
+        "--prediction=guess",
+        "--features=kind,size,place",
+        "--bins=4",
+    ]
+
+
+def test_the_gate_the_text_and_a_resumed_run(tmp_path, capsys, fallen):
+    now, then, _ = fallen
+    command = [*files(tmp_path, now, then), f"--output={tmp_path}/out", "--fail-on=any"]
+    assert run(command) == 1
+    printed = capsys.readouterr().out
+    assert "Why accuracy changed by -" in printed
+    assert "by the model, on the same kinds of examples" in printed
+    assert "worse than then by more than the lines above explain" in printed
+    assert "The data has not drifted" in printed
+    before = (tmp_path / "out" / "slices.parquet").read_bytes()
+    assert run([*command, "--resume"]) == 1
+    assert (tmp_path / "out" / "slices.parquet").read_bytes() == before
+    assert run(["report", str(tmp_path / "out")]) == 0
+
+
+def test_drift_fails_only_where_asked(tmp_path, capsys):
+    now, then = frame(7, more_hard=0.3), frame(8)
+    command = [*files(tmp_path, now, then), "--quiet"]
+    assert run([*command, f"--output={tmp_path}/a", "--fail-on=drift"]) == 1
+    assert "kind has drifted (population stability index" in capsys.readouterr().err
+    assert run([*command, f"--output={tmp_path}/b"]) == 0
+
+
+@pytest.mark.parametrize(("more", "message"), [
+    (["--baseline-prediction", "guess"], "--baseline-data and --baseline-prediction"),
+    (["--metric", "average_precision", "--score", "w"], "--metric average_precision is not compared between two data sets"),
+    (["--fail-on", "drifted"], "--fail-on 'drifted': choose from worse, drift, any"),
+    (["--query", "shop"], "--baseline-data"),
+])  # fmt: skip
+def test_what_does_not_go_together_is_refused(tmp_path, capsys, more, message):
+    now, then = frame(9, n=200), frame(10, n=200)
+    assert message in refused(
+        [*files(tmp_path, now, then), f"--output={tmp_path}/out", *more], capsys, folder=tmp_path
+    )
+
+
+def test_the_same_file_or_another_table_is_refused(tmp_path, capsys):
+    now, then = frame(9, n=200), frame(10, n=200)
+    command = files(tmp_path, now, then)
+    same = [one.replace("then.parquet", "now.parquet") for one in command]
+    assert "--data names this file as well" in refused(
+        [*same, f"--output={tmp_path}/out"], capsys, folder=tmp_path
+    )
+    files(tmp_path, now, then.drop(columns=["place"]))
+    assert "place" in refused([*command, f"--output={tmp_path}/out"], capsys, folder=tmp_path)
+    assert "--fail-on drift needs --baseline-data" in refused(
+        [*command[:2], *command[4:], f"--output={tmp_path}/out", "--fail-on=drift"],
+        capsys,
+        folder=tmp_path,
+    )

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+
+from slicebeam.metrics.counting.lattice import Lattice
+from slicebeam.metrics.measures.registry import metric, statistic_space
+from slicebeam.transforms.count.two_set_passes import (
+    CountPairs,
+    CountValues,
+    SumResiduals,
+    TwoSetRows,
+    starts,
+)
+from slicebeam.transforms.encode.shards import Scaling, Shard, write_shard
+
+LATTICE = Lattice((3, 2), 2, unmatched=(False, True))
+
+
+@pytest.fixture
+def rows(tmp_path):
+    """Two features, of which the second has rows without a predicate; cells: wrong, then earlier."""
+    rng = np.random.default_rng(0)
+    columns = {"first": rng.integers(0, 3, 500), "second": rng.integers(0, 3, 500)}
+    columns |= {"wrong": rng.integers(0, 2, 500), "then": rng.integers(0, 2, 500)}
+    cells = (columns["wrong"] + 2 * columns["then"]).astype(np.uint8)
+    facts = {"start_row": 0, "rows": 500, "pairs": {}}
+    codes = [columns["first"], columns["second"]]
+    write_shard(tmp_path / "a.arrow", codes, [3, 3], {"cell": cells}, facts)
+    return columns, [Shard(tmp_path / "a.arrow")]
+
+
+def scaling():
+    return Scaling(statistic_space(["accuracy"], "earlier"))
+
+
+def two_sets(is_new=(), findings=()):
+    new = np.zeros(6, bool)
+    new[list(is_new)] = True
+    keys = np.array(findings, np.int64)
+    return TwoSetRows(metric("accuracy"), LATTICE, scaling(), new, keys)
+
+
+def test_values_are_counted_by_data_set(rows):
+    columns, shards = rows
+    assert starts(LATTICE).tolist() == [0, 3, 6]
+    counts = CountValues(LATTICE, scaling())(shards)["counts"].reshape(2, 6)
+    for side in (0, 1):
+        mine = columns["then"] == side
+        expected = [np.bincount(columns[name][mine], minlength=3) for name in ("first", "second")]
+        assert counts[side].tolist() == np.concatenate(expected).tolist()
+
+
+def test_pairs_are_products_of_indicators(rows):
+    columns, shards = rows
+    first_and_second = LATTICE.keys_of_sets(np.array([[2, 4]]))
+    found = CountPairs(two_sets(is_new=[2], findings=first_and_second))(shards)
+    both, crossed = found["both"].reshape(2, 7, 7), found["crossed"].reshape(2, 7)
+    Z = np.column_stack(
+        [
+            *(columns["first"] == value for value in range(3)),
+            *(columns["second"] == value for value in range(3)),
+            (columns["first"] == 1) & (columns["second"] == 0),
+        ]
+    ).astype(float)
+    kept = columns["first"] != 2
+    for side in (0, 1):
+        mine = kept & (columns["then"] == side)
+        product = Z[mine].T @ Z[mine]
+        # What is below the diagonal is left out.
+        assert np.allclose(np.triu(both[side]), np.triu(product))
+        assert np.allclose(crossed[side], Z[mine].T @ columns["wrong"][mine])
+        n, total = mine.sum(), columns["wrong"][mine].sum()
+        assert found["sums"].reshape(2, 3)[side].tolist() == [n, total, total]
+
+
+def test_residuals_are_by_the_first_finding(rows):
+    columns, shards = rows
+    keys = LATTICE.keys_of_sets(np.array([[2, 0], [4, 0]]))
+    coefficients = np.array([0.0, 0.1, 0.2, 0.0, 0.05, -0.1, 0.3, 0.0])
+    sums = SumResiduals(two_sets(findings=np.sort(keys)), 0.25, coefficients, keys[::-1])(shards)
+    sums = sums["sums"].reshape(3, 3)
+    now = columns["then"] == 0
+    in_first, in_second = (columns["first"] == 1)[now], (columns["second"] == 0)[now]
+    expected = 0.25 + coefficients[columns["first"]] + coefficients[3 + columns["second"]]
+    deviation = (columns["wrong"] - expected)[now] - 0.3 * in_first
+    cell = np.where(in_second, 0, np.where(in_first, 1, 2))
+    for power in range(3):
+        assert np.allclose(sums[:, power], np.bincount(cell, deviation**power, 3))

@@ -1,0 +1,198 @@
+"""Passes over the examples of two data sets: how values are distributed, and what goes together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from slicebeam.metrics.arrays import Ragged
+from slicebeam.metrics.counting.membership import rows_in
+from slicebeam.metrics.counting.statistic_space import THEN, Term
+from slicebeam.metrics.measures.count_metrics import Share
+from slicebeam.metrics.measures.mean import Mean
+from slicebeam.metrics.measures.metric import Metric
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+    from slicebeam.metrics.counting.counting import RowBlock
+    from slicebeam.metrics.counting.lattice import Keys, Lattice
+    from slicebeam.transforms.encode.passes import Found
+    from slicebeam.transforms.encode.shards import Scaling, Shard
+
+
+@dataclass(frozen=True)
+class CountValues:
+    """Counts the examples of each value of each feature, today and then."""
+
+    lattice: Lattice
+    scaling: Scaling
+
+    def __call__(self, shards: Iterable[Shard]) -> Found:
+        """Return ``counts`` [2 * values of all features]."""
+        begins = starts(self.lattice)
+        counts = np.zeros((2, begins[-1]), np.int64)
+        of_then = self.scaling.space.holds(THEN)
+        for shard in shards:
+            for block in shard.blocks(self.scaling):
+                then = of_then[block.cells].astype(np.int64)
+                for feature, begin in enumerate(begins[:-1].tolist()):
+                    column, radix = block.column(feature), int(self.lattice.radices[feature])
+                    side = then
+                    if isinstance(column, Ragged):
+                        side = np.repeat(then, np.diff(column.offsets))
+                        column = column.codes.astype(np.int64)
+                    counted = np.bincount(side * radix + column, minlength=2 * radix)
+                    counts[:, begin : begin + radix] += counted.reshape(2, radix)
+        return {"counts": counts.ravel()}
+
+
+def starts(lattice: Lattice) -> IntArray:
+    """Return where the values of each feature begin among those of all [features + 1]."""
+    return np.concatenate([[0], np.cumsum(lattice.radices)]).astype(np.int64)
+
+
+class _Values:
+    """What a metric averages of the examples of a block."""
+
+    def __init__(self, own: Metric, scaling: Scaling) -> None:
+        space, plain = scaling.space, scaling.space.of_one_set
+        self.own, self.space = own, space
+        self.terms: tuple[int, ...] = ()
+        self.counted = np.zeros(space.cells, bool)
+        self.by_cell = np.zeros(space.cells)
+        target = own.target(plain)
+        if target is None:
+            raise ValueError(f"no average over the examples gives {own.name}")
+        for then in (False, True):
+            cells = np.flatnonzero(space.holds(THEN) == then)
+            self.counted[cells] = target.counted
+            if isinstance(own, Share):
+                self.by_cell[cells] = own.cell_targets(plain)
+        if isinstance(own, Mean):
+            self.terms = tuple(
+                space.terms.index(Term(own.name, source, 1)) for source in ("new", "old")
+            )
+
+    def of(self, block: RowBlock) -> FloatArray:
+        """Return the target of each row."""
+        if self.terms:
+            return np.asarray(sum(block.terms[at] * self.space.scales[at] for at in self.terms))
+        return np.asarray(self.by_cell[block.cells])
+
+
+@dataclass(frozen=True)
+class TwoSetRows:
+    """The examples in the denominator of a metric that have no value that is new, with what they meet.
+
+    ``is_new``: values of all features that hardly any example had then. ``findings``: slices besides. Columns are the
+    values of features with one value an example, then the findings.
+    """
+
+    own: Metric
+    lattice: Lattice
+    scaling: Scaling
+    is_new: BoolArray
+    findings: Keys
+
+    @property
+    def features(self) -> list[int]:
+        """The features with one value an example."""
+        return [at for at in range(len(self.lattice.sizes)) if not self.lattice.is_multi(at)]
+
+    def blocks(
+        self, shards: Iterable[Shard]
+    ) -> Iterator[tuple[BoolArray, FloatArray, list[IntArray], BoolArray]]:
+        """Yield of each block: which rows are earlier, values, the columns of features, and findings [findings, rows]."""
+        values, begins = _Values(self.own, self.scaling), starts(self.lattice)
+        of_then = self.scaling.space.holds(THEN)
+        for shard in shards:
+            for block in shard.blocks(self.scaling):
+                kept = values.counted[block.cells]
+                columns = [begins[feature] + block.column(feature) for feature in self.features]
+                for column in columns:
+                    kept &= ~self.is_new[column]
+                inside = np.zeros((self.findings.size, block.rows), bool)
+                for at, key in enumerate(self.findings.tolist()):
+                    inside[at, rows_in(block, self.lattice, key)] = True
+                yield (
+                    of_then[block.cells][kept],
+                    values.of(block)[kept],
+                    [column[kept] for column in columns],
+                    inside[:, kept],
+                )
+
+
+@dataclass(frozen=True)
+class CountPairs:
+    """Counts how many examples meet each two predicates, today and then, and sums their values."""
+
+    rows: TwoSetRows
+
+    def __call__(self, shards: Iterable[Shard]) -> Found:
+        """Return ``both`` [2 * columns * columns], ``crossed`` [2 * columns] and ``sums`` [2 * 3]."""
+        values = int(starts(self.rows.lattice)[-1])
+        size = values + self.rows.findings.size
+        both, crossed, sums = np.zeros((2, size, size)), np.zeros((2, size)), np.zeros((2, 3))
+        begins, radices = starts(self.rows.lattice), self.rows.lattice.radices
+        for then, y, columns, inside in self.rows.blocks(shards):
+            side = then.astype(np.int64)
+            for number in (0, 1):
+                mine = y[side == number]
+                sums[number] += mine.size, mine.sum(), (mine**2).sum()
+            for at, first in enumerate(columns):
+                crossed += np.bincount(side * size + first, y, 2 * size).reshape(2, size)
+                own, begin = (
+                    int(radices[self.rows.features[at]]),
+                    int(begins[self.rows.features[at]]),
+                )
+                here = np.arange(begin, begin + own)
+                both[:, here, here] += np.bincount(
+                    side * own + first - begin, minlength=2 * own
+                ).reshape(2, own)
+                for other, second in zip(
+                    self.rows.features[at + 1 :], columns[at + 1 :], strict=True
+                ):
+                    wide, start = int(radices[other]), int(begins[other])
+                    code = (side * own + first - begin) * wide + second - start
+                    table = np.bincount(code, minlength=2 * own * wide).reshape(2, own, wide)
+                    both[:, begin : begin + own, start : start + wide] += table
+                for number, members in enumerate(inside, values):
+                    table = np.bincount(
+                        side[members] * own + first[members] - begin, minlength=2 * own
+                    )
+                    both[:, begin : begin + own, number] += table.reshape(2, own)
+            for number, members in enumerate(inside, values):
+                crossed[:, number] += np.bincount(side[members], y[members], 2)
+                for further, others in enumerate(inside[number - values :], number):
+                    both[:, number, further] += np.bincount(side[members & others], minlength=2)
+        return {"both": both.ravel(), "crossed": crossed.ravel(), "sums": sums.ravel()}
+
+
+@dataclass(frozen=True)
+class SumResiduals:
+    """Sums today's deviations from a linear model of the columns, by the first finding that an example is in."""
+
+    rows: TwoSetRows
+    constant: float
+    coefficients: FloatArray  # [columns]
+    findings: Keys  # those whose examples are set apart, by rank
+
+    def __call__(self, shards: Iterable[Shard]) -> Found:
+        """Return ``sums`` [(findings + 1) * 3] of numbers, deviations and squares."""
+        sums = np.zeros((self.findings.size + 1, 3))
+        values = int(starts(self.rows.lattice)[-1])
+        of = dict(zip(self.rows.findings.tolist(), range(self.rows.findings.size), strict=True))
+        for then, y, columns, inside in self.rows.blocks(shards):
+            expected = self.constant + sum(self.coefficients[column] for column in columns)
+            expected = expected + self.coefficients[values:] @ inside
+            deviation = (y - expected)[~then]
+            cell = np.full(deviation.size, self.findings.size)
+            for number in reversed(range(self.findings.size)):
+                cell[inside[of[int(self.findings[number])]][~then]] = number
+            for power in range(3):
+                sums[:, power] += np.bincount(cell, deviation**power, self.findings.size + 1)
+        return {"sums": sums.ravel()}
