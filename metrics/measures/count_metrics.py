@@ -17,10 +17,8 @@ from slicebeam.metrics.measures.target_sums import TargetSums
 from slicebeam.metrics.significance import count_tests, few_cells, intervals, margins
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
-# A literal is an indicator, or its opposite after "~".
-Within = Literal["", "positive", "~positive", "predicted", "~predicted", "positive|predicted"]
-# Which examples are in a denominator, and why it is empty.
-_WITHIN: dict[Within, tuple[str | None, str]] = {
+# Which examples are in a denominator, of indicators or, after "~", their opposites, and why it is empty.
+_WITHIN: dict[str, tuple[str | None, str]] = {
     "": (None, "there is no example"),
     "positive": ("examples of the positive class", "no example has a positive label"),
     "~positive": ("examples of the negative class", "no example has a negative label"),
@@ -45,7 +43,7 @@ class Share(CellMetric):
         name: str,
         title: str,
         marked: str,
-        within: Within,
+        within: str,
         *,
         higher_is_better: bool,
         compares_models: bool = True,
@@ -224,12 +222,14 @@ class Share(CellMetric):
 
     def movement(self, slices: Slices) -> Movement | None:
         """See `Metric.movement`; None where the two models have denominators of their own."""
-        movement = super().movement(slices)
-        if movement is None:
+        if not slices.is_paired or not self.is_within_fixed or not self.compares_models:
             return None
+        within = self.parts(slices)[1]
         gained, lost = self.discordant(slices)
+        weights, change = slices.weights[:, within], self.cell_targets(slices.space)[within]
+        sigma = Movement.of_sums(weights.sum(axis=1), weights @ change, weights @ change**2)
         improved, degraded = (gained, lost) if self.higher_is_better else (lost, gained)
-        return Movement(movement.inconsistency, improved, degraded, self.denominator(slices))
+        return Movement(sigma.inconsistency, improved, degraded, self.denominator(slices))
 
     def inputs(self, slices: Slices) -> dict[str, float]:
         """n, x, N and K of the table, or n, b and c of McNemar's test."""

@@ -13,7 +13,7 @@ from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, P
 from slicebeam.metrics.counting.counting import RowBlock
 from slicebeam.metrics.counting.statistic_space import Source, StatisticSpace, Term
 from slicebeam.metrics.kinds import Comparison, Tail
-from slicebeam.metrics.measures.metric import ROUNDING, Metric, Needs, Slices, Target
+from slicebeam.metrics.measures.metric import ROUNDING, Metric, Movement, Needs, Slices, Target
 from slicebeam.metrics.measures.target_sums import TargetSums
 from slicebeam.metrics.significance import count_tests, hall, random_subset, student_law
 from slicebeam.metrics.significance.hall import Moments
@@ -288,6 +288,12 @@ class Mean(Metric):
     def of_target(self, mean: FloatArray, space: StatisticSpace) -> FloatArray:
         return mean + self._shift(space, self._source(space))
 
+    def movement(self, slices: Slices) -> Movement | None:
+        if not slices.is_paired or not self.compares_models:
+            return None
+        first, second = (self._total(slices, "change", power) for power in (1, 2))
+        return Movement.of_sums(slices.weight, first, second)
+
     def inputs(self, slices: Slices) -> dict[str, float]:
         """Return the moments that the test and the interval take, and the slice's sum of deviations S."""
         named: dict[str, float] = {}
@@ -377,6 +383,9 @@ class RootMean(Mean):
 
     def change_variance(self, slices: Slices) -> None:
         """Return None: an example has no root of its own."""
+
+    def movement(self, slices: Slices) -> None:
+        """Return None, too."""
 
 
 def _root(mean: FloatArray) -> FloatArray:

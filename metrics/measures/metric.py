@@ -445,11 +445,7 @@ class Metric(ABC):
 
     def movement(self, slices: Slices) -> Movement | None:
         """Return how examples change between two models; None where a change of single examples is not defined."""
-        target = self.target(slices.space)
-        if target is None or not slices.is_paired or not self.compares_models:
-            return None
-        sums = self.target_sums(slices)
-        return Movement.of_sums(*(target.layout.moment(sums, 1, power) for power in range(3)))
+        return None
 
     def tail(self, alternative: Alternative) -> Tail:
         """Return the tail of the metric's value that the alternative tests."""
