@@ -7,10 +7,12 @@ import pandas as pd
 import pytest
 
 from slicebeam.pipelines.changelist.parts import Confusion
+from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.search import findings
 from slicebeam.pipelines.search import search as search_module
 from slicebeam.pipelines.show.error_kinds import error_text
+from slicebeam.pipelines.show.result import notebook_html
 
 ROWS = 4000
 
@@ -95,7 +97,10 @@ def test_tables_of_the_demo_data(adult_path, tmp_path, capsys):
     assert {one["slice_id"] for one in document["slices"] if "confusion" in one} >= {
         one["slice_id"] for one in document["findings"]
     }
-    assert " 1  false positives 18% against 0.61% of the others\n" in capsys.readouterr().out
+    line = " 1  false positives 18% against 0.61% of the others"
+    assert line + "\n" in capsys.readouterr().out
+    changelist = read_search(str(out / "changelist.json"), "a test")
+    assert line in notebook_html(changelist)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "f1_macro", "accuracy,mcc_multiclass"])
