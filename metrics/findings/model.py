@@ -132,6 +132,9 @@ def _recession(
     if not free.shape[1]:
         return none
     side = np.where(total[pure] > 0, 1.0, -1.0)
+    direction = _one_sided(X[pure], side, free)
+    if direction is not None:
+        return direction
     # Loading it takes longer than most models need it for.
     from scipy.optimize import linprog
 
@@ -150,6 +153,26 @@ def _recession(
     if solved.x[width:].max() < _STRICT:
         return none
     return np.asarray(np.round(free @ solved.x[:width], 9) + 0.0)
+
+
+def _one_sided(pure: FloatArray, side: FloatArray, free: FloatArray) -> FloatArray | None:
+    """Return the direction if findings that no mixed pattern is in, each of one side, move; None in other cases."""
+    if (np.count_nonzero(free, axis=0) != 1).any():
+        return None
+    columns = np.abs(free).argmax(axis=0)
+    inside = pure[:, columns] > 0
+    while True:
+        alone = inside & (inside.sum(axis=1) == 1)[:, None]
+        up, down = ((alone & is_side[:, None]).any(axis=0) for is_side in (side > 0, side < 0))
+        if not (up & down).any():
+            break
+        inside[:, up & down] = False
+    sign = up * 1.0 - down
+    if (inside & (side[:, None] != sign)).any():
+        return None
+    direction = np.zeros(len(free))
+    direction[columns] = np.where(inside.any(axis=0), sign, 0.0)
+    return direction
 
 
 def _null_space(X: FloatArray) -> FloatArray:

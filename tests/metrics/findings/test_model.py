@@ -5,6 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from sklearn.linear_model import LogisticRegression
 
+from slicebeam.metrics.findings import model
 from slicebeam.metrics.findings.model import fit
 from slicebeam.metrics.measures.target_sums import design
 
@@ -132,3 +133,35 @@ def test_the_order_of_patterns_and_those_without_weight_change_nothing():
         more = fit(kind, [*distinct, *empty], 6, [*n, 0], [*errors, 0])
         np.testing.assert_allclose(more.expected[:-1], model.expected, atol=1e-13)
         assert not more.varies[-1]
+
+
+def test_findings_that_are_pure_need_no_linear_program(monkeypatch):
+    """What is written down for them is what the linear program finds."""
+    taken = 0
+    for seed in range(40):
+        rng, inside, masks = rows(seed, count=400)
+        y = rng.random(len(masks)) < 1 / (1 + np.exp(2 - inside @ rng.normal(0, 1, 6)))
+        # Some of the findings hold nothing but errors, or none.
+        for finding in rng.choice(6, rng.integers(1, 4), replace=False):
+            y[inside[:, finding]] = rng.random() < 0.5
+        if seed % 2:
+            # One that is as small as those get: pure in its patterns, on both sides.
+            inside[np.flatnonzero(inside[:, 0])[3:], 0] = False
+            masks = (inside << np.arange(6)).sum(axis=1)
+        distinct, _, (n, errors) = summed(masks, np.ones(len(masks)), y)
+        found = fit("rate", distinct, 6, n, errors)
+        with monkeypatch.context() as patched:
+            patched.setattr(model, "_one_sided", lambda *_: None)
+            expected = fit("rate", distinct, 6, n, errors)
+        np.testing.assert_allclose(found.expected, expected.expected, atol=1e-10)
+        assert found.varies.tolist() == expected.varies.tolist()
+        assert np.array_equal(
+            np.sign(found.design @ found.unbounded), np.sign(expected.design @ expected.unbounded)
+        )
+        with monkeypatch.context() as patched:
+            patched.setattr("scipy.optimize.linprog", None)
+            try:
+                taken += fit("rate", distinct, 6, n, errors).unbounded.any()
+            except TypeError:
+                continue
+    assert taken >= 10
