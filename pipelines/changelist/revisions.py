@@ -70,7 +70,15 @@ def latest(folder: StoragePath, option: str = "--changelist") -> StoragePath:
     first = folder / CHANGELIST
     if not first.is_file():
         raise InputError(f"{option} {folder}: there is no {CHANGELIST} in this folder")
-    return later_revision(folder, read_changelist(str(first), option)) or first
+    document = read_changelist(str(first), option)
+    for number in reversed(revisions(folder)):
+        path = revision_path(folder, number)
+        # What cannot be read may hold edits: that is an error, and not passed over.
+        if not _is_reserved(path) and read_search(str(path), option).changelist_id == (
+            document.changelist_id
+        ):
+            return path
+    return first
 
 
 def later_revision(folder: StoragePath, document: ChangeList) -> StoragePath | None:

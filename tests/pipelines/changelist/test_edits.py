@@ -412,6 +412,12 @@ def test_base_that_was_replaced_meanwhile_is_refused(copied, tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["changelist.json"]
 
 
+def test_a_damaged_revision_is_an_error_and_not_passed_over(copied, tmp_path):
+    noted(copied, "one")
+    (tmp_path / "changelist.r1.json").write_text('{"changelist_id": ')
+    assert "changelist.r1.json" in refusal(InputError, rev.latest, tmp_path)
+
+
 def test_an_edit_of_the_last_revision_is_refused_where_there_is_a_later_one(copied, tmp_path):
     edit = edit_of(copied, "two")
     noted(copied, "one")
