@@ -130,15 +130,17 @@ class DataCommand(CommandSpec):
         from slicebeam.metrics.errors import flag
         from slicebeam.pipelines.config.option_fields import declared
 
-        if run_options.fail_on not in (None, *FAIL_ON):
-            raise OptionError(
-                f"--fail-on {run_options.fail_on!r}: choose from {', '.join(FAIL_ON)}"
+        model, options_type = self.models
+        has_earlier = "baseline_data" in model.model_fields
+        if run_options.fail_on not in (None, *FAIL_ON[: None if has_earlier else 1]):
+            choices = (
+                f"choose from {', '.join(FAIL_ON)}" if has_earlier else "only 'worse' is known"
             )
+            raise OptionError(f"--fail-on {run_options.fail_on!r}: {choices}")
         if run_options.tolerance and run_options.fail_on in (None, "drift"):
             raise OptionError(
                 "--tolerance is for --fail-on worse; add that, or leave --tolerance out"
             )
-        model, options_type = self.models
         known = declared(options_type)
         for key, value in run_options:
             if value and key not in known:
@@ -206,6 +208,10 @@ def _check_effects(config: Any, run_options: RunOptions) -> None:
     if run_options.fail_on == "worse" and getattr(config, "alternative", None) == "better":
         raise OptionError(
             "--fail-on worse needs --alternative worse or both: with better, no slice is worse"
+        )
+    if run_options.fail_on in FAIL_ON[1:] and not config.baseline_data:
+        raise OptionError(
+            f"--fail-on {run_options.fail_on} needs --baseline-data, the data to compare with"
         )
     unused: tuple[str, ...] = ()
     if run_options.dry_run:

@@ -464,7 +464,7 @@ class RunConfig(DataConfig):
         """The files that decide the result, besides the data."""
         from slicebeam.transforms.storage.files import expand_paths
 
-        earlier = tuple(expand_paths(self.baseline_data)) if self.baseline_data else ()
+        earlier = tuple(expand_paths(self.baseline_data, "--baseline-data"))
         if not (self.model or self.baseline_model):
             return (*super().files_read, *earlier)
         from slicebeam.transforms.encode.models import model_files

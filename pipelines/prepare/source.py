@@ -63,7 +63,11 @@ def read_source(
     config: DataConfig, files: Sequence[str], work: WorkFolder, engine: Engine
 ) -> Source:
     """Return the source of the data, after converting what is no Parquet; with --query that of the queries."""
-    earlier = expand_paths(config.baseline_data) if isinstance(config, RunConfig) else ()
+    earlier = (
+        expand_paths(config.baseline_data, "--baseline-data")
+        if isinstance(config, RunConfig)
+        else ()
+    )
     if both := sorted({*files} & {*earlier}):
         raise OptionError(
             f"--baseline-data {both[0]}: --data names this file as well; give earlier data"

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from slicebeam.metrics.errors import OptionError, counted
+from slicebeam.metrics.errors import counted
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.pipelines.changelist.document import ChangeList
 from slicebeam.pipelines.changelist.earlier import LARGE_DRIFT
@@ -219,7 +219,7 @@ def gate_of(document: ChangeList, fail_on: str | None) -> Gate | None:
     margins = _tolerated(document)
     drifted = _drifted(document) if fail_on in ("drift", "any") else []
     if fail_on == "drift":
-        return judged(fail_on, drifted)
+        return judged(fail_on, (*missed, *drifted))
     failures = (*falls(document), *missed, *_worse_slices(document, margins), *drifted)
     gate = judged(fail_on, failures, _untested(document))
     by_metric = ", ".join(f"{name} {one.tolerance:g}" for name, one in margins.items())
@@ -228,11 +228,9 @@ def gate_of(document: ChangeList, fail_on: str | None) -> Gate | None:
 
 def _drifted(document: ChangeList) -> list[str]:
     """Return which features are distributed differently, and by enough."""
-    if document.earlier_data is None:
-        raise OptionError("--fail-on drift needs --baseline-data, the data to compare with")
     return [
         f"{one.feature} has drifted (population stability index {one.stability_index:.2f})"
-        for one in document.earlier_data.drift
+        for one in (document.earlier_data.drift if document.earlier_data else ())
         if one.significant and one.stability_index >= LARGE_DRIFT
     ]
 

@@ -27,18 +27,20 @@ _SUFFIXES: dict[str, Format] = {
 }
 
 
-def expand_paths(patterns: Sequence[str]) -> list[str]:
-    """Return the files that the paths and globs name, each once, sorted by name."""
+def expand_paths(patterns: Sequence[str], option: str = "--data") -> list[str]:
+    """Return the files that the paths and globs of an option name, each once, sorted by name."""
     found: set[str] = set()
     for pattern in patterns:
-        path = storage_path(pattern, "--data")
+        path = storage_path(pattern, option)
         matches = _matches(path)
         if not matches and path.is_dir():
-            raise FileError(f"--data {pattern} is a folder; name its files: '{pattern}/*.parquet'")
+            raise FileError(
+                f"{option} {pattern} is a folder; name its files: '{pattern}/*.parquet'"
+            )
         if not matches:
             kind = "object" if isinstance(path, ObjectPath) else "file"
             what = f"no {kind} matches" if glob.has_magic(str(path)) else f"no such {kind}"
-            raise FileError(f"--data {pattern}: {what}{_nearest(path)}")
+            raise FileError(f"{option} {pattern}: {what}{_nearest(path)}")
         found.update(matches)
     return sorted(found)
 

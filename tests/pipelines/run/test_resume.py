@@ -205,7 +205,7 @@ def named(text):
 # Each option of search, check, discover and shift is in one of these. A new one belongs to the first
 # where the files of a result depend on it, and to the second where a test shows that they do not.
 DECIDE = named("""
-    alpha alternative api baseline_loss baseline_model baseline_prediction baseline_score bins budget by
+    alpha alternative api baseline_data baseline_loss baseline_model baseline_prediction baseline_score bins budget by
     changelist column_names compare components confidence confirm correction data delimiter difficulty dimensions
     discovery_share domains embedding encoder eval_config exact_edges example_id exclude_features features
     focus format group iterations keep_outputs label ledger loss loss_weight max_candidates max_cross_size
@@ -251,7 +251,9 @@ def test_every_option_is_classified():
 
 @pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
 @pytest.mark.parametrize("command", CONFIGS)
-def test_what_decides_the_result_may_not_differ(command, tmp_path):
+def test_what_decides_the_result_may_not_differ(command, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "other").touch()
     config, has_chunks = CONFIGS[command], command in ("discover", "check --changelist")
     may_differ = MAY_DIFFER - (DECIDE_BY_CHUNKS if has_chunks else frozenset())
     begun = described(config, [])
