@@ -110,7 +110,7 @@ export interface Overview {
   revision: number;
   dataset: { name: string; n: number; fingerprint: string; label: string | null };
   models: { role: "before" | "after"; name: string; columns: string[] }[];
-  comparison: "overall" | "baseline";
+  comparison: "overall" | "baseline" | "earlier";
   metrics: Metric[];
   global: Change[];
   tests: MetricTests[];

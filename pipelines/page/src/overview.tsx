@@ -78,7 +78,7 @@ function OtherDirection({ content, metric, store }: { content: Content; metric: 
     <p>
       <Link to={hashOf("slices", "", options)}>
         Show the {number == null ? "slices" : format.plural(number, "slice")} whose {metric.name} is {other} than{" "}
-        {content.comparison === "baseline" ? "before" : "overall"}
+        {content.comparison === "overall" ? "overall" : "before"}
       </Link>
       : this run did not test for it, so go by their intervals.
     </p>

@@ -87,7 +87,7 @@ function Measured(given: { content: Overview; store: Store; row: number; metric:
   const numbers = numbersOf(columns, metric, row);
   const change = detail?.changes.find((one) => one.metric === metric.key);
   const at = (name: keyof Columns["numbers"]) => columns.numbers[name][row] as number;
-  const isBaseline = content.comparison === "baseline";
+  const hasBefore = content.comparison !== "overall";
   const test = columns.texts.test[columns.codes.test[row] as number];
   const reason = columns.texts.reason[columns.codes.reason[row] as number];
   const parent = columns.parent[row] as number;
@@ -98,19 +98,19 @@ function Measured(given: { content: Overview; store: Store; row: number; metric:
     ? "The difference is undefined."
     : Number.isNaN(at("p_value"))
       ? `Not tested${reason ? `: ${reason}` : ""}.`
-      : `${columns.significant[row] ? "Significantly" : "Not significantly"} ${isWorse ? "worse" : "better"} than ${isBaseline ? "before" : "overall"}.`;
+      : `${columns.significant[row] ? "Significantly" : "Not significantly"} ${isWorse ? "worse" : "better"} than ${hasBefore ? "before" : "overall"}.`;
   return (
     <section>
       <h2>{metric.name}</h2>
       <p class="verdict">{verdict}</p>
       <dl>
-        <Fact name={isBaseline ? "Now" : "Value"}>
+        <Fact name={hasBefore ? "Now" : "Value"}>
           {numbers.value} <small>{numbers.valueInterval && `(${numbers.valueInterval})`}</small>
         </Fact>
-        <Fact name={isBaseline ? "Before" : "Overall"}>
+        <Fact name={hasBefore ? "Before" : "Overall"}>
           {numbers.reference} <small>({referenceInterval(content, metric, change)})</small>
         </Fact>
-        {!isBaseline && (
+        {!hasBefore && (
           <Fact name="Other examples">
             {Number.isNaN(at("complement")) ? "undefined" : format.value(metric, at("complement"))}{" "}
             <small>({complementError(metric, at("complement_error"))})</small>
@@ -175,7 +175,7 @@ function shortNumber(number: number): string {
 }
 
 function referenceInterval(content: Overview, metric: Metric, change: Change | undefined): string {
-  if (content.comparison === "baseline") {
+  if (content.comparison !== "overall") {
     const before = change?.before;
     return before?.lo == null
       ? "its interval is in changelist.json for reported slices only; that of the delta counts"

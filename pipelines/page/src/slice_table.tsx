@@ -52,7 +52,7 @@ export function SliceTable({ content, metric, filter, change, count, rows, child
   const first = Math.max(0, Math.floor(top / size.row) - BEYOND);
   const last = Math.min(count, Math.ceil((top + size.height) / size.row) + BEYOND);
   useEffect(() => seen?.(first, last), [first, last, rows]);
-  const held = content.comparison === "baseline" ? "Before" : "Overall";
+  const held = content.comparison === "overall" ? "Overall" : "Before";
   const sort = (name: SortName) =>
     change((next) => next.set("sort", filter.sort === name && !filter.descends ? `-${name}` : name));
   const heads: [string, SortName | null][] = [
