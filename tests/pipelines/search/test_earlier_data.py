@@ -10,6 +10,7 @@ from scipy import stats
 from slicebeam.pipelines.commands.api import search
 from slicebeam.pipelines.commands.cli import run
 from tests.oracles import predicates
+from tests.pipelines.page.in_browser import opened
 from tests.running import refused
 
 
@@ -189,3 +190,24 @@ def test_the_same_file_or_another_table_is_refused(tmp_path, capsys):
         capsys,
         folder=tmp_path,
     )
+
+
+@pytest.mark.browser
+def test_the_page_says_what_was_before(browser, fallen, tmp_path):
+    for name, table in zip(("now", "then"), fallen, strict=False):
+        table.to_parquet(tmp_path / f"{name}.parquet")
+    options = [f"--{name}={value}" for name, value in OPTIONS.items() if name != "features"]
+    options += [f"--data={tmp_path}/now.parquet", f"--baseline-data={tmp_path}/then.parquet"]
+    run(["search", *options, "--features=kind,size,place", f"--output={tmp_path}/out", "--page"])
+    document = json.loads((tmp_path / "out" / "changelist.json").read_text())
+    first = document["findings"][0]["slice_id"]
+    with opened(browser, tmp_path / "out") as page:
+        assert "better than before" in page.locator("main").inner_text()
+    with opened(browser, tmp_path / "out", view=f"#slice/{first}") as page:
+        text = page.locator("main").inner_text()
+    then = fallen[1].query("kind == 'easy' and place == 'b'")
+    right = stats.binomtest(int((then.late == then.guess).sum()), len(then))
+    ends = right.proportion_ci(method="wilson")
+    shares = [f"{100 * share:.1f}%" for share in (right.statistic, ends.low, ends.high)]
+    assert "Before\n{} ({} to {})".format(*shares) in text
+    assert "worse than before." in text
