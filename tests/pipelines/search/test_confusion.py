@@ -13,31 +13,13 @@ from slicebeam.pipelines.search import findings
 from slicebeam.pipelines.search import search as search_module
 from slicebeam.pipelines.show.error_kinds import error_text
 from slicebeam.pipelines.show.result import notebook_html
+from tests.oracles import predicates
 
 ROWS = 4000
 
 
 def read(out):
     return json.loads((out / "changelist.json").read_text())
-
-
-def holds(condition, column):
-    value = condition.get("value")
-    return {
-        "==": lambda: column == value,
-        "in": lambda: column.isin(value),
-        "not_in": lambda: ~column.isin(value) & column.notna(),
-        "<": lambda: column < value,
-        ">=": lambda: column >= value,
-        "between": lambda: (column >= value[0]) & (column < value[1]),
-        "is_null": column.isna,
-    }[condition["op"]]().to_numpy(bool)
-
-
-def inside_of(one, frame):
-    """Return which rows are in a slice, by its predicate alone."""
-    conditions = one["definition"]["predicate"]["all"]
-    return np.all([holds(each, frame[each["field"]]) for each in conditions], axis=0)
 
 
 def crossed(frame, label, prediction, classes, weight):
@@ -49,7 +31,8 @@ def crossed(frame, label, prediction, classes, weight):
 def check(document, frame, label, predictions, weight=None, most=10_000):
     """Compare all tables of a document with those of pandas; return how many slices have some."""
     for one in document["slices"][:most]:
-        found, held = one["confusion"], inside_of(one, frame)
+        found = one["confusion"]
+        held = predicates.mask(frame, one["definition"]["predicate"])
         assert int(held.sum()) == one["size"]["n"]
         assert found.keys() - {"classes"} == {
             place + suffix for place in ("inside", "outside") for suffix in predictions
