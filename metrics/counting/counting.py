@@ -421,9 +421,8 @@ class UnitSums:
 
     totals: IntArray  # [layers, columns]
     tables: list[IntArray]  # of each unit
-    is_sparse: tuple[
-        bool, ...
-    ]  # of each unit, whether its table has codes and below them their sums
+    # of each unit, whether its table has codes and below them their sums
+    is_sparse: tuple[bool, ...]
 
     def __add__(self, other: UnitSums) -> UnitSums:
         pairs = zip(self.is_sparse, self.tables, other.tables, strict=True)

@@ -29,9 +29,9 @@ Source = Literal["new", "old", "change", "gain1", "gain0"]
 # What an example gains in rank, if it is positive and if it is not.
 GAINS: tuple[Source, ...] = ("gain1", "gain0")
 
-# Indicators that say something of the example, whichever model is asked.
 # Set of the examples of the earlier data, where there are two data sets.
 THEN = "then"
+# Indicators that say something of the example, whichever model is asked.
 _OF_THE_EXAMPLE = frozenset({"positive", "disagree", THEN})
 # Score buckets of a class; the histogram of a slice is this for either class.
 BUCKETS = 256

@@ -132,10 +132,8 @@ class Decomposition:
             )
             error = np.sqrt(np.maximum(np.diag(summed), 0.0))
             small = error < _LEAST_ERROR
-            correlation = summed / np.outer(
-                np.where(small, 1.0, error), np.where(small, 1.0, error)
-            )
-            correlation[np.ix_(small, small)] = 1.0
+            scale = np.where(small, 1.0, error)
+            correlation = summed / np.outer(scale, scale)
             correlation[small] = correlation[:, small] = 1.0
             np.fill_diagonal(correlation, 1.0)
             first, second = np.unravel_index(int(correlation.argmin()), correlation.shape)

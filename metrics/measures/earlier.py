@@ -39,6 +39,11 @@ def sides(slices: Slices) -> tuple[Slices, Slices]:
     return of_set(slices, then=False), of_set(slices, then=True)
 
 
+def _welch(own: Mean, now: Slices, then: Slices) -> hall.TStatistic:
+    skewness = float(own.of_all(now).skewness)
+    return hall.against_rest(*(own.moments(side, "new", skewness) for side in (now, then)))
+
+
 class Earlier(Metric):
     """A metric today; its *old* value is that on the earlier data.
 
@@ -111,9 +116,7 @@ class Earlier(Metric):
         """Newcombe's (1998, Stat. Med. 17:873, method 10) way with the intervals of both; of means Hall's t of Welch."""
         now, then = sides(slices)
         if isinstance(self.own, Mean):
-            skewness = float(self.own.of_all(now).skewness)
-            moments = (self.own.moments(side, "new", skewness) for side in (now, then))
-            return hall.against_rest(*moments).interval(confidence)
+            return _welch(self.own, now, then).interval(confidence)
         ends = [self._ends(side, confidence) for side in (now, then)]
         below, above = intervals.mover(*ends)
         delta = ends[0][0] - ends[1][0]
@@ -123,9 +126,7 @@ class Earlier(Metric):
         """Return p of Farrington and Manning's test of two shares, or of Hall's t of two means less the margin."""
         now, then = sides(slices)
         if isinstance(self.own, Mean):
-            skewness = float(self.own.of_all(now).skewness)
-            moments = (self.own.moments(side, "new", skewness) for side in (now, then))
-            t = hall.against_rest(*moments)
+            t = _welch(self.own, now, then)
             return t._replace(difference=t.difference - margin).p_value(tail)[0]
         if not isinstance(self.own, Share):
             raise NotImplementedError

@@ -311,9 +311,8 @@ class Metric(ABC):
     incomparable: str = "is the same for every model"  # why not, where it cannot
     takes_weights: bool = True  # whether examples may have weights
     resampled: bool = True  # whether a bootstrap, as of groups, tests it
-    counted: str | None = (
-        None  # which examples are in its denominator, in plain words; None for all
-    )
+    # which examples are in its denominator, in plain words; None for all
+    counted: str | None = None
     indivisible: str | None = None  # without a `target`: why it is not an average over examples
     undefined: str = "no example is in its denominator"  # why it has no value where it has none
 

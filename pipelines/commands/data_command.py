@@ -131,19 +131,17 @@ class DataCommand(CommandSpec):
         from slicebeam.pipelines.config.option_fields import declared
 
         model, options_type = self.models
-        has_earlier = "baseline_data" in model.model_fields
-        if run_options.fail_on not in (None, *FAIL_ON[: None if has_earlier else 1]):
-            choices = (
-                f"choose from {', '.join(FAIL_ON)}" if has_earlier else "only 'worse' is known"
-            )
+        known = FAIL_ON if "baseline_data" in declared(model) else FAIL_ON[:1]
+        if run_options.fail_on not in (None, *known):
+            choices = f"choose from {', '.join(known)}" if known[1:] else "only 'worse' is known"
             raise OptionError(f"--fail-on {run_options.fail_on!r}: {choices}")
         if run_options.tolerance and run_options.fail_on in (None, "drift"):
             raise OptionError(
                 "--tolerance is for --fail-on worse; add that, or leave --tolerance out"
             )
-        known = declared(options_type)
+        taken = declared(options_type)
         for key, value in run_options:
-            if value and key not in known:
+            if value and key not in taken:
                 why = _WHY.get((key, model.command), f"{model.command}; leave it out")
                 raise OptionError(f"{flag(key)} has no effect on {why}")
 

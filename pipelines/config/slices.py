@@ -436,6 +436,10 @@ class RunConfig(DataConfig):
         """Level of significance."""
         return self.alpha if self.alpha is not None else (0.01 if self.is_paper else 0.05)
 
+    def families(self, levels: int) -> int:
+        """Return into how many parts alpha is divided: levels, and of two data sets the overall change."""
+        return levels + (self.comparison == "earlier")
+
     @property
     def used_correction(self) -> Correction:
         """Correction for multiplicity."""
@@ -464,12 +468,12 @@ class RunConfig(DataConfig):
         """The files that decide the result, besides the data."""
         from slicebeam.transforms.storage.files import expand_paths
 
-        earlier = tuple(expand_paths(self.baseline_data, "--baseline-data"))
-        if not (self.model or self.baseline_model):
-            return (*super().files_read, *earlier)
-        from slicebeam.transforms.encode.models import model_files
+        models: tuple[str, ...] = ()
+        if self.model or self.baseline_model:
+            from slicebeam.transforms.encode.models import model_files
 
-        models = (*model_files(self.model), *model_files(self.baseline_model))
+            models = (*model_files(self.model), *model_files(self.baseline_model))
+        earlier = expand_paths(self.baseline_data, "--baseline-data")
         return (*models, *super().files_read, *earlier)
 
     @property

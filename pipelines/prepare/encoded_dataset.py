@@ -46,7 +46,7 @@ from slicebeam.transforms.encode.passes import (
 )
 from slicebeam.transforms.encode.shards import CONTENT, Shard, read_all_facts, rows_in
 from slicebeam.transforms.storage.parts import WriteParts
-from slicebeam.transforms.storage.storage import matching
+from slicebeam.transforms.storage.storage import matching, storage_path
 from slicebeam.transforms.storage.work_files import part_path
 
 if TYPE_CHECKING:
@@ -120,6 +120,14 @@ class EncodedDataset:
         return Slices(
             of_all[None, : self.space.columns] if sums is None else sums, self.space, of_all
         )
+
+    def kept_pass(
+        self, stage: str, function: Function, work: WorkFolder, engine: Engine, seconds: float
+    ) -> list[Found]:
+        """Return the result of a function on the shards, of ``seconds`` for each example; a run that continues finds it."""
+        shards = [storage_path(path) for path in self.shards]
+        whole = self.rows * seconds
+        return pass_over_shards(shards, stage, function, work, engine, whole, keeps=True)
 
 
 # CPU time of summing an example of a shard, and below what it is not worth a job.

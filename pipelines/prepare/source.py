@@ -63,11 +63,8 @@ def read_source(
     config: DataConfig, files: Sequence[str], work: WorkFolder, engine: Engine
 ) -> Source:
     """Return the source of the data, after converting what is no Parquet; with --query that of the queries."""
-    earlier = (
-        expand_paths(config.baseline_data, "--baseline-data")
-        if isinstance(config, RunConfig)
-        else ()
-    )
+    of_earlier: Sequence[str] = getattr(config, "baseline_data", ())
+    earlier = expand_paths(of_earlier, "--baseline-data")
     if both := sorted({*files} & {*earlier}):
         raise OptionError(
             f"--baseline-data {both[0]}: --data names this file as well; give earlier data"
@@ -101,7 +98,7 @@ def read_source(
     source = source.with_earlier(earlier)
     for option, paths, is_earlier in (
         ("--data", config.data, False),
-        ("--baseline-data", getattr(config, "baseline_data", ()), True),
+        ("--baseline-data", of_earlier, True),
     ):
         if paths and not sum(
             one.rows for one in source.splits if one.file.is_earlier == is_earlier

@@ -12,10 +12,8 @@ from slicebeam.metrics.measures.metric import Slices
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.measures.target_sums import design
 from slicebeam.pipelines.changelist.slices import CorrectedDifference, Finding, FindingModel
-from slicebeam.pipelines.prepare.encoded_dataset import pass_over_shards
-from slicebeam.pipelines.search.findings import FindingList
+from slicebeam.pipelines.search.findings import FindingList, impossible
 from slicebeam.transforms.count.finding_passes import SumByGroup, added_groups, without_buckets
-from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -57,9 +55,7 @@ class ChangeChoice:
         self.stage, self.passes = f"changes-{number}-{direction}", 0
         tests = np.maximum(np.array(results.searched.tests_per_level, np.float64), 1.0)
         self.tests = tests[np.minimum(results.levels, tests.size) - 1]
-        # The overall change is a level of its own.
-        levels = tests.size + 1
-        self.threshold = self.config.used_alpha / levels / self.tests
+        self.threshold = self.config.used_alpha / self.config.families(tests.size) / self.tests
 
     def findings(self) -> FindingList:
         """Choose the findings."""
@@ -82,12 +78,7 @@ class ChangeChoice:
             p = changed_more_p(
                 tables.slices, tables.everything, general, are_counts=self.layout.are_counts
             )
-            step = best(
-                p,
-                self.tests[some],
-                self.threshold[some],
-                self.results.sizes[some].astype(np.float64),
-            )
+            step = self._best(p, some)
             if step is None:
                 stop = "nothing left"
                 break
@@ -106,6 +97,10 @@ class ChangeChoice:
             metric=measured.name, direction=self.direction, stop=stop, candidates=int(called.sum())
         )
         return FindingList(np.array(chosen, np.int64), tuple(found), model)
+
+    def _best(self, p: NDArray[np.float64], some: NDArray[np.int64]) -> Step | None:
+        sizes = self.results.sizes[some].astype(np.float64)
+        return best(p, self.tests[some], self.threshold[some], sizes)
 
     def _largest(self, some: NDArray[np.int64], size: NDArray[np.float64]) -> NDArray[np.int64]:
         """Return the candidates of the smallest p-values, by key."""
@@ -129,10 +124,7 @@ class ChangeChoice:
                 slices, everything = tables.slices, tables.everything
             else:
                 slices = both.rows(some)
-            p = worse_p(slices, everything)
-            step = best(
-                p, self.tests[some], self.threshold[some], results.sizes[some].astype(np.float64)
-            )
+            step = self._best(worse_p(slices, everything), some)
             if step is None:
                 break
             chosen.append(int(some[step.chosen]))
@@ -161,18 +153,9 @@ class ChangeChoice:
         function = SumByGroup(
             self.prepared.lattice, self.scaling, keys, self.results.keys[some], is_grouped=False
         )
-        shards = [storage_path(path) for path in self.prepared.shards]
-        seconds = self.prepared.rows * _SECONDS_PER_ROW
+        stage = f"{self.stage}-{self.passes}"
         found = added_groups(
-            pass_over_shards(
-                shards,
-                f"{self.stage}-{self.passes}",
-                function,
-                self.work,
-                self.engine,
-                seconds,
-                keeps=True,
-            )
+            self.prepared.kept_pass(stage, function, self.work, self.engine, _SECONDS_PER_ROW)
         )
         masks, stratum = np.unique(found["mask"], return_inverse=True)
         columns = self._sets(
@@ -244,11 +227,7 @@ def change_findings(results: Results) -> tuple[FindingList, ...]:
                 continue
             if target is None or space.weighted:
                 reason = own.indivisible or "with weights, findings of a change are not chosen"
-                model = FindingModel(
-                    metric=own.name, direction=direction, stop="not possible", reason=reason
-                )
-                lists.append(FindingList(np.zeros(0, np.int64), (), model))
+                lists.append(impossible(own, direction, reason))
             else:
-                choice = ChangeChoice(results, number, target, direction)
-                lists.append(choice.findings())
+                lists.append(ChangeChoice(results, number, target, direction).findings())
     return tuple(lists)

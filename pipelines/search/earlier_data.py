@@ -21,7 +21,6 @@ from slicebeam.pipelines.changelist.earlier import (
     WhyMoved,
 )
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, estimate
-from slicebeam.pipelines.prepare.encoded_dataset import pass_over_shards
 from slicebeam.transforms.count.finding_passes import without_buckets
 from slicebeam.transforms.count.two_set_passes import (
     CountPairs,
@@ -30,7 +29,6 @@ from slicebeam.transforms.count.two_set_passes import (
     TwoSetRows,
     starts,
 )
-from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -66,10 +64,8 @@ class _EarlierData:
         self.counts = np.sum([one["counts"] for one in found], axis=0).reshape(2, -1)
 
     def _passed(self, stage: str, function: Function) -> list[Found]:
-        shards = [storage_path(path) for path in self.prepared.shards]
-        seconds = self.prepared.rows * _SECONDS_PER_ROW
-        return pass_over_shards(
-            shards, f"earlier-{stage}", function, self.work, self.engine, seconds, keeps=True
+        return self.prepared.kept_pass(
+            f"earlier-{stage}", function, self.work, self.engine, _SECONDS_PER_ROW
         )
 
     def _name(self, column: int) -> str:
@@ -171,7 +167,7 @@ class _EarlierData:
         coefficients = np.zeros(size)
         coefficients[kept] = split.coefficients
         residuals = self._passed(
-            f"residuals-{number}", SumResiduals(rows, split.constant, coefficients, keys)
+            f"residuals-{number}", SumResiduals(rows, split.constant, coefficients)
         )
         cells = np.sum([one["sums"] for one in residuals], axis=0).reshape(-1, 3)
         sign = -1.0 if isinstance(own, Share) and own.higher_is_better else 1.0

@@ -34,7 +34,7 @@ from slicebeam.metrics.significance.intervals import normal_quantile
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
 from slicebeam.pipelines.changelist import slices as document
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, Confusion, SliceCoverage, finite
-from slicebeam.pipelines.prepare.encoded_dataset import LEAST_PASS_SECONDS, pass_over_shards
+from slicebeam.pipelines.prepare.encoded_dataset import LEAST_PASS_SECONDS
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
     CountListed,
@@ -113,14 +113,14 @@ def finding_lists(results: Results) -> tuple[FindingList, ...]:
         for direction in wanted:
             if target is None or reason is not None:
                 why = reason if target is not None else _why_not_an_average(own)
-                lists.append(_impossible(own, direction, why))
+                lists.append(impossible(own, direction, why))
                 continue
             side = f"{number}-{direction}"
             of_metric = results, measured, target, direction
             choice = _Choice(prepared, f"findings-{side}", *of_metric)
             found = choice.findings()
             if found is None:
-                lists.append(_impossible(own, direction, _CONSTANT))
+                lists.append(impossible(own, direction, _CONSTANT))
                 continue
             listed = choice.listed(found)
             if prepared.reserved is not None and listed.findings:
@@ -136,7 +136,8 @@ def _why_not_an_average(own: Metric) -> str:
     return _TWO_RATIOS if is_ratio else _NO_SHARE
 
 
-def _impossible(own: Metric, direction: Direction, reason: str | None) -> FindingList:
+def impossible(own: Metric, direction: Direction, reason: str | None) -> FindingList:
+    """Return that there can be no findings, and why."""
     model = document.FindingModel(
         metric=own.name, direction=direction, stop="not possible", reason=reason
     )
@@ -245,14 +246,8 @@ class _Choice:
         return np.stack(columns, axis=1)
 
     def _pass(self, stage: str, function: Function) -> list[Found]:
-        return pass_over_shards(
-            self.shards,
-            f"{self.stage}-{stage}",
-            function,
-            self.work,
-            self.engine,
-            self.seconds,
-            keeps=True,
+        return self.prepared.kept_pass(
+            f"{self.stage}-{stage}", function, self.work, self.engine, _SECONDS_PER_ROW
         )
 
     def _count_inside(self, chosen: int, positions: NDArray[np.int64]) -> InsideCounts:
@@ -596,9 +591,8 @@ class ListedCounts(NamedTuple):
     """What is counted of the slices that a document lists, in one pass."""
 
     coverage: tuple[SliceCoverage, ...] = ()
-    confusions: tuple[
-        Confusion, ...
-    ] = ()  # of each slice; of none where there are no predicted classes
+    # of each slice; of none where there are no predicted classes
+    confusions: tuple[Confusion, ...] = ()
 
 
 def count_listed(
@@ -643,15 +637,8 @@ def count_listed(
         first,
         sums_known=sums is not None and with_classes is None,
     )
-    found = pass_over_shards(
-        [storage_path(path) for path in prepared.shards],
-        "coverage",
-        function,
-        work,
-        engine,
-        prepared.rows * function.keys.size * _SECONDS_PER_MEMBERSHIP,
-        keeps=True,
-    )
+    seconds = function.keys.size * _SECONDS_PER_MEMBERSHIP
+    found = prepared.kept_pass("coverage", function, work, engine, seconds)
     both, own_sums, of_all = (
         np.sum([one[name] for one in found], axis=0) for name in ("both", "sums", "of_all")
     )

@@ -236,9 +236,9 @@ def q_values(
     """Return the q-value of each p, corrected for the tests of each level and for all metrics."""
     number, metrics = len(tests_per_level), len(config.metric)
     q = adjusted(p, levels, tests_per_level, config.used_correction, number, metrics)
-    if config.comparison == "earlier" and config.used_correction != "none":
-        # The change over all examples is a level of its own.
-        q = np.minimum(q * (number + 1) / number, 1.0)
+    families = config.families(number)
+    if families > number and config.used_correction != "none":
+        q = np.minimum(q * families / number, 1.0)
     return q
 
 
@@ -252,8 +252,8 @@ def adjusted_overall(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.fl
     if config.used_correction != "none":
         adjusted[tested] = holm_adjusted(p[tested])
         if config.comparison == "earlier":
-            levels = getattr(config, "max_cross_size", 1)
-            adjusted[tested] = np.minimum(adjusted[tested] * (levels + 1), 1.0)
+            families = config.families(getattr(config, "max_cross_size", 1))
+            adjusted[tested] = np.minimum(adjusted[tested] * families, 1.0)
     return adjusted
 
 

@@ -94,8 +94,7 @@ def _corrected_for(results: Results) -> str:
     if correction == "none":
         return "Exploratory: no correction for testing many slices."
     of_levels = " of all levels together" if correction == "fdr-level" else ""
-    parts = len(levels) + (config.comparison == "earlier")
-    over = f"at {alpha:g}/{parts} within each level"
+    over = f"at {alpha:g}/{config.families(len(levels))} within each level"
     if correction in ("bh", "by"):
         over = "over all levels"
     family, tested = sum(levels), sum(searched.tested_per_level)

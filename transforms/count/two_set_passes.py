@@ -134,36 +134,26 @@ class CountPairs:
 
     def __call__(self, shards: Iterable[Shard]) -> Found:
         """Return ``both`` [2 * columns * columns], ``crossed`` [2 * columns] and ``sums`` [2 * 3]."""
-        values = int(starts(self.rows.lattice)[-1])
+        begins, radices = starts(self.rows.lattice), self.rows.lattice.radices
+        spans = [(int(begins[at]), int(radices[at])) for at in self.rows.features]
+        values = int(begins[-1])
         size = values + self.rows.findings.size
         both, crossed, sums = np.zeros((2, size, size)), np.zeros((2, size)), np.zeros((2, 3))
-        begins, radices = starts(self.rows.lattice), self.rows.lattice.radices
         for then, y, columns, inside in self.rows.blocks(shards):
             side = then.astype(np.int64)
             for number in (0, 1):
                 mine = y[side == number]
                 sums[number] += mine.size, mine.sum(), (mine**2).sum()
-            for at, first in enumerate(columns):
+            for at, (first, (begin, own)) in enumerate(zip(columns, spans, strict=True), 1):
                 crossed += np.bincount(side * size + first, y, 2 * size).reshape(2, size)
-                own, begin = (
-                    int(radices[self.rows.features[at]]),
-                    int(begins[self.rows.features[at]]),
-                )
-                here = np.arange(begin, begin + own)
-                both[:, here, here] += np.bincount(
-                    side * own + first - begin, minlength=2 * own
-                ).reshape(2, own)
-                for other, second in zip(
-                    self.rows.features[at + 1 :], columns[at + 1 :], strict=True
-                ):
-                    wide, start = int(radices[other]), int(begins[other])
-                    code = (side * own + first - begin) * wide + second - start
+                coded, here = side * own + first - begin, np.arange(begin, begin + own)
+                both[:, here, here] += np.bincount(coded, minlength=2 * own).reshape(2, own)
+                for second, (start, wide) in zip(columns[at:], spans[at:], strict=True):
+                    code = coded * wide + second - start
                     table = np.bincount(code, minlength=2 * own * wide).reshape(2, own, wide)
                     both[:, begin : begin + own, start : start + wide] += table
                 for number, members in enumerate(inside, values):
-                    table = np.bincount(
-                        side[members] * own + first[members] - begin, minlength=2 * own
-                    )
+                    table = np.bincount(coded[members], minlength=2 * own)
                     both[:, begin : begin + own, number] += table.reshape(2, own)
             for number, members in enumerate(inside, values):
                 crossed[:, number] += np.bincount(side[members], y[members], 2)
@@ -179,20 +169,19 @@ class SumResiduals:
     rows: TwoSetRows
     constant: float
     coefficients: FloatArray  # [columns]
-    findings: Keys  # those whose examples are set apart, by rank
 
     def __call__(self, shards: Iterable[Shard]) -> Found:
         """Return ``sums`` [(findings + 1) * 3] of numbers, deviations and squares."""
-        sums = np.zeros((self.findings.size + 1, 3))
+        findings = self.rows.findings.size
+        sums = np.zeros((findings + 1, 3))
         values = int(starts(self.rows.lattice)[-1])
-        of = dict(zip(self.rows.findings.tolist(), range(self.rows.findings.size), strict=True))
         for then, y, columns, inside in self.rows.blocks(shards):
             expected = self.constant + sum(self.coefficients[column] for column in columns)
             expected = expected + self.coefficients[values:] @ inside
             deviation = (y - expected)[~then]
-            cell = np.full(deviation.size, self.findings.size)
-            for number in reversed(range(self.findings.size)):
-                cell[inside[of[int(self.findings[number])]][~then]] = number
+            cell = np.full(deviation.size, findings)
+            for number in reversed(range(findings)):
+                cell[inside[number][~then]] = number
             for power in range(3):
-                sums[:, power] += np.bincount(cell, deviation**power, self.findings.size + 1)
+                sums[:, power] += np.bincount(cell, deviation**power, findings + 1)
         return {"sums": sums.ravel()}

@@ -108,9 +108,9 @@ def encode_chunk(chunk: Chunk, encoding: Encoding) -> int:
     measured: dict[str, NDArray[Any]] = {"cell": cells.astype(np.min_scalar_type(space.cells))}
     measured |= _measured(predicted)
     pairs, coded = _coded_classes(predicted, space)
-    if space.classes:
-        measured |= coded
-    contents = whole = row_contents(codes, cells, _bits(measured, pairs))
+    # Classes that no metric counts tell no two examples apart.
+    distinct = measured | coded if space.classes else measured
+    contents = whole = row_contents(codes, cells, _bits(distinct, pairs))
     measured |= coded
     if (weights := predicted.weights) is not None:
         # Weights are hashed later, relative to the largest one, so that their unit does not matter.

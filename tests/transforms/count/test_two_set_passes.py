@@ -75,8 +75,8 @@ def test_pairs_are_products_of_indicators(rows):
 def test_residuals_are_by_the_first_finding(rows):
     columns, shards = rows
     keys = LATTICE.keys_of_sets(np.array([[2, 0], [4, 0]]))
-    coefficients = np.array([0.0, 0.1, 0.2, 0.0, 0.05, -0.1, 0.3, 0.0])
-    sums = SumResiduals(two_sets(findings=np.sort(keys)), 0.25, coefficients, keys[::-1])(shards)
+    coefficients = np.array([0.0, 0.1, 0.2, 0.0, 0.05, -0.1, 0.0, 0.3])
+    sums = SumResiduals(two_sets(findings=np.sort(keys)[::-1]), 0.25, coefficients)(shards)
     sums = sums["sums"].reshape(3, 3)
     now = columns["then"] == 0
     in_first, in_second = (columns["first"] == 1)[now], (columns["second"] == 0)[now]
