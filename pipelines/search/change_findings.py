@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy.special import ndtri
 
+from slicebeam.metrics.findings import corrected
+from slicebeam.metrics.findings.corrected import selected_above
 from slicebeam.metrics.findings.two_sets import TwoSets, best, changed_more_p, differences, worse_p
 from slicebeam.metrics.measures.earlier import sides
 from slicebeam.metrics.measures.metric import Slices
@@ -186,13 +190,16 @@ class ChangeChoice:
         value, before = float(self.measured.value[at]), float(self.measured.reference[at])
         plain = float(of_slice.total_then.sum() / max(of_slice.n_then.sum(), 1.0))
         awaited = before + sign * (share - plain)
-        low, high = self.own.range
-        awaited = min(max(awaited, low), high)
+        awaited = float(np.clip(awaited, *self.own.range))
         difference = value - awaited
-        reach = [
-            float(end[at] - self.measured.delta[at])
+        low, high = (
+            difference + float(end[at] - self.measured.delta[at])
             for end in (self.measured.ci_low, self.measured.ci_high)
-        ]
+        )
+        z, cost = -float(ndtri(step.p)), math.log(self.tests[at])
+        above = selected_above(step.p, self.threshold[at], z**2 / 2.0 - cost, cost)
+        # Under the hypothesis of the test the difference is z errors from 0.
+        found = corrected.difference(difference, (low, high), z, above, abs(difference) / z)
         names = self.results.names
         (slice_id,) = names.ids(self.results.keys[[at]]).to_pylist()
         near = names.ids(self.results.keys[some[list(step.near)]]).to_pylist() if step.near else []
@@ -205,11 +212,9 @@ class ChangeChoice:
             value=value,
             before=before,
             expected=awaited,
-            corrected=CorrectedDifference(
-                difference=difference, low=difference + reach[0], high=difference + reach[1]
-            ),
+            corrected=CorrectedDifference(difference=found[0], low=found[1], high=found[2]),
             difference=difference,
-            interval=(difference + reach[0], difference + reach[1]),
+            interval=(low, high),
             p_value=step.p,
             near=tuple(near),
         )

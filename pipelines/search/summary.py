@@ -217,22 +217,26 @@ def gate_of(document: ChangeList, fail_on: str | None) -> Gate | None:
     if fail_on is None:
         return None if validation is None else judged(None, missed)
     margins = _tolerated(document)
-    drifted = _drifted(document) if fail_on in ("drift", "any") else []
+    drifted, unseen = _drifted(document) if fail_on in ("drift", "any") else ([], [])
     if fail_on == "drift":
-        return judged(fail_on, (*missed, *drifted))
+        return judged(fail_on, (*missed, *drifted), unseen)
     failures = (*falls(document), *missed, *_worse_slices(document, margins), *drifted)
-    gate = judged(fail_on, failures, _untested(document))
+    gate = judged(fail_on, failures, (*_untested(document), *unseen))
     by_metric = ", ".join(f"{name} {one.tolerance:g}" for name, one in margins.items())
     return gate.model_copy(update={"tolerated": by_metric}) if margins else gate
 
 
-def _drifted(document: ChangeList) -> list[str]:
-    """Return which features are distributed differently, and by enough."""
-    return [
+def _drifted(document: ChangeList) -> tuple[list[str], list[str]]:
+    """Return which features are distributed differently, and by enough; and why that was not tested."""
+    tests = document.earlier_data.drift if document.earlier_data else ()
+    if not tests:
+        return [], ["no feature could be tested for drift: each holds lists, or nothing"]
+    drifted = [
         f"{one.feature} has drifted (population stability index {one.stability_index:.2f})"
-        for one in (document.earlier_data.drift if document.earlier_data else ())
+        for one in tests
         if one.significant and one.stability_index >= LARGE_DRIFT
     ]
+    return drifted, []
 
 
 def judged(fail_on: Any, failures: Sequence[str], untested: Sequence[str] = ()) -> Gate:

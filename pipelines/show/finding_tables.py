@@ -318,7 +318,8 @@ def _legend(shown: Sequence[FindingTables], hidden: Sequence[str]) -> str:
     parts = {some.model.whole for some in shown if some.holds_shares}
     if "held" not in hidden and parts:
         words.append(f"held: share of {' or '.join(sorted(parts))} in the findings so far")
-    if "outside" not in hidden:
+    has_outside = any(one.rate_outside is not None for some in shown for one in some.findings)
+    if "outside" not in hidden and has_outside:
         words.append("outside: value over the examples in no finding so far")
     return "; ".join(words) + "."
 

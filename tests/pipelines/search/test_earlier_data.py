@@ -192,6 +192,37 @@ def test_the_same_file_or_another_table_is_refused(tmp_path, capsys):
     )
 
 
+@pytest.mark.slow
+def test_a_corrected_difference_is_right_on_average_where_few_are_found():
+    found = []
+    for seed in range(60):
+        now, then = frame(2 * seed + 100, n=9000, fall=0.04), frame(2 * seed + 101, n=12000)
+        report = search(now, baseline_data=then, **OPTIONS).changelist
+        names = {one.slice_id: one.name for one in report.slices}
+        found += [
+            (one.difference, one.corrected.difference)
+            for one in report.findings
+            if names[one.slice_id] == "kind = easy & place = b"
+        ]
+    observed, corrected = np.mean(found, axis=0)
+    # The slice is 15 % of the examples, and so much of its fall is in what is expected.
+    assert 15 < len(found) < 50
+    assert corrected == pytest.approx(-0.85 * 0.04, abs=0.004)
+    assert observed < corrected - 0.006
+
+
+def test_a_gate_of_drift_fails_where_no_feature_could_be_tested(tmp_path):
+    for seed, name in enumerate(("now", "then")):
+        table = frame(seed, n=500)[["late", "guess"]]
+        table["tags"] = [[one] for one in np.resize(["x", "y", "z"], 500)]
+        table.to_parquet(tmp_path / f"{name}.parquet")
+    data = [f"--data={tmp_path}/now.parquet", f"--baseline-data={tmp_path}/then.parquet"]
+    given = ["search", *data, "--label=late", "--prediction=guess", f"--output={tmp_path}/out"]
+    assert run([*given, "--fail-on=drift"]) == 2
+    gate = json.loads((tmp_path / "out" / "changelist.json").read_text())["gate"]
+    assert gate["reasons"] == ["no feature could be tested for drift: each holds lists, or nothing"]
+
+
 @pytest.mark.browser
 def test_the_page_says_what_was_before(browser, fallen, tmp_path):
     for name, table in zip(("now", "then"), fallen, strict=False):
