@@ -10,6 +10,7 @@ from slicebeam.pipelines.changelist.parts import Estimate, Part, optional
 ROUGH, TOO_FAR = 0.25, 1.0
 # A population stability index from which on people call a drift large.
 LARGE_DRIFT = 0.1
+NO_DRIFT = "no feature could be tested for drift: each holds lists, or examples are grouped"
 
 
 class MovedPart(Part):

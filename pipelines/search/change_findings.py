@@ -230,8 +230,9 @@ def change_findings(results: Results) -> tuple[FindingList, ...]:
         for direction in directions:
             if results.config.alternative not in (direction, "both"):
                 continue
-            if target is None or space.weighted:
-                reason = own.indivisible or "with weights, findings of a change are not chosen"
+            if target is None or space.weighted or results.config.group:
+                what = "weights" if space.weighted else "groups"
+                reason = own.indivisible or f"with {what}, findings of a change are not chosen"
                 lists.append(impossible(own, direction, reason))
             else:
                 lists.append(ChangeChoice(results, number, target, direction).findings())

@@ -283,12 +283,15 @@ def _estimate(part: Portion, unit: float) -> Estimate:
 
 def earlier_data(results: Results, lists: Sequence[FindingList]) -> EarlierData:
     """Return what a run says of the data that it is compared with."""
-    both, space = _EarlierData(results, lists), results.prepared.space
-    moved = (both.moved(number) for number in range(len(results.config.metric)))
-    slices = results.prepared.slices()
-    return EarlierData(
+    space, slices = results.prepared.space, results.prepared.slices()
+    found = EarlierData(
         uri=tuple(results.config.baseline_data),
         n=int(space.of_set(slices.sums, then=True)[0, : space.of_one_set.cells].sum()),
-        moved=tuple(one for one in moved if one is not None),
-        drift=both.drift(),
     )
+    if results.config.group:
+        # All of it takes examples to be independent.
+        return found
+    both = _EarlierData(results, lists)
+    moved = (both.moved(number) for number in range(len(results.config.metric)))
+    told = {"moved": tuple(one for one in moved if one is not None), "drift": both.drift()}
+    return found.model_copy(update=told)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from slicebeam.metrics.errors import counted
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.pipelines.changelist.document import ChangeList
-from slicebeam.pipelines.changelist.earlier import LARGE_DRIFT
+from slicebeam.pipelines.changelist.earlier import LARGE_DRIFT, NO_DRIFT
 from slicebeam.pipelines.changelist.testing import Gate
 from slicebeam.pipelines.run.open_run import sealed
 from slicebeam.transforms.storage.storage import written_whole
@@ -230,7 +230,7 @@ def _drifted(document: ChangeList) -> tuple[list[str], list[str]]:
     """Return which features are distributed differently, and by enough; and why that was not tested."""
     tests = document.earlier_data.drift if document.earlier_data else ()
     if not tests:
-        return [], ["no feature could be tested for drift: each holds lists, or nothing"]
+        return [], [NO_DRIFT]
     drifted = [
         f"{one.feature} has drifted (population stability index {one.stability_index:.2f})"
         for one in tests

@@ -319,9 +319,10 @@ def _warnings(
     yield from unbalanced_classes(config, prepared)
     if prepared.models_agree:
         yield "The two models agree on every example, so nothing can have changed."
-    elif config.group and config.comparison == "baseline":
+    elif config.group and config.comparison != "overall":
+        what = "model" if config.comparison == "baseline" else "metric"
         yield (
-            "Whether the model changed over all examples is not tested: examples are grouped, and only slices are "
+            f"Whether the {what} changed over all examples is not tested: examples are grouped, and only slices are "
             "resampled by groups."
         )
     if prepared.repeated_ids is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import counted
-from slicebeam.pipelines.changelist.earlier import LARGE_DRIFT, ROUGH
+from slicebeam.pipelines.changelist.earlier import LARGE_DRIFT, NO_DRIFT, ROUGH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,9 +68,12 @@ def _lines_of(document: SearchChangeList, earlier: EarlierData, moved: WhyMoved)
 
 def drift_lines(document: SearchChangeList) -> Iterator[str]:
     """Yield how many features are distributed differently, and which most."""
-    if document.earlier_data is None or not document.earlier_data.drift:
+    if document.earlier_data is None:
         return
     drift = document.earlier_data.drift
+    if not drift:
+        yield f"{NO_DRIFT[:1].upper()}{NO_DRIFT[1:]}."
+        return
     significant = [one for one in drift if one.significant]
     if not significant:
         yield f"The data has not drifted: no feature of {len(drift)} is distributed differently (q <= {document.testing.alpha:g})."

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
+from slicebeam.pipelines.changelist.earlier import NO_DRIFT
 from slicebeam.pipelines.commands.api import search
 from slicebeam.pipelines.commands.cli import run
 from tests.oracles import predicates
@@ -220,16 +221,31 @@ def test_a_gate_of_drift_fails_where_no_feature_could_be_tested(tmp_path):
     given = ["search", *data, "--label=late", "--prediction=guess", f"--output={tmp_path}/out"]
     assert run([*given, "--fail-on=drift"]) == 2
     gate = json.loads((tmp_path / "out" / "changelist.json").read_text())["gate"]
-    assert gate["reasons"] == ["no feature could be tested for drift: each holds lists, or nothing"]
+    assert gate["reasons"] == [NO_DRIFT]
+
+
+def test_what_needs_independent_examples_is_not_told_of_groups(fallen, tmp_path, capsys):
+    now, then, _ = fallen
+    command = [*files(tmp_path, now, then), "--group=shop", f"--output={tmp_path}/out"]
+    assert run([*command, "--fail-on=drift"]) == 2
+    document = json.loads((tmp_path / "out" / "changelist.json").read_text())
+    assert [document["earlier_data"][name] for name in ("moved", "drift")] == [[], []]
+    (model,) = document["finding_models"]
+    assert model["reason"] == "with groups, findings of a change are not chosen"
+    assert document["testing"]["metrics"][0]["degraded"] > 5
+    printed = " ".join(capsys.readouterr().out.split())
+    for told in (
+        f"FAIL: {NO_DRIFT}",
+        "N" + NO_DRIFT[1:],
+        "Whether the metric changed over all examples is not tested: examples are grouped",
+        "with groups, findings of a change are not chosen",
+    ):
+        assert told in printed
 
 
 @pytest.mark.browser
 def test_the_page_says_what_was_before(browser, fallen, tmp_path):
-    for name, table in zip(("now", "then"), fallen, strict=False):
-        table.to_parquet(tmp_path / f"{name}.parquet")
-    options = [f"--{name}={value}" for name, value in OPTIONS.items() if name != "features"]
-    options += [f"--data={tmp_path}/now.parquet", f"--baseline-data={tmp_path}/then.parquet"]
-    run(["search", *options, "--features=kind,size,place", f"--output={tmp_path}/out", "--page"])
+    run([*files(tmp_path, *fallen[:2]), f"--output={tmp_path}/out", "--page"])
     document = json.loads((tmp_path / "out" / "changelist.json").read_text())
     first = document["findings"][0]["slice_id"]
     with opened(browser, tmp_path / "out") as page:
