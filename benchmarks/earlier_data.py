@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from slicebeam.pipelines.commands.api import search
-from slicebeam.pipelines.search.gate import gate_of
+from slicebeam.pipelines.search.summary import gate_of
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "data"

@@ -7,10 +7,12 @@ understand a module.
 from __future__ import annotations
 
 import ast
+import importlib
 import re
 import runpy
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -144,6 +146,16 @@ def test_the_folders_fit_on_a_drawing():
     assert len(known) <= 200
     with pytest.raises(CycleError):
         floors_of({*known, ("metrics", "pipelines/commands")})
+
+
+def test_benchmarks_and_pictures_import_what_there_is():
+    for path in [*ROOT.glob("benchmarks/*.py"), *ROOT.glob("docs/pictures/*.py")]:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("slicebeam."):
+                module = importlib.import_module(node.module)
+                for each in node.names:
+                    known = hasattr(module, each.name) or find_spec(f"{node.module}.{each.name}")
+                    assert known, f"{path.name}: {node.module} has no {each.name}"
 
 
 def test_the_order_names_what_there_is():
