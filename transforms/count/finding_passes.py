@@ -141,11 +141,20 @@ class SumByGroup:
         for block in _blocks(shards, self.scaling):
             masks = patterns_of(block, self.findings, self.lattice)
             everything = Members(-1, np.full(block.rows, -1), np.arange(block.rows))
+            known, pattern = np.unique(masks, return_inverse=True)
             for _, slices, rows in chain([everything], candidates.of(block)):
-                groups = block.ids[rows] if self.is_grouped else np.zeros(rows.size, np.uint64)
-                order, first, keys = _grouped([groups, masks[rows], slices])
-                number = np.empty(order.size, np.int64)
-                number[order] = np.cumsum(first) - 1
+                if self.is_grouped:
+                    order, first, keys = _grouped([block.ids[rows], masks[rows], slices])
+                    number = np.empty(order.size, np.int64)
+                    number[order] = np.cumsum(first) - 1
+                else:
+                    number = (slices + 1) * known.size + pattern[rows]
+                    held = np.bincount(number) > 0
+                    (codes,) = held.nonzero()
+                    number = (np.cumsum(held) - 1)[number]
+                    candidate, at = divmod(codes, known.size)
+                    keys = {"mask": known[at], "candidate": candidate - 1}
+                    keys["id"] = np.zeros(codes.size, np.uint64)
                 summed = SummedRows(block, self.scaling.space, [])
                 sums = summed.by(Coded(number, rows), keys["id"].size)
                 parts.append({**keys, "sums": sums.ravel()})
