@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import OptionError, nearest_hint
 from slicebeam.transforms.storage.secrets import allow_http
 
 if TYPE_CHECKING:
@@ -55,13 +54,6 @@ class Invocation:
 
     def log(self, run_options: RunOptions) -> EventLog | None:
         """Return the log of a run that is about to begin, if the user wants one."""
-        from slicebeam.pipelines.config.run_options import LOG_FORMATS
-
-        if run_options.log_format not in LOG_FORMATS:
-            hint = nearest_hint(run_options.log_format, LOG_FORMATS)
-            raise OptionError(
-                f"--log-format {run_options.log_format!r}{hint} choose from {', '.join(LOG_FORMATS)}"
-            )
         if run_options.log_format == "text":
             self.events = None
             return None

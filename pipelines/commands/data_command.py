@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.errors import OptionError, flag
 from slicebeam.pipelines.commands.command import CommandSpec, named
 from slicebeam.transforms.storage.secrets import allow_http
 
@@ -27,8 +27,6 @@ _WHY = {
     ("allow_http", "search"): "a search, which calls no endpoint",
     ("dry_run", "shift"): "shift; --plan estimates the cost; leave it out",
 }
-# Of a search or check: worse in a metric, other data, or either.
-FAIL_ON = ("worse", "drift", "any")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,23 +125,20 @@ class DataCommand(CommandSpec):
 
     def check_run_options(self, run_options: RunOptions) -> None:
         """Refuse options that it has no use for."""
-        from slicebeam.metrics.errors import flag
         from slicebeam.pipelines.config.option_fields import declared
 
         model, options_type = self.models
-        known = FAIL_ON if "baseline_data" in declared(model) else FAIL_ON[:1]
-        if run_options.fail_on not in (None, *known):
-            choices = f"choose from {', '.join(known)}" if known[1:] else "only 'worse' is known"
-            raise OptionError(f"--fail-on {run_options.fail_on!r}: {choices}")
         if run_options.tolerance and run_options.fail_on in (None, "drift"):
             raise OptionError(
                 "--tolerance is for --fail-on worse; add that, or leave --tolerance out"
             )
-        taken = declared(options_type)
+        fields = declared(options_type)
         for key, value in run_options:
-            if value and key not in taken:
+            if value and key not in fields:
                 why = _WHY.get((key, model.command), f"{model.command}; leave it out")
                 raise OptionError(f"{flag(key)} has no effect on {why}")
+            if key in fields:
+                fields[key].check_choice(value)
 
     def configured(self, options: Mapping[str, Any]) -> Any:
         """Return the validated configuration.
@@ -207,23 +202,21 @@ def _check_effects(config: Any, run_options: RunOptions) -> None:
         raise OptionError(
             "--fail-on worse needs --alternative worse or both: with better, no slice is worse"
         )
-    if run_options.fail_on in FAIL_ON[1:] and not config.baseline_data:
+    if run_options.fail_on in ("drift", "any") and not config.baseline_data:
         raise OptionError(
             f"--fail-on {run_options.fail_on} needs --baseline-data, the data to compare with"
         )
-    unused: tuple[str, ...] = ()
     if run_options.dry_run:
         _tolerance(run_options, config)
-        unused, why = ("resume", "explain", "page"), "with --dry-run, which runs no job"
-    elif getattr(config, "simulates", False):
-        unused, why = ("fail_on", "page"), "on --plan and --repeat; leave it out"
-        if run_options.resume and not (config.output or config.work_dir):
-            raise OptionError(
-                "--resume continues in the folder where the run began: give its --output or --work-dir"
-            )
-    for key in unused:
-        if getattr(run_options, key):
-            raise OptionError(f"--{key.replace('_', '-')} has no effect {why}")
+    if not getattr(config, "simulates", False):
+        return
+    for key in ("fail_on", "page"):
+        if run_options.has(key):
+            raise OptionError(f"{flag(key)} has no effect on --plan and --repeat; leave it out")
+    if run_options.resume and not (config.output or config.work_dir):
+        raise OptionError(
+            "--resume continues in the folder where the run began: give its --output or --work-dir"
+        )
 
 
 def _preview(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 
-from slicebeam.metrics.errors import InputError, OptionError, flag, nearest_hint, unknown_name
+from slicebeam.metrics.errors import InputError, OptionError, flag, unknown_name
 from slicebeam.pipelines.config.option_fields import (
     FILE,
     PATH,
@@ -133,15 +133,10 @@ class DataConfig(Options):
     runner_config: EngineName = "direct"
     runner_option: EngineOptions = default(())
 
-    # Before pydantic compares with the type, whose message has no nearest name.
     @field_validator("*", mode="before")
     @classmethod
-    def _is_known(cls, value: Any, info: ValidationInfo) -> Any:
+    def _has_names(cls, value: Any, info: ValidationInfo) -> Any:
         name = str(info.field_name)
-        known = declared(cls)[name].choices if name in declared(cls) else ()
-        if known and value is not None and value not in known:
-            hint = nearest_hint(str(value), known)
-            raise InputError(f"{flag(name)} {value!r}{hint} choose from {', '.join(known)}")
         is_empty = value == "" or (isinstance(value, (list, tuple)) and "" in value)
         # A delimiter is not a name, and has a check of its own.
         if is_empty and name != "delimiter":

@@ -30,9 +30,16 @@ from typing import (
     get_origin,
 )
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from slicebeam.metrics.errors import OptionError, flag
+from slicebeam.metrics.errors import OptionError, flag, nearest_hint
 from slicebeam.metrics.kinds import TFMA, split_outside
 
 if TYPE_CHECKING:
@@ -228,6 +235,14 @@ class Options(BaseModel):
         value = getattr(self, name)
         return bool(value) or (self.has(name) and value != type(self).model_fields[name].default)
 
+    # Before pydantic compares with the type, whose message has no nearest name.
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_choice(cls, value: Any, info: ValidationInfo) -> Any:
+        if (field := declared(cls).get(str(info.field_name))) is not None:
+            field.check_choice(value)
+        return value
+
     @model_validator(mode="after")
     def _keeps_rules(self) -> Options:
         for kind in type(self).__mro__:
@@ -281,6 +296,14 @@ class OptionField:
     def choices(self) -> tuple[str, ...]:
         """The words that it takes; empty for any."""
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+    def check_choice(self, value: Any) -> None:
+        """Refuse a word that is not one of the choices."""
+        if self.choices and value is not None and value not in self.choices:
+            hint = nearest_hint(str(value), self.choices)
+            raise OptionError(
+                f"{flag(self.name)} {value!r}{hint} choose from {', '.join(self.choices)}"
+            )
 
     @property
     def is_list(self) -> bool:

@@ -150,7 +150,7 @@ WRONG = {
     "range": ({**GOOD, "alpha": 2}, "--alpha 2: it must be less than 1"),
     "float": ({**GOOD, "bins": 2.5}, "--bins 2.5: it must be a valid integer"),
     "choice": ({**GOOD, "alternative": "wors"}, "--alternative 'wors'; did you mean 'worse'?"),
-    "fail on": ({**GOOD, "fail_on": "worst"}, "--fail-on 'worst': choose from worse, drift, any"),
+    "fail on": ({**GOOD, "fail_on": "worst"}, "--fail-on 'worst'; did you mean 'worse'? choose from worse, drift, any"),
     "log": ({**GOOD, "log_format": "jsn"}, "--log-format 'jsn'; did you mean 'json'?"),
     "variable": ({**GOOD, "output": "${NO_SUCH}/x"}, "output: the environment variable NO_SUCH is"),
     "variable name": ({**GOOD, "output": "${A B}"}, "output: ${A B} does not name an environment variable"),
