@@ -23,7 +23,12 @@ from slicebeam.pipelines.changelist.document import (
     ShiftChangeList,
 )
 from slicebeam.transforms.storage.publish import DocumentFile, sha256_of
-from slicebeam.transforms.storage.storage import open_input, storage_errors, storage_path
+from slicebeam.transforms.storage.storage import (
+    named_content,
+    open_input,
+    storage_errors,
+    storage_path,
+)
 from slicebeam.transforms.storage.strict_text import parse_json
 
 if TYPE_CHECKING:
@@ -71,15 +76,9 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
     those of ``since``, which are most of a document.
     """
     path = storage_path(uri, option)
+    text = named_content(path, f"{option} {uri}", "name its changelist.json")
     try:
-        content = parse_json(path.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise FileError(f"{option} {uri}: no such file") from error
-    except IsADirectoryError as error:
-        raise FileError(f"{option} {uri} is a folder; name its changelist.json") from error
-    except OSError:
-        with storage_errors(path, "read"):
-            raise
+        content = parse_json(text.decode())
     except ValueError as error:
         raise InputError(f"{option} {uri}: not readable as JSON ({error})") from error
     version = content.get("schema_version") if isinstance(content, dict) else None

@@ -27,7 +27,7 @@ from slicebeam.pipelines.config.option_fields import (
 from slicebeam.pipelines.config.placeholders import parts_of
 from slicebeam.pipelines.config.run_options import FileRunOptions, RunOptions
 from slicebeam.transforms.storage.secrets import check_place, value_of
-from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.storage import named_content, storage_path
 from slicebeam.transforms.storage.strict_text import parse_json, parse_yaml
 
 if TYPE_CHECKING:
@@ -200,14 +200,9 @@ _OF_ALL = frozenset({"json", "quiet", "log_format", "resume"})
 
 
 def _content(file: str) -> dict[Any, Any]:
-    path = storage_path(file)
     try:
-        text = path.read_text("utf-8")
+        text = named_content(storage_path(file), file).decode()
         content = parse_json(text) if file.endswith(".json") else parse_yaml(text)[0]
-    except FileNotFoundError as error:
-        raise FileError(f"{file}: no such file") from error
-    except IsADirectoryError as error:
-        raise FileError(f"{file} is a folder; name a file") from error
     except ValueError as error:
         raise FileError(f"{file}: cannot be read ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):

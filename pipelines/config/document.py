@@ -287,6 +287,12 @@ class SampleConfig(DrawingConfig):
 class RoundsConfig(DrawingConfig):
     """Options of ``slicebeam attribute run``."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Excludes("labels", "llm", "both give labels"),
+        Requires("positive", "labels", "it names values of that column"),
+        Requires("ledger", "llm", "it stores the answers of a language model"),
+    )
+
     budget: Annotated[int, Option("Labels")]
     """Number of labels in all rounds, including those of earlier runs."""
     rounds: Annotated[int, Option("Labels")] = 1

@@ -30,14 +30,7 @@ from typing import (
     get_origin,
 )
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from slicebeam.metrics.errors import OptionError, flag, nearest_hint
 from slicebeam.metrics.kinds import TFMA, split_outside
