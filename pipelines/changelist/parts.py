@@ -62,7 +62,9 @@ class Predicate(Part):
     @property
     def singletons(self) -> tuple[Singleton, ...]:
         """Its conditions, as data is asked for them."""
-        return tuple(Singleton(one.field, one.op, one.value) for one in self.all)
+        return tuple(
+            Singleton(condition.field, condition.op, condition.value) for condition in self.all
+        )
 
     def __str__(self) -> str:
         return " & ".join(map(str, self.singletons))

@@ -83,10 +83,10 @@ class Slice(Part):
 
     def words(self) -> str:
         """Return what people call it, in lower case: name, description, notes, phrases, attributed words."""
-        said = [self.name, self.description, *self.notes]
-        said += [] if self.found is None else [one.text for one in self.found.phrases]
-        said += [] if self.attribution is None else [self.attribution.text]
-        return "\n".join(filter(None, said)).lower()
+        texts = [self.name, self.description, *self.notes]
+        texts += [] if self.found is None else [phrase.text for phrase in self.found.phrases]
+        texts += [] if self.attribution is None else [self.attribution.text]
+        return "\n".join(filter(None, texts)).lower()
 
     def has_words(self, words: Iterable[str]) -> bool:
         """Return whether all of some words, of `words_of`, are in what people call it."""
@@ -95,7 +95,7 @@ class Slice(Part):
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text filter, which are joined by &, in lower case."""
-    return [word for one in text.lower().split("&") if (word := one.strip())]
+    return [word for part in text.lower().split("&") if (word := part.strip())]
 
 
 class CorrectedDifference(Part):
@@ -173,8 +173,8 @@ class FindingModel(Part):
 
     def listed(self, findings: Iterable[Finding]) -> list[Finding]:
         """Return those of a document's findings that it is about."""
-        own = self.metric, self.direction
-        return [one for one in findings if (one.metric, one.direction) == own]
+        wanted = self.metric, self.direction
+        return [finding for finding in findings if (finding.metric, finding.direction) == wanted]
 
     @property
     def whole(self) -> str:

@@ -37,8 +37,8 @@ def _one_line(error: click.ClickException) -> str:
     """Return a usage error as the rest of the errors are: what, the value, the nearest name."""
     message = error.format_message().rstrip(".").replace("a valid float", "a valid number")
     if isinstance(error, click.NoSuchOption):
-        name, known = error.option_name, error.possibilities or []
-        near = nearest(name, known) or next(iter(known), None)
+        name, options = error.option_name, error.possibilities or []
+        near = nearest(name, options) or next(iter(options), None)
         message = f"no such option: {name}" + (f"; did you mean {near}?" if near else "")
     elif isinstance(error, click.MissingParameter) and error.ctx:
         message += f"; see {error.ctx.command_path} --help"

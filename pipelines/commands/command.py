@@ -103,14 +103,14 @@ class CommandSpec:
         """Return its options as flags."""
         from slicebeam.pipelines.config.option_fields import declared
 
-        return [one for model in self.models for one in declared(model).values()]
+        return [field for model in self.models for field in declared(model).values()]
 
-    def execute(self, name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG002  (of others)
+    def execute(self, name: str, flags: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG002  (of others)
         """Run it with the flags that were given, print the result, and return the exit code."""
         from slicebeam.pipelines.config.common import validated
         from slicebeam.pipelines.config.option_fields import split_lists
 
-        config: Any = validated(self.models[0], split_lists(self.models[0], given))
+        config: Any = validated(self.models[0], split_lists(self.models[0], flags))
         result = self.run(config, quiet=getattr(config, "quiet", False))
         if self.shows:
             self.print_result(result, config, invocation.emit)
@@ -171,7 +171,7 @@ class FileCommand(CommandSpec):
         """Return its options, and those that replace a file's."""
         return [*super().fields(), *named("commands.run_file:replaceable")()]
 
-    def execute(self, name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG002  (of others)
+    def execute(self, name: str, flags: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG002  (of others)
         """Run what is in the file, and return the exit code."""
-        code: int = named("commands.run_file:run_file")(given, invocation)
+        code: int = named("commands.run_file:run_file")(flags, invocation)
         return code

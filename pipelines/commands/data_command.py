@@ -44,7 +44,7 @@ class DataCommand(CommandSpec):
 
     def fields(self) -> list[OptionField]:
         """Return its options as flags, the data as an argument too, and the output with its default."""
-        fields = {one.name: one for one in super().fields()}
+        fields = {field.name: field for field in super().fields()}
         data, output = fields["data"], fields["output"]
         files = replace(
             data.option,
@@ -60,17 +60,17 @@ class DataCommand(CommandSpec):
         }
         return [*fields.values()]
 
-    def execute(self, name: str, given: Mapping[str, Any], invocation: Invocation) -> int:
+    def execute(self, name: str, flags: Mapping[str, Any], invocation: Invocation) -> int:
         """Run it with the flags that were given, and what they leave open guessed."""
         from slicebeam.pipelines.config.common import validated
         from slicebeam.pipelines.config.option_fields import declared, split_lists
         from slicebeam.pipelines.config.own_data import default_output, with_guesses
 
         model, options_type = self.models
-        run_options = {key: given[key] for key in declared(options_type) if key in given}
-        options = {key: value for key, value in given.items() if key not in {*run_options, "files"}}
+        run_options = {key: flags[key] for key in declared(options_type) if key in flags}
+        options = {key: value for key, value in flags.items() if key not in {*run_options, "files"}}
         # A pattern without quotes becomes several words, all but the first of them without a flag.
-        options["data"] = (*given.get("data", ()), *given.get("files", ()))
+        options["data"] = (*flags.get("data", ()), *flags.get("files", ()))
         if not options["data"]:
             raise OptionError(f"no data; write slicebeam {name} data.parquet, and see its --help")
         options = split_lists(model, options)
@@ -108,9 +108,11 @@ class DataCommand(CommandSpec):
             if run_options.dry_run or getattr(config, "simulates", False):
                 _preview(config, engine, terminal, run_options, invocation)
                 return 0
-            perhaps = options.get("since_if_exists")
-            if perhaps is not None and config.since is None:
-                terminal.note(f"there is no {perhaps!r} yet, so there is nothing to compare with")
+            optional_since = options.get("since_if_exists")
+            if optional_since is not None and config.since is None:
+                terminal.note(
+                    f"there is no {optional_since!r} yet, so there is nothing to compare with"
+                )
             published = self.publish(config, engine, terminal, run_options)
             self.print_result(published, run_options, invocation.emit)
             if run_options.page:
@@ -147,22 +149,22 @@ class DataCommand(CommandSpec):
         """
         from slicebeam.pipelines.config.common import validated
 
-        given = dict(options)
-        perhaps = given.pop("since_if_exists", None)
-        if perhaps is not None:
+        chosen = dict(options)
+        optional_since = chosen.pop("since_if_exists", None)
+        if optional_since is not None:
             from slicebeam.transforms.storage.storage import storage_path
 
-            if given.get("since") is not None:
+            if chosen.get("since") is not None:
                 raise OptionError(
                     "--since and --since-if-exists both name an earlier run; choose one"
                 )
-            if not isinstance(perhaps, str) or not perhaps:
-                raise OptionError(f"--since-if-exists {perhaps!r} is not a path")
-            if storage_path(perhaps, "--since-if-exists").is_file():
-                given["since"] = perhaps
+            if not isinstance(optional_since, str) or not optional_since:
+                raise OptionError(f"--since-if-exists {optional_since!r} is not a path")
+            if storage_path(optional_since, "--since-if-exists").is_file():
+                chosen["since"] = optional_since
         if self.configures:
-            return named(self.configures)(given)
-        return validated(self.models[0], given)
+            return named(self.configures)(chosen)
+        return validated(self.models[0], chosen)
 
     def publish(
         self, config: Any, engine: Engine, terminal: Terminal, run_options: RunOptions

@@ -56,31 +56,31 @@ def _config(command: Command) -> type[DataConfig]:
 
 def replaceable() -> list[OptionField]:
     """Return the options that may replace those of a file."""
-    found: dict[str, OptionField] = {}
+    fields: dict[str, OptionField] = {}
     for config in map(_config, get_args(Command)):
         for name, field in declared(config).items():
             if field.option.stands_instead:
                 option = replace(field.option, help=f"Replace {name!r} of the file.")
-                found.setdefault(
+                fields.setdefault(
                     name, replace(field, option=option, is_required=False, default=None)
                 )
-    return list(found.values())
+    return list(fields.values())
 
 
-def run_file(given: Mapping[str, Any], invocation: Invocation) -> int:
+def run_file(flags: Mapping[str, Any], invocation: Invocation) -> int:
     """Run the command in a file, and return the exit code."""
-    wanted = {one: given[one] for one in declared(FileRunOptions) if one in given}
+    wanted = {field: flags[field] for field in declared(FileRunOptions) if field in flags}
     if "log_format" in wanted:
         invocation.log(validated(RunOptions, wanted))
     instead = {
-        one.name: listed(given[one.name]) if one.option.by_commas else given[one.name]
-        for one in replaceable()
-        if one.name in given
+        field.name: listed(flags[field.name]) if field.option.by_commas else flags[field.name]
+        for field in replaceable()
+        if field.name in flags
     }
-    spec = read_run(given["file"], given.get("date"), os.environ, instead)
+    spec = read_run(flags["file"], flags.get("date"), os.environ, instead)
     if spec.steps:
         common = validated(RunOptions, {**spec.run_options, **wanted})
-        return run_steps(given["file"], spec.steps, common, wanted, invocation)
+        return run_steps(flags["file"], spec.steps, common, wanted, invocation)
     run_options = validated(RunOptions, {**spec.run_options, **wanted})
     return data_command(spec.command).launch(spec.options, run_options, invocation)
 
@@ -115,7 +115,7 @@ def read_run(
     filling = _Filling(file, _day(date), environment)
     if "steps" in content:
         return _several(file, content, filling, instead)
-    return _one(file, content, filling, instead)
+    return _single(file, content, filling, instead)
 
 
 def _several(
@@ -148,7 +148,7 @@ def _several(
         mine = {key: value for key, value in common.items() if key in fields}
         keys |= dict.fromkeys([*fields, *_RUN_FIELDS])
         replaced = {key: value for key, value in instead.items() if key in fields}
-        specs.append(_one(where, {**mine, **step}, filling, replaced, "."))
+        specs.append(_single(where, {**mine, **step}, filling, replaced, "."))
     for key in common:
         if key not in keys:
             raise InputError(f"{file}: {unknown_name('key', str(key), ['steps', *keys])}")
@@ -160,7 +160,7 @@ def _several(
     return RunSpec(specs[0].command, {}, run_options, tuple(specs))
 
 
-def _one(
+def _single(
     file: str,
     content: Mapping[Any, Any],
     filling: _Filling,
@@ -176,9 +176,9 @@ def _one(
     for key, value in content.items():
         field = fields.get(key) or _RUN_FIELDS.get(key)
         if field is None and key != "command":
-            known = ["command", *fields, *_RUN_FIELDS]
+            keys = ["command", *fields, *_RUN_FIELDS]
             place = f"{file}.{key}" if separator == "." else file
-            raise InputError(f"{place}: {unknown_name('key', str(key), known)}")
+            raise InputError(f"{place}: {unknown_name('key', str(key), keys)}")
         if field is None:
             continue
         typed = as_flag(f"{file}{separator}{key}", field, value)
@@ -194,7 +194,7 @@ def _key(field: OptionField) -> str:
     return field.flags[0].removeprefix("--").replace("-", "_")
 
 
-_RUN_FIELDS = {_key(one): one for one in declared(RunOptions).values()}
+_RUN_FIELDS = {_key(field): field for field in declared(RunOptions).values()}
 # What is printed and resumed is that of the file, not of a step.
 _OF_ALL = frozenset({"json", "quiet", "log_format", "resume"})
 
@@ -241,18 +241,18 @@ class _Filling:
     def filled(self, field: OptionField, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
         """Return a value with what its placeholders stand for."""
         if isinstance(value, tuple):
-            return tuple(self._text(field, one) for one in value)
+            return tuple(self._text(field, text) for text in value)
         return self._text(field, value)
 
     def _text(self, field: OptionField, text: str) -> str:
         where = f"{self.place}{field.name}"
 
         def value(variable: re.Match[str]) -> str:
-            found = value_of(variable, where, self.environment)
+            text_of = value_of(variable, where, self.environment)
             if field.option.keeps_variables:
                 return f"${{{variable[0]}}}"
             check_place(variable["name"], where)
-            return found
+            return text_of
 
         parts = parts_of(text, where, value)
         return "".join(
@@ -260,19 +260,19 @@ class _Filling:
         )
 
     def _filled(self, where: str, placeholder: Placeholder) -> str:
-        found = _DATE.fullmatch(placeholder.name)
+        date = _DATE.fullmatch(placeholder.name)
         written = placeholder.written
         if placeholder.name == "here":
             return str(storage_path(self.file).parent)
-        if found is None:
+        if date is None:
             raise InputError(
                 f"{where}: {written} is not a placeholder; write {{date}}, {{date-1}}, "
                 "{date:%Y%m%d} or {here}, and {{ for a brace"
             )
         try:
-            day = self.day + dt.timedelta(days=int(found["days"] or 0))
+            day = self.day + dt.timedelta(days=int(date["days"] or 0))
         except OverflowError as error:
             raise InputError(
                 f"{where}: {written} of {self.day} is not a date in the years 1 to 9999"
             ) from error
-        return day.strftime(found["format"]) if found["format"] else day.isoformat()
+        return day.strftime(date["format"]) if date["format"] else day.isoformat()

@@ -118,10 +118,10 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
     return validated(CheckConfig, with_eval_config(options))
 
 
-def taken_over(earlier: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def taken_over(earlier: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of an earlier run that a check has too, unless others were given."""
     beside = dict(_TAKEN_OVER)
-    if given.get("compare") == "baseline":
+    if options.get("compare") == "baseline":
         beside |= dict.fromkeys(_OLD_MODEL.split(), _OLD_MODEL)
     if not (earlier.get("model") or earlier.get("baseline_model")):
         del beside["features"], beside["exclude_features"]
@@ -130,7 +130,7 @@ def taken_over(earlier: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str
     taken = {
         name: earlier[name]
         for name, others in beside.items()
-        if name in earlier and not any(other in given for other in (name, *others.split()))
+        if name in earlier and not any(other in options for other in (name, *others.split()))
     }
     if "group" in taken:
         # A discovery takes both, and examples are resampled by one.

@@ -46,12 +46,12 @@ def memory_bytes(text: str) -> int:
     >>> memory_bytes("512MB")
     512000000
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    unit = _UNITS.get(found[2].upper()) if found else None
-    if found is None or unit is None:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None:
         raise InputError(f"--memory-budget {text!r} is not a size; write it as 512MB or 2GB")
     # No machine has more bytes than 64 bits count.
-    size = int(min(float(found[1]) * unit, 2.0**63))
+    size = int(min(float(match[1]) * unit, 2.0**63))
     if size < _SMALLEST_BUDGET:
         raise InputError(f"--memory-budget {text!r} is less than 16MB, the smallest that works")
     return size
@@ -152,7 +152,9 @@ class DataConfig(Options):
     @property
     def files_read(self) -> tuple[str, ...]:
         """The files that decide the result, besides the data."""
-        files = (name for name, one in declared(type(self)).items() if one.option.metavar == FILE)
+        files = (
+            name for name, field in declared(type(self)).items() if field.option.metavar == FILE
+        )
         return tuple(filter(None, (getattr(self, name) for name in files)))
 
     @property
@@ -186,9 +188,11 @@ def validated(kind: type[AnyOptions], options: Mapping[str, Any]) -> AnyOptions:
     """Return the validated options of a command."""
     fields = declared(kind)
     # What a class excludes without an option is not for its command.
-    known = [name for name, one in kind.model_fields.items() if name in fields or not one.exclude]
+    names = [
+        name for name, field in kind.model_fields.items() if name in fields or not field.exclude
+    ]
     for name in options:
-        if name not in known:
+        if name not in names:
             raise unknown_name("option", name, fields)
     try:
         return kind(**options)

@@ -199,7 +199,9 @@ class Differs(Rule):
 
     def _broken(self, name: str, options: Options) -> str | None:
         column = getattr(options, name)
-        same = (one for one in self.others.split() if column and getattr(options, one) == column)
+        same = (
+            name_ for name_ in self.others.split() if column and getattr(options, name_) == column
+        )
         if (other := next(same, None)) is None:
             return None
         return f"{flag(other)} {column!r} is the {name.replace('_', ' ')}; name another column"
@@ -277,13 +279,13 @@ class OptionField:
     @property
     def default_words(self) -> str:
         """The default in words; empty for a constant."""
-        found = _DEFAULT.search(self._text)
-        return found[1] if found else ""
+        match = _DEFAULT.search(self._text)
+        return match[1] if match else ""
 
     @property
     def _text(self) -> str:
-        classes = (_texts(one.__module__).get(one.__name__, {}) for one in self.model.__mro__)
-        return self.option.help or next(one[self.name] for one in classes if self.name in one)
+        classes = (_texts(kind.__module__).get(kind.__name__, {}) for kind in self.model.__mro__)
+        return self.option.help or next(texts[self.name] for texts in classes if self.name in texts)
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -343,15 +345,15 @@ def with_keywords(text: str, quote: str = "") -> str:
 @cache
 def declared(model: type[BaseModel]) -> dict[str, OptionField]:
     """Return the options of a model by their names, in the order of its fields."""
-    found = {}
+    fields = {}
     for name, field in model.model_fields.items():
         kind, is_nullable, inner = _plain(field.annotation)
         metadata = [*inner, *field.metadata]
-        options = [vars(one) for one in metadata if isinstance(one, Option)]
-        option = Option(**{key: value for one in options for key, value in one.items() if value})
+        options = [vars(part) for part in metadata if isinstance(part, Option)]
+        option = Option(**{key: value for part in options for key, value in part.items() if value})
         if not option.panel:
             continue
-        found[name] = OptionField(
+        fields[name] = OptionField(
             name=name,
             model=model,
             kind=kind,
@@ -362,13 +364,15 @@ def declared(model: type[BaseModel]) -> dict[str, OptionField]:
             bounds=" and ".join(_bounds(metadata)),
             option=option,
         )
-    return found
+    return fields
 
 
 def first_argument(model: type[BaseModel]) -> str:
     """Return the option that is the first argument of the function of Python."""
     return next(
-        name for name, one in declared(model).items() if one.is_required and not one.is_keyword
+        name
+        for name, field in declared(model).items()
+        if field.is_required and not field.is_keyword
     )
 
 
@@ -377,9 +381,11 @@ def by_panel(fields: list[OptionField]) -> dict[str, list[OptionField]]:
     panels: dict[str, list[OptionField]] = {
         title: [] for title in ("Arguments", "Required", *PANELS)
     }
-    for one in sorted(fields, key=lambda one: not one.option.comes_first):
-        of_usage = "Arguments" if one.option.is_argument else "Required" if one.is_required else ""
-        panels[of_usage or one.option.panel].append(one)
+    for option in sorted(fields, key=lambda field: not field.option.comes_first):
+        of_usage = (
+            "Arguments" if option.option.is_argument else "Required" if option.is_required else ""
+        )
+        panels[of_usage or option.option.panel].append(option)
     return {title: chosen for title, chosen in panels.items() if chosen}
 
 
@@ -403,12 +409,12 @@ def listed(values: Sequence[str]) -> tuple[str, ...]:
         ) from error
 
 
-def split_lists(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any]:
+def split_lists(model: type[Options], flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return flags as they were given, with the values of those that commas separate."""
     fields = declared(model)
     return {
         name: listed(value) if name in fields and fields[name].option.by_commas else value
-        for name, value in given.items()
+        for name, value in flags.items()
     }
 
 
@@ -417,13 +423,13 @@ def as_flag(where: str, field: OptionField, value: Any) -> Any:
     if value is None:
         raise OptionError(f"{where}: the key has no value; give one or leave the key out")
     if field.takes_mapping and isinstance(value, dict):
-        return tuple(f"{name}={_scalar(one)}" for name, one in value.items())
+        return tuple(f"{name}={_scalar(part)}" for name, part in value.items())
     if not field.is_list:
         return _single(where, field, value)
     if field.option.by_commas and isinstance(value, str):
         return listed([value])
     several = value if isinstance(value, (list, tuple)) else [value]
-    return tuple(_single(where, field, one) for one in several)
+    return tuple(_single(where, field, part) for part in several)
 
 
 @cache
@@ -432,17 +438,17 @@ def _texts(module: str) -> dict[str, dict[str, str]]:
     path = getattr(sys.modules[module], "__file__", None)
     tree = ast.parse(Path(path).read_text("utf-8") if path else "")
     return {
-        one.name: {
+        statement.name: {
             field.target.id: " ".join(text.value.value.split())
-            for field, text in pairwise(one.body)
+            for field, text in pairwise(statement.body)
             if isinstance(field, ast.AnnAssign)
             and isinstance(field.target, ast.Name)
             and isinstance(text, ast.Expr)
             and isinstance(text.value, ast.Constant)
             and isinstance(text.value.value, str)
         }
-        for one in tree.body
-        if isinstance(one, ast.ClassDef)
+        for statement in tree.body
+        if isinstance(statement, ast.ClassDef)
     }
 
 
@@ -453,18 +459,18 @@ def _plain(annotation: Any) -> tuple[Any, bool, list[Any]]:
         plain, is_nullable, more = _plain(kind)
         return plain, is_nullable, [*inner, *more]
     if get_origin(annotation) in (Union, types.UnionType):
-        kinds = [one for one in get_args(annotation) if one is not type(None)]
+        kinds = [kind_ for kind_ in get_args(annotation) if kind_ is not type(None)]
         plain, _, inner = _plain(kinds[0])
         return plain, len(kinds) < len(get_args(annotation)), inner
     return annotation, False, []
 
 
 def _bounds(metadata: list[Any]) -> Iterator[str]:
-    for one in metadata:
+    for bound in metadata:
         # A `Field` in a union keeps its own list.
-        yield from _bounds(getattr(one, "metadata", []))
+        yield from _bounds(getattr(bound, "metadata", []))
         for name, words in _BOUNDS.items():
-            value = getattr(one, name, None)
+            value = getattr(bound, name, None)
             if value is not None:
                 yield f"{words} {value:,}"
 

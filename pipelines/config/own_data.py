@@ -63,8 +63,8 @@ def with_guesses(
     names = _columns(files[0], data)
     taken = {name for columns in _named_columns(model, options).values() for name in columns}
     fits = {
-        role: [name for name in names if name.casefold() in known and name not in taken]
-        for role, known in NAMES.items()
+        role: [name for name in names if name.casefold() in usual and name not in taken]
+        for role, usual in NAMES.items()
     }
     roles = ["label"] if needs["label"] else []
     kinds = ["prediction"] if needs["prediction"] and fits["prediction"] else []
@@ -105,8 +105,8 @@ def check_columns(model: type[DataConfig], options: Mapping[str, Any]) -> None:
 def _files(options: Mapping[str, Any]) -> tuple[DataConfig, list[str]]:
     from slicebeam.transforms.storage.files import expand_paths
 
-    known = DataConfig.model_fields.keys() & options.keys()
-    data = validated(DataConfig, {"output": OUTPUTS, **{key: options[key] for key in known}})
+    keys = DataConfig.model_fields.keys() & options.keys()
+    data = validated(DataConfig, {"output": OUTPUTS, **{key: options[key] for key in keys}})
     return data, expand_paths(data.data)
 
 
@@ -122,8 +122,8 @@ def _named_columns(
     """Return by option the columns that the user names."""
     return {
         key: (options[key],) if isinstance(options[key], str) else tuple(options[key])
-        for key, one in declared(model).items()
-        if one.option.metavar in (COLUMN, COLUMNS) and options.get(key) and key != "column_names"
+        for key, field in declared(model).items()
+        if field.option.metavar in (COLUMN, COLUMNS) and options.get(key) and key != "column_names"
     }
 
 

@@ -170,19 +170,19 @@ class RunConfig(DataConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _with_what_follows(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _with_what_follows(cls, chosen: dict[str, Any]) -> dict[str, Any]:
         """Return options with what follows from others."""
-        given = dict(given)
+        chosen = dict(chosen)
         # Who names a column of losses need not say that they are what is compared.
-        if given.get("loss"):
-            given.setdefault("metric", ("loss",))
-        if query := given.get("query"):
-            if given.get("example_id") not in (None, query):
+        if chosen.get("loss"):
+            chosen.setdefault("metric", ("loss",))
+        if query := chosen.get("query"):
+            if chosen.get("example_id") not in (None, query):
                 raise OptionError(
                     "--example-id has no effect with --query, whose queries are the examples; leave it out"
                 )
-            given["example_id"] = None if given.get("group") else query
-        names = given.get("metric")
+            chosen["example_id"] = None if chosen.get("group") else query
+        names = chosen.get("metric")
         if isinstance(names, (list, tuple)) and any(is_tfma(str(name)) for name in names):
             others = tuple(dict.fromkeys(str(name) for name in names if is_tfma(str(name))))
             if is_tfma(str(names[0])):
@@ -190,9 +190,9 @@ class RunConfig(DataConfig):
                     f"--metric {others[0]} can't steer a search; name one of slicebeam's own metrics "
                     f"first, such as --metric accuracy --metric '{others[0]}'"
                 )
-            given["metric"] = tuple(name for name in names if not is_tfma(str(name)))
-            given["tfma_metric"] = others
-        return given
+            chosen["metric"] = tuple(name for name in names if not is_tfma(str(name)))
+            chosen["tfma_metric"] = others
+        return chosen
 
     @field_validator("tfma_metric")
     @classmethod
@@ -248,8 +248,8 @@ class RunConfig(DataConfig):
                     (needs.label_lists, "prediction", "lists of labels"),
                     (needs.predictions, "prediction score model", ""),
                 ):
-                    names = [f"{prefix}{one}" for one in options.split()]
-                    if is_read and not any(getattr(self, one) for one in names):
+                    names = [f"{prefix}{option}" for option in options.split()]
+                    if is_read and not any(getattr(self, option) for option in names):
                         of_lists = kind and f", a column of {kind}"
                         instead = ", or --compare overall" if prefix and compares else ""
                         what = f"--metric {name}" if name in self.metric else "--parity"
@@ -361,7 +361,9 @@ class RunConfig(DataConfig):
     def _predicting(self, prefix: str) -> str:
         """Return which option of a model predicts, the first of them that is given; empty for none."""
         options = (f"{prefix}{name}" for name in ("prediction", "model", "score"))
-        return next((one.removeprefix(prefix) for one in options if getattr(self, one)), "")
+        return next(
+            (option.removeprefix(prefix) for option in options if getattr(self, option)), ""
+        )
 
     @property
     def measured(self) -> Sequence[str]:
