@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0)]
+Probability = Annotated[float, Field(ge=0, le=1)]
 Direction = Literal["improved", "degraded", "none"]
 # Of the intervals of a search.
 CONFIDENCE = 0.95

@@ -13,7 +13,14 @@ from slicebeam.pipelines.changelist.discovered import (
     Found,
     PredicateDefinition,
 )
-from slicebeam.pipelines.changelist.parts import Confusion, Part, Predicate, optional
+from slicebeam.pipelines.changelist.parts import (
+    Confusion,
+    Count,
+    Part,
+    Predicate,
+    Probability,
+    optional,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -134,7 +141,7 @@ class Finding(Part):
     corrected: CorrectedDifference = Field(description="for the choice of the slice")
     difference: float = Field(description="value minus expected, as observed")
     interval: tuple[float | None, float | None] = Field(description="of the observed difference")
-    p_value: float = Field(description="of a slice as extreme, by the findings of lower rank alone")
+    p_value: Probability = Field(description="of a slice as extreme, by those of lower rank alone")
     confirmed: ConfirmedDifference | None = optional("present with --confirm")
     held_share: float | None = optional("of what counts against the metric, in findings so far")
     rate_outside: float | None = optional("the metric, or its change, outside the findings so far")
@@ -144,7 +151,9 @@ class Intersection(Part):
     """Examples that are in the same of the first ten findings, and in no other of these."""
 
     findings: tuple[int, ...] = Field(description="their ranks; empty of examples in none of them")
-    share: float = Field(description="of the weight of all examples that the metric counts")
+    share: Annotated[float, Field(gt=0, le=1)] = Field(
+        description="of the weight of all examples that the metric counts"
+    )
     value: float | None = Field(description="the metric, or its change, over these examples")
 
 
@@ -160,8 +169,8 @@ class FindingModel(Part):
     intersections: tuple[Intersection, ...] = optional("the largest sets of examples first", ())
     r2: float | None = optional("share of the variance that membership explains, removed ones too")
     r2_expected: float | None = optional("mean of r2 if membership said nothing")
-    candidates: int = optional("slices that findings were chosen from", 0)
-    left_out: int = optional("significant slices that were too many to be considered", 0)
+    candidates: Count = optional("slices that findings were chosen from", 0)
+    left_out: Count = optional("significant slices that were too many to be considered", 0)
     stop: Literal[
         "nothing left", "small differences", "no candidates", "most findings", "not possible"
     ] = Field(

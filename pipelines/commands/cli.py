@@ -19,7 +19,12 @@ from click.shell_completion import shell_complete
 from slicebeam.metrics.errors import EngineError, SlicebeamError, nearest, printable
 from slicebeam.pipelines.commands.command import Invocation
 from slicebeam.pipelines.commands.flags import program
-from slicebeam.pipelines.commands.signals import ending, hold_streams, install_handlers, interrupted
+from slicebeam.pipelines.commands.signals import (
+    ending,
+    guard_streams,
+    install_handlers,
+    interrupted,
+)
 from slicebeam.runner_configs.job_log import ignore_warnings_of_clients
 from slicebeam.transforms.storage.secrets import allow_http, forget, redacted
 
@@ -47,7 +52,7 @@ def _one_line(error: click.ClickException) -> str:
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    hold_streams()
+    guard_streams()
     install_handlers()
     # What the network library has to say of a failure is not a line for a user, who can ask for it.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -169,7 +169,7 @@ class FileCommand(CommandSpec):
 
     def fields(self) -> list[OptionField]:
         """Return its options, and those that replace a file's."""
-        return [*super().fields(), *named("commands.run_file:replaceable")()]
+        return [*super().fields(), *named("commands.run_file:override_fields")()]
 
     def execute(self, name: str, flags: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG002  (of others)
         """Run what is in the file, and return the exit code."""

@@ -24,7 +24,7 @@ from slicebeam.pipelines.config.option_fields import (
     declared,
     listed,
 )
-from slicebeam.pipelines.config.placeholders import parts_of
+from slicebeam.pipelines.config.placeholders import split_placeholders
 from slicebeam.pipelines.config.run_options import FileRunOptions, RunOptions
 from slicebeam.transforms.storage.secrets import check_place, value_of
 from slicebeam.transforms.storage.storage import named_content, storage_path
@@ -54,12 +54,12 @@ def _config(command: Command) -> type[DataConfig]:
     return model
 
 
-def replaceable() -> list[OptionField]:
+def override_fields() -> list[OptionField]:
     """Return the options that may replace those of a file."""
     fields: dict[str, OptionField] = {}
     for config in map(_config, get_args(Command)):
         for name, field in declared(config).items():
-            if field.option.stands_instead:
+            if field.option.is_overridable:
                 option = replace(field.option, help=f"Replace {name!r} of the file.")
                 fields.setdefault(
                     name, replace(field, option=option, is_required=False, default=None)
@@ -72,12 +72,12 @@ def run_file(flags: Mapping[str, Any], invocation: Invocation) -> int:
     wanted = {field: flags[field] for field in declared(FileRunOptions) if field in flags}
     if "log_format" in wanted:
         invocation.log(validated(RunOptions, wanted))
-    instead = {
+    overrides = {
         field.name: listed(flags[field.name]) if field.option.by_commas else flags[field.name]
-        for field in replaceable()
+        for field in override_fields()
         if field.name in flags
     }
-    spec = read_run(flags["file"], flags.get("date"), os.environ, instead)
+    spec = read_run(flags["file"], flags.get("date"), os.environ, overrides)
     if spec.steps:
         common = validated(RunOptions, {**spec.run_options, **wanted})
         return run_steps(flags["file"], spec.steps, common, wanted, invocation)
@@ -89,7 +89,7 @@ def read_run(
     file: str,
     date: str | None,
     environment: Mapping[str, str],
-    instead: Mapping[str, Any] = MappingProxyType({}),
+    overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> RunSpec:
     """Return the run that a configuration file, or the document of an earlier run, describes.
 
@@ -109,17 +109,17 @@ def read_run(
             key: as_flag(f"{file}, {key}", fields[key], value) if key in fields else value
             for key, value in made_by.config.items()
         }
-        kept = {key: value for key, value in recorded.items() if key not in instead}
+        kept = {key: value for key, value in recorded.items() if key not in overrides}
         refuse_unconfirmed(file, kept, {})
-        return RunSpec(made_by.command, kept | dict(instead), {})
-    filling = _Filling(file, _day(date), environment)
+        return RunSpec(made_by.command, kept | dict(overrides), {})
+    placeholders = _Placeholders(file, _day(date), environment)
     if "steps" in content:
-        return _several(file, content, filling, instead)
-    return _single(file, content, filling, instead)
+        return _run_of_steps(file, content, placeholders, overrides)
+    return _single(file, content, placeholders, overrides)
 
 
-def _several(
-    file: str, content: Mapping[Any, Any], filling: _Filling, instead: Mapping[str, Any]
+def _run_of_steps(
+    file: str, content: Mapping[Any, Any], placeholders: _Placeholders, overrides: Mapping[str, Any]
 ) -> RunSpec:
     """Return the run of a file with ``steps``; what stands above them holds for each that has it."""
     steps = content["steps"]
@@ -127,9 +127,9 @@ def _several(
         raise InputError(
             f"{file}, steps: {steps!r} is not a list of steps; write '- command: search'"
         )
-    if "output" in instead:
+    if "output" in overrides:
         raise OptionError(
-            f"--output {instead['output']}: each step of {file} has an output; change it in the file"
+            f"--output {overrides['output']}: each step of {file} has an output; change it in the file"
         )
     if "command" in content:
         raise InputError(f"{file}: 'command' and 'steps' exclude each other; leave one out")
@@ -147,8 +147,8 @@ def _several(
             raise OptionError(f"{where}.{name}: it holds for all steps; write it above 'steps'")
         mine = {key: value for key, value in common.items() if key in fields}
         keys |= dict.fromkeys([*fields, *_RUN_FIELDS])
-        replaced = {key: value for key, value in instead.items() if key in fields}
-        specs.append(_single(where, {**mine, **step}, filling, replaced, "."))
+        replaced = {key: value for key, value in overrides.items() if key in fields}
+        specs.append(_single(where, {**mine, **step}, placeholders, replaced, "."))
     for key in common:
         if key not in keys:
             raise InputError(f"{file}: {unknown_name('key', str(key), ['steps', *keys])}")
@@ -163,30 +163,29 @@ def _several(
 def _single(
     file: str,
     content: Mapping[Any, Any],
-    filling: _Filling,
-    instead: Mapping[str, Any],
+    placeholders: _Placeholders,
+    overrides: Mapping[str, Any],
     separator: str = ", ",
 ) -> RunSpec:
     """Return the run of a command's options; ``file`` and ``separator`` are for the errors."""
-    filling = replace(filling, place=f"{file}{separator}")
+    placeholders = replace(placeholders, place=f"{file}{separator}")
     command = _command(file, content)
     fields = declared(_config(command))
     options: dict[str, Any] = {}
     run_options: dict[str, Any] = {}
     for key, value in content.items():
-        field = fields.get(key) or _RUN_FIELDS.get(key)
-        if field is None and key != "command":
+        if key == "command":
+            continue
+        if (field := fields.get(key) or _RUN_FIELDS.get(key)) is None:
             keys = ["command", *fields, *_RUN_FIELDS]
             place = f"{file}.{key}" if separator == "." else file
             raise InputError(f"{place}: {unknown_name('key', str(key), keys)}")
-        if field is None:
-            continue
         typed = as_flag(f"{file}{separator}{key}", field, value)
-        if key in fields:
-            options[key] = filling.filled(field, typed) if field.option.has_placeholders else typed
-        else:
+        if key not in fields:
             run_options[field.name] = typed
-    return RunSpec(command, options | dict(instead), run_options)
+        else:
+            options[key] = placeholders.expand(field, typed)
+    return RunSpec(command, options | dict(overrides), run_options)
 
 
 def _key(field: OptionField) -> str:
@@ -230,7 +229,7 @@ def _day(date: str | None) -> dt.date:
 
 
 @dataclass(frozen=True)
-class _Filling:
+class _Placeholders:
     """What the placeholders of a file stand for."""
 
     file: str
@@ -238,8 +237,10 @@ class _Filling:
     environment: Mapping[str, str]
     place: str = ""
 
-    def filled(self, field: OptionField, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        """Return a value with what its placeholders stand for."""
+    def expand(self, field: OptionField, value: Any) -> Any:
+        """Return a value with what its placeholders stand for, if the option may have any."""
+        if not field.option.has_placeholders:
+            return value
         if isinstance(value, tuple):
             return tuple(self._text(field, text) for text in value)
         return self._text(field, value)
@@ -254,12 +255,12 @@ class _Filling:
             check_place(variable["name"], where)
             return text_of
 
-        parts = parts_of(text, where, value)
+        parts = split_placeholders(text, where, value)
         return "".join(
-            part if isinstance(part, str) else self._filled(where, part) for part in parts
+            part if isinstance(part, str) else self._expanded(where, part) for part in parts
         )
 
-    def _filled(self, where: str, placeholder: Placeholder) -> str:
+    def _expanded(self, where: str, placeholder: Placeholder) -> str:
         date = _DATE.fullmatch(placeholder.name)
         written = placeholder.written
         if placeholder.name == "here":

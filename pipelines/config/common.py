@@ -86,7 +86,7 @@ def known_size(text: str) -> str:
 
 Delimiter = Annotated[str, AfterValidator(delimiter_character), Option(metavar="<character>")]
 Size = Annotated[str, AfterValidator(known_size), Option(metavar="<size>")]
-_OF_ENGINE = Option("Engine", comes_first=True, has_placeholders=True, stands_instead=True)
+_OF_ENGINE = Option("Engine", comes_first=True, has_placeholders=True, is_overridable=True)
 EngineName = Annotated[
     str,
     _OF_ENGINE,

@@ -1,4 +1,4 @@
-"""What an option is: a field of a pydantic model, with its help, its group and its spelling.
+"""Options: fields of pydantic models, each with its help, its group and its spelling.
 
 Each option is declared once, as a field whose annotation holds an `Option` and below which stands
 its help. The flags of the command line, the keywords of Python, the keys of a run file and the
@@ -114,7 +114,7 @@ class Option:
     has_placeholders : dates and environment variables stand in it in a run file
     keeps_variables : the names of its environment variables stay in the configuration
     takes_numbers : a number stands for its text in a run file and in Python
-    stands_instead : may be given to ``slicebeam run`` in place of the file's
+    is_overridable : ``slicebeam run`` takes it in place of the file's
     """
 
     panel: str = ""
@@ -127,7 +127,7 @@ class Option:
     has_placeholders: bool = False
     keeps_variables: bool = False
     takes_numbers: bool = False
-    stands_instead: bool = False
+    is_overridable: bool = False
 
 
 # How values are written. A path may have placeholders.
@@ -135,12 +135,12 @@ Column = Annotated[str, Option(metavar=COLUMN)]
 Names = Annotated[Texts, Option(by_commas=True)]
 Columns = Annotated[Names, Option(metavar=COLUMNS)]
 SliceName = Annotated[str, Option(metavar="<slice>")]
-Model = Annotated[str, Option(metavar="<model>", has_placeholders=True, stands_instead=True)]
+Model = Annotated[str, Option(metavar="<model>", has_placeholders=True, is_overridable=True)]
 File = Annotated[_Path, Option(metavar=FILE, has_placeholders=True)]
 OptionalFile = Annotated[_OptionalPath, Option(metavar=FILE, has_placeholders=True)]
 Folder = Annotated[_Path, Option(metavar=FOLDER, has_placeholders=True)]
 OptionalFolder = Annotated[_OptionalPath, Option(metavar=FOLDER, has_placeholders=True)]
-Output = Annotated[_OutputPath, Option(metavar=FOLDER, has_placeholders=True, stands_instead=True)]
+Output = Annotated[_OutputPath, Option(metavar=FOLDER, has_placeholders=True, is_overridable=True)]
 Paths = Annotated[_Paths, Option(metavar=PATH, has_placeholders=True)]
 Pairs = Annotated[_Pairs, Option(metavar="<key=value>")]
 Integers = Annotated[_Integers, Option(metavar="<numbers>", by_commas=True)]
@@ -258,7 +258,7 @@ class OptionField:
     is_required, is_nullable : whether it must be given, and whether None is a value
     is_keyword : whether it is a keyword of the function of Python
     bounds : such as ``at least 2``; empty for none
-    option : what it says of itself
+    option : its help, group and spelling
     """
 
     name: str

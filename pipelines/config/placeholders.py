@@ -30,12 +30,12 @@ class Placeholder:
     name: str
 
 
-def parts_of(
+def split_placeholders(
     text: str, where: str, value: Callable[[re.Match[str]], str]
 ) -> Iterator[str | Placeholder]:
     """Yield the placeholders of a text, and what stands between them with its variables filled in.
 
-    >>> list(parts_of("{{${A}}}/{date}", "run.yaml, data", lambda match: match["name"].lower()))
+    >>> list(split_placeholders("{{${A}}}/{date}", "run.yaml, data", lambda match: match["name"].lower()))
     ['{a}/', Placeholder(written='{date}', name='date')]
 
     ``where``: file and key, for an error. ``value``: returns what a variable stands for; the groups

@@ -103,5 +103,5 @@ class FileRunOptions(RunOptions):
     """Those of ``slicebeam run``."""
 
     explain: str | None = Field(default=None, init=False, exclude=True)
-    fail_on: str | None = Field(default=None, init=False, exclude=True)
+    fail_on: None = Field(default=None, init=False, exclude=True)
     tolerance: tuple[str, ...] = Field(default=(), init=False, exclude=True)

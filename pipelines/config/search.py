@@ -159,7 +159,7 @@ def search_config(options: dict[str, Any]) -> SearchConfig:
 
 
 def with_eval_config(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a user with those that ``eval_config`` adds."""
+    """Return the user's options with those that ``eval_config`` adds."""
     uri = options.get("eval_config")
     if not isinstance(uri, str) or not uri:
         return dict(options)

@@ -44,9 +44,6 @@ def needs_of(metrics: Sequence[str]) -> MetricNeeds:
     return registry.needs_of(metrics)
 
 
-_TWO = "compare with different things"
-
-
 class RunConfig(DataConfig):
     """Options of every command that tests slices."""
 
@@ -57,15 +54,17 @@ class RunConfig(DataConfig):
         Requires("baseline_loss", "loss"),
         Excludes("prediction", "model", "both give predictions"),
         Excludes("baseline_prediction", "baseline_model", "both give predictions"),
-        Differs("label", "prediction score baseline_prediction baseline_score"),
-        Differs("label", "query weight group example_id"),
-        Excludes("baseline_data", "baseline_prediction", _TWO),
-        Excludes("baseline_data", "baseline_score", _TWO),
-        Excludes("baseline_data", "baseline_model", _TWO),
-        Excludes("baseline_data", "baseline_loss", _TWO),
-        Excludes("baseline_data", "query"),
+        Differs(
+            "label",
+            "prediction score baseline_prediction baseline_score query weight group example_id",
+        ),
+        Excludes(
+            "baseline_data",
+            "baseline_prediction baseline_score baseline_model baseline_loss",
+            "compare with different things",
+        ),
+        Excludes("baseline_data", "query eval_config"),
         Requires("compare=earlier", "baseline_data"),
-        Excludes("baseline_data", "eval_config"),
     )
 
     baseline_data: Annotated[Texts, Option("Data", metavar=PATH, has_placeholders=True)] = ()
@@ -106,7 +105,7 @@ class RunConfig(DataConfig):
     threshold: Annotated[float, Field(ge=0, le=1), Option("Models")] = 0.5
     """Smallest score, or probability by --model, that predicts the positive class."""
     metric: Annotated[
-        Names, Option("Statistics", metavar="<metrics>", comes_first=True, stands_instead=True)
+        Names, Option("Statistics", metavar="<metrics>", comes_first=True, is_overridable=True)
     ] = ("accuracy",)
     """Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv,
     balanced_accuracy, mcc, kappa, auc, average_precision, log_loss, brier,
@@ -119,7 +118,7 @@ class RunConfig(DataConfig):
     of TensorFlow Model Analysis, computed after the search for the slices it found. Repeatable, or
     separated by commas; the first one steers the search. [default: accuracy; loss with --loss]"""
     tfma_module: Annotated[
-        Texts, Option("Statistics", metavar="<module>", stands_instead=True)
+        Texts, Option("Statistics", metavar="<module>", is_overridable=True)
     ] = ()
     """Module of your own TFMA metrics, which --metric or --eval-config names. Importing it runs its
     code. Repeatable."""

@@ -57,7 +57,7 @@ def closing_lines(document: SearchChangeList, *, has_findings: bool) -> list[str
     """Return how many slices were tested, how this was corrected, and how often a gate fails by chance."""
     testing, gate = document.testing, document.gate
     lines = [
-        found_line(document) if has_findings else _tested_line(document),
+        summary_line(document) if has_findings else _tested_line(document),
         testing.corrected_for,
     ]
     if gate is not None and gate.fail_on == "worse" and testing.correction != "none":
@@ -167,7 +167,7 @@ def _tested_line(document: SearchChangeList) -> str:
     return f"{testing.tested:,} {noun}{of} tested ({document.search.strategy}; {tests})."
 
 
-def found_line(document: SearchChangeList) -> str:
+def summary_line(document: SearchChangeList) -> str:
     """Return how many slices are significant, and are findings, by metric or side where there are several."""
     significant = counted(document.testing.significant, "significant slice")
     findings = counted(len(document.findings), "finding")

@@ -178,7 +178,7 @@ def test_what_is_wrong_in_a_file(case, tmp_path, capsys, monkeypatch):
     ([], "missing argument '<file>'"),
     (["run.yaml", "--date", "20.11.2026"], "--date '20.11.2026' is not a date; write it as 2026-"),
     (["run.yaml", "--bins", "5"], "no such option: --bins"),
-    (["half.json"], "run half.json: incomplete ChangeList"),
+    (["half.json"], "run half.json: not a valid ChangeList"),
     (["half.json", "--date", "2026-11-20"], "--date 2026-11-20: half.json is the document of"),
 ])  # fmt: skip
 def test_wrong_use(given, message, tmp_path, capsys, monkeypatch):
