@@ -168,8 +168,8 @@ def _wrong_models(document: ChangeList) -> Iterator[str]:
         place = f"finding_models[{number}]"
         if model.metric not in metrics:
             yield f"{place} is of {model.metric!r}, which is not a metric of the document"
-        for at, intersection_ in enumerate(model.intersections):
-            ranks = list(intersection_.findings)
+        for at, cell in enumerate(model.intersections):
+            ranks = list(cell.findings)
             if ranks != sorted({*ranks} & {*range(1, len(model.coefficients))}):
                 yield (
                     f"{place}.intersections[{at}] is of the findings {ranks}, which are not ascending "

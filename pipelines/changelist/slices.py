@@ -151,9 +151,7 @@ class Intersection(Part):
     """Examples that are in the same of the first ten findings, and in no other of these."""
 
     findings: tuple[int, ...] = Field(description="their ranks; empty of examples in none of them")
-    share: Annotated[float, Field(gt=0, le=1)] = Field(
-        description="of the weight of all examples that the metric counts"
-    )
+    share: float = Field(gt=0, le=1, description="of the weight of all examples that are counted")
     value: float | None = Field(description="the metric, or its change, over these examples")
 
 

@@ -18,9 +18,9 @@ def files_of(data: Any, path: Path) -> tuple[str, ...]:
     if isinstance(data, (str, os.PathLike)):
         return (os.fspath(data),)
     if isinstance(data, (list, tuple)) and all(
-        isinstance(path_, (str, os.PathLike)) for path_ in data
+        isinstance(part, (str, os.PathLike)) for part in data
     ):
-        return tuple(os.fspath(path_) for path_ in data)
+        return tuple(os.fspath(part) for part in data)
     table = storable(arrow_table(data))
     try:
         pq.write_table(table, path)

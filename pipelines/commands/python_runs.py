@@ -192,12 +192,11 @@ def run(name: str, data: Any, options: dict[str, Any], *, progress: bool) -> Rep
     """Run a command on data, with options by the names of the flags, ``_`` for ``-``."""
     command = data_command(name)
     model, options_type = command.models
-    beside = {
-        key for key, field in declared(options_type).items() if field.is_keyword
-    } & options.keys()
-    run_options = validated(RunOptions, {key: options.pop(key) for key in beside})
+    keywords = [field.name for field in declared(options_type).values() if field.is_keyword]
+    chosen = {name: options.pop(name) for name in keywords if name in options}
+    run_options = validated(RunOptions, chosen)
     allow_http(run_options.allow_http)
-    given_data = options.pop("baseline_data", None)
+    earlier = options.pop("baseline_data", None)
     typed = typed_options(model, options)
     is_kept = "output" in typed
     # Lasting results are not in a temporary folder.
@@ -211,7 +210,7 @@ def run(name: str, data: Any, options: dict[str, Any], *, progress: bool) -> Rep
         written = re.compile(rf"(--data )?\S*{re.escape(str(folder))}/(data|earlier)\.parquet")
         stack.enter_context(_errors_in(partial(written.sub, "the data")))
         typed["data"] = files_of(data, folder / "data.parquet")
-        if (earlier := given_data) is not None:
+        if earlier is not None:
             typed["baseline_data"] = files_of(earlier, folder / "earlier.parquet")
         typed.setdefault("output", str(folder / "out"))
         engine = stack.enter_context(engine_of(typed))

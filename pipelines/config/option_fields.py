@@ -199,11 +199,10 @@ class Differs(Rule):
 
     def _broken(self, name: str, options: Options) -> str | None:
         column = getattr(options, name)
-        same = (
-            name_ for name_ in self.others.split() if column and getattr(options, name_) == column
-        )
-        if (other := next(same, None)) is None:
+        same = [rival for rival in self.others.split() if getattr(options, rival) == column]
+        if not (column and same):
             return None
+        other = same[0]
         return f"{flag(other)} {column!r} is the {name.replace('_', ' ')}; name another column"
 
 
@@ -369,11 +368,8 @@ def declared(model: type[BaseModel]) -> dict[str, OptionField]:
 
 def first_argument(model: type[BaseModel]) -> str:
     """Return the option that is the first argument of the function of Python."""
-    return next(
-        name
-        for name, field in declared(model).items()
-        if field.is_required and not field.is_keyword
-    )
+    fields = declared(model).values()
+    return next(field.name for field in fields if field.is_required and not field.is_keyword)
 
 
 def by_panel(fields: list[OptionField]) -> dict[str, list[OptionField]]:
@@ -381,11 +377,9 @@ def by_panel(fields: list[OptionField]) -> dict[str, list[OptionField]]:
     panels: dict[str, list[OptionField]] = {
         title: [] for title in ("Arguments", "Required", *PANELS)
     }
-    for option in sorted(fields, key=lambda field: not field.option.comes_first):
-        of_usage = (
-            "Arguments" if option.option.is_argument else "Required" if option.is_required else ""
-        )
-        panels[of_usage or option.option.panel].append(option)
+    for field in sorted(fields, key=lambda field: not field.option.comes_first):
+        usage = "Arguments" if field.option.is_argument else "Required" if field.is_required else ""
+        panels[usage or field.option.panel].append(field)
     return {title: chosen for title, chosen in panels.items() if chosen}
 
 
@@ -459,7 +453,7 @@ def _plain(annotation: Any) -> tuple[Any, bool, list[Any]]:
         plain, is_nullable, more = _plain(kind)
         return plain, is_nullable, [*inner, *more]
     if get_origin(annotation) in (Union, types.UnionType):
-        kinds = [kind_ for kind_ in get_args(annotation) if kind_ is not type(None)]
+        kinds = [part for part in get_args(annotation) if part is not type(None)]
         plain, _, inner = _plain(kinds[0])
         return plain, len(kinds) < len(get_args(annotation)), inner
     return annotation, False, []

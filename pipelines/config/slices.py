@@ -360,9 +360,7 @@ class RunConfig(DataConfig):
     def _predicting(self, prefix: str) -> str:
         """Return which option of a model predicts, the first of them that is given; empty for none."""
         options = (f"{prefix}{name}" for name in ("prediction", "model", "score"))
-        return next(
-            (option.removeprefix(prefix) for option in options if getattr(self, option)), ""
-        )
+        return next((name.removeprefix(prefix) for name in options if getattr(self, name)), "")
 
     @property
     def measured(self) -> Sequence[str]:

@@ -50,10 +50,8 @@ def show_sampled(sampled: Sampled, config: AttributionConfig) -> None:
     """Print where the items to label are."""
     number, asked = sampled.drawn.number, len(sampled.drawn.asked)
     if sampled.left:
-        labelled = len(sampled.drawn.items) - asked
-        labelled_before = (
-            f" ({labelled:,} more were drawn whose label is known)" if labelled else ""
-        )
+        more = len(sampled.drawn.items) - asked
+        labelled_before = f" ({more:,} more were drawn whose label is known)" if more else ""
         what = "to label" if sampled.is_new else f"of {asked:,} still to label"
         lines = [
             f"Round {number}: {sampled.left:,} items {what}{labelled_before}.",
@@ -153,8 +151,9 @@ def _next(finished: Finished, config: AttributionConfig) -> list[str]:
     draw = partial(_command, "sample", config=config)
     if proposed is not None:
         new = draw("--budget", "100", changelist=str(finished.document), slice_id=proposed.slice_id)
+        of = f"{proposed.slice_id} of {proposed.size.n:,} examples"
         return [
-            f"Proposed: slice {proposed.slice_id} of {proposed.size.n:,} examples, by a trained classifier.",
+            f"Proposed: slice {of}, by a trained classifier.",
             # A sample of the old slice is none of the new one.
             "It is a new slice and needs its own draws to be estimated; known labels are reused:",
             new,

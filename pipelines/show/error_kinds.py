@@ -31,11 +31,11 @@ def _lines(document: SearchChangeList, findings: Sequence[Finding]) -> Iterator[
     listed = {slice_.slice_id: slice_ for slice_ in document.slices}
     positive = document.provenance.config.get("positive_class")
     for finding in findings:
-        slice_of = listed.get(finding.slice_id)
-        if slice_of is None or slice_of.confusion is None:
+        of_finding = listed.get(finding.slice_id)
+        if of_finding is None or of_finding.confusion is None:
             continue
-        n = slice_of.size.n, document.dataset.n - slice_of.size.n
-        text = error_text(slice_of.confusion, n, finding.direction == "worse", positive)
+        n = of_finding.size.n, document.dataset.n - of_finding.size.n
+        text = error_text(of_finding.confusion, n, finding.direction == "worse", positive)
         if text is not None:
             yield f"{finding.rank:>2}  {text}"
 

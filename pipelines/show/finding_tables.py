@@ -272,14 +272,14 @@ def _table(shown: FindingTables, width: int | None, most: int, hidden: Sequence[
     from rich import box
     from rich.table import Table
 
-    kept = [column_ for column_ in shown.columns(most) if column_.header not in hidden]
-    taken = sum(column_.width for column_ in kept)
+    kept = [part for part in shown.columns(most) if part.header not in hidden]
+    taken = sum(part.width for part in kept)
     room = None if width is None else max(width - taken, _NARROWEST)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for column in kept:
         table.add_column(column.header, justify="right", no_wrap=True)
     table.add_column("slice", overflow="fold", width=room)
-    rows = zip(*(column_.cells for column_ in kept), strict=True)
+    rows = zip(*(part.cells for part in kept), strict=True)
     for cells, name in zip(rows, shown.names(most), strict=True):
         table.add_row(*cells, name if room is None else "\n".join(wrapped(name, room)))
     return table

@@ -75,14 +75,11 @@ def _since_lines(document: SearchChangeList) -> list[str]:
     most = max(LEAST_ROWS, _MOST_CHANGES // max(len(since.metrics), 1))
     for of in since.metrics:
         # Those that changed come first.
-        listed = [
-            (slice_, _what_changed(slice_)) for slice_ in since.slices if slice_.metric == of.metric
-        ]
-        changed = [pair for pair in listed if pair[1]]
+        rows = [row for row in since.slices if row.metric == of.metric and _what_changed(row)]
         named = f"{of.metric}: " if len(since.metrics) > 1 else ""
-        lines += [_since_line(listed_slice, what, named) for listed_slice, what in changed[:most]]
-        if len(changed) > most:
-            lines.append(f"  and {len(changed) - most:,} more in the document")
+        lines += [_since_line(row, named) for row in rows[:most]]
+        if len(rows) > most:
+            lines.append(f"  and {len(rows) - most:,} more in the document")
     return [*lines, *since.warnings]
 
 
@@ -97,12 +94,12 @@ def _what_changed(slice_: SinceSlice) -> list[str]:
     return what
 
 
-def _since_line(slice_: SinceSlice, what: list[str], metric: str) -> str:
+def _since_line(slice_: SinceSlice, metric: str) -> str:
     moments = (slice_.then, slice_.now)
     values = [number_text(None if at is None else at.value) for at in moments]
     deltas = [signed_text(None if at is None else at.delta.value) for at in moments]
     return (
-        f"  {', '.join(what):<11} {metric}{values[0] or '?':>5} → {values[1] or '?':<5}  "
+        f"  {', '.join(_what_changed(slice_)):<11} {metric}{values[0] or '?':>5} → {values[1] or '?':<5}  "
         f"delta {deltas[0] or '?':>6} → {deltas[1] or '?':<6}  {slice_.name}"
     )
 
@@ -287,8 +284,8 @@ def _short(number: float | None) -> str:
 
 def _parity_lines(document: SearchChangeList) -> Iterator[str]:
     """Yield the lines of each column: how it is divided, each measure, and which groups are left out."""
-    for column in dict.fromkeys(gap_.column for gap_ in document.parity):
-        gaps = [gap_ for gap_ in document.parity if gap_.column == column]
+    for column in dict.fromkeys(row.column for row in document.parity):
+        gaps = [row for row in document.parity if row.column == column]
         bins = ", in bins" if gaps[0].kind == "bins" else ""
         yield f"Largest gaps between groups of {column}{bins}:"
         for gap in gaps:
