@@ -23,7 +23,7 @@ from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.check import prepare_given, wishes_of
 from slicebeam.pipelines.search.findings import MOST_COVERING, count_listed
 from slicebeam.pipelines.search.iterations import SilentObserver
-from slicebeam.pipelines.search.search import Steps, run_steps
+from slicebeam.pipelines.search.run_steps import Steps, run_steps
 from slicebeam.transforms.discovery.embeddings import ExampleSplit
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import storage_path
