@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.rules import slice_id_of
-from slicebeam.pipelines.config.check import CheckConfig, taken_over
+from slicebeam.pipelines.config.check import CheckConfig, inherited_options
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed, refuse_unconfirmed
 from slicebeam.pipelines.config.discover import LSA
@@ -135,7 +135,7 @@ def _check(
     """Yield a check with the options of a document, in a temporary folder, and the examples left out."""
     document = known.document
     earlier = document.provenance.config
-    options: dict[str, Any] = taken_over(earlier, {})
+    options: dict[str, Any] = inherited_options(earlier, {})
     refuse_unconfirmed(known.uri, options, asdict(known.confirmed))
     # It is not an option of a check that takes over an earlier run's.
     options |= how_read(document)

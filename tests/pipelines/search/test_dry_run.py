@@ -150,7 +150,7 @@ def test_what_is_wrong_is_said_at_once(data, tmp_path, capsys):
     message = refused([*arguments, "--label=incom"], capsys, folder=tmp_path)
     assert message.startswith("--label: unknown column 'incom'; did you mean 'income'?")
     message = refused([*arguments, "--label=income", "--resume"], capsys, folder=tmp_path)
-    assert message == "--resume has no effect with --dry-run, which runs no job"
+    assert message == "--resume has no effect with --dry-run; leave one out"
 
 
 def test_costs_grow_with_the_data(data, capsys):
