@@ -19,7 +19,7 @@ from slicebeam.pipelines.adaptive.expectations import (
     inputs_of,
     parse_expectation,
 )
-from slicebeam.pipelines.adaptive.tree import FAIL, ID, OFF_TOPIC, PASS
+from slicebeam.pipelines.adaptive.tree import FAIL, ID, IMPUTED, OFF_TOPIC, PASS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,6 +42,8 @@ NO_SCORE = (
     "no probability or number of the class that the expectation compares",
 )
 _NO_OUTPUT, _NO_OTHER, _NO_SECOND, EXCUSED, _NO_NUMBER = range(1, len(NO_SCORE) + 1)
+# Why a proposal is not scored whose answer nobody has judged.
+GUESS = "what is expected is a guess that nobody has judged (labeler imputed)"
 NEEDED = ("input", "second_input", "expectation", "value")
 
 
@@ -70,7 +72,7 @@ class ScorableTests:
     misread: pa.Array
 
 
-def scorable_tests(tree: TestTree) -> ScorableTests:
+def scorable_tests(tree: TestTree, *, with_guesses: bool = False) -> ScorableTests:
     """Return the tests that expect something, with the expectation that a label implies."""
     table = tree.table.filter(pa.array(tree.is_test)).combine_chunks()
     label, output = table["label"], table["output"]
@@ -85,6 +87,10 @@ def scorable_tests(tree: TestTree) -> ScorableTests:
     off_topic = pc.equal(label, OFF_TOPIC)
     nothing = pc.and_(pc.equal(expectation, ""), pc.invert(off_topic))
     _count(left_out, "off topic", off_topic)
+    guess = pc.and_(pc.equal(table["labeler"], IMPUTED), pc.equal(label, empty))
+    if not with_guesses:
+        _count(left_out, GUESS, guess)
+        off_topic = pc.or_(off_topic, guess)
     unlabelled = pc.and_(nothing, pc.equal(label, empty))
     judged = pc.and_(nothing, pc.is_in(label, pa.array([PASS, FAIL])))
     unknown = pc.and_(nothing, pc.invert(pc.or_(unlabelled, judged)))

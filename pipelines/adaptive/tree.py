@@ -73,6 +73,11 @@ class Test:
     # Further columns of the file, by name.
     other: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_guess(self) -> bool:
+        """Whether what it expects is a proposer's guess, which nobody has judged."""
+        return self.labeler == IMPUTED and not self.label
+
 
 @dataclass(frozen=True, eq=False)
 class TestTree:

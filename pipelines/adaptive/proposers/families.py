@@ -102,8 +102,6 @@ class Family:
     name: str  # Unique among its families.
     # Yields tests one after another; it ends where there are no more.
     tests: Callable[[], Iterator[Test]] = field(repr=False)
-    # Whether nobody can know what the model should say, before a person says it.
-    is_guess: bool = False
     failures: int = 0  # Failing tests of the topic that it was made of.
 
     @property
