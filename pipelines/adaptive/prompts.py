@@ -149,7 +149,7 @@ def prompt_of(items: Sequence[PromptItem], focus: str) -> Prompt:
 
 
 def completion_of(text: str, prompt: Prompt) -> Completion | None:
-    """Return the item of a completion, None where it has none.
+    r"""Return the item of a completion, None where it has none.
 
     Chat models begin with words about the list, its topic, or the quotation mark that ends the prompt;
     none of these is part of the item.
@@ -157,7 +157,7 @@ def completion_of(text: str, prompt: Prompt) -> Completion | None:
     >>> prompt = Prompt("", "/A", None, ())
     >>> completion_of('Not bad." "pos"', prompt)
     Completion(text='Not bad.', output='pos')
-    >>> completion_of('Sure, here is one:\\n"Not bad." "pos"', prompt)
+    >>> completion_of('Sure, here is one:\n"Not bad." "pos"', prompt)
     Completion(text='Not bad.', output='pos')
     """
     lines = [_BULLET.sub("", line).strip() for line in text.splitlines()]

@@ -241,6 +241,7 @@ def _tests_of(other: TestTree, topic: str, place: str, context: Context) -> Iter
                 place,
                 test.input,
                 second_input=test.second_input,
+                other_inputs=test.other_inputs,
                 labeler=IMPUTED if test.is_guess else "",
                 expectation=expectation,
                 value=value,

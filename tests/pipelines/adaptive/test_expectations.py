@@ -240,7 +240,11 @@ class _Pipeline:
 def test_scores_do_not_depend_on_the_texts_beside(top_k, has_config):
     pipeline = _Pipeline(top_k, has_config=has_config)
     model, random = _FunctionModel("m", pipeline), np.random.default_rng(1)
-    columns = {"input": [f"text {row}" for row in range(60)], "second_input": [""] * 60}
+    columns = {
+        "input": [f"text {row}" for row in range(60)],
+        "second_input": [""] * 60,
+        "other_inputs": [""] * 60,
+    }
     columns["expectation"] = ["should output", "should not output"] * 30
     tests = pa.table({**columns, "value": random.choice(CLASSES, 60).tolist()})
     expected = []
