@@ -401,7 +401,8 @@ def as_flag(where: str, field: OptionField, value: Any) -> Any:
     if value is None:
         raise OptionError(f"{where}: the key has no value; give one or leave the key out")
     if field.takes_mapping and isinstance(value, dict):
-        return tuple(f"{name}={_scalar(one)}" for name, one in value.items())
+        pairs = [(name, one if isinstance(one, list) else [one]) for name, one in value.items()]
+        return tuple(f"{name}={_scalar(one)}" for name, values in pairs for one in values)
     if not field.is_list:
         return _single(where, field, value)
     if field.option.by_commas and isinstance(value, str):
