@@ -31,12 +31,19 @@ class BeamRunner(Backend):
         seconds = options.smallest_job_seconds
         self.smallest_job_seconds = self.least_seconds if seconds is None else seconds
 
+    def text(self, name: str) -> str:
+        """Return an option of Beam, "" where it is not given; of several values Beam takes the last."""
+        value = self.beam.get(name)
+        if isinstance(value, list):
+            value = value[-1] if value else None
+        return "" if value is None else str(value)
+
     def number(self, name: str) -> int | None:
         """Return an option of Beam that is a whole number, None where it is not given."""
-        value = self.beam.get(name)
+        value = self.text(name)
         try:
-            return None if value is None else int(value)
-        except (TypeError, ValueError):
+            return int(value) if value else None
+        except ValueError:
             raise InputError(f"--beam {name}={value}: it must be a whole number") from None
 
     def check(self) -> None:

@@ -62,13 +62,18 @@ class Dataflow(BeamRunner):
     def __init__(self, options: RunnerOptions, runner: str) -> None:
         super().__init__(options, runner)
         for name in _NEEDED:
-            if not self.beam.get(name):
+            if not self.text(name):
                 raise InputError(f"{runner} needs --beam {name}=…")
         machines = self.number("max_num_workers") or self.number("num_workers") or _MACHINES
         self.workers = options.workers or machines
-        self.region = str(self.beam["region"])
+        self.region = self.text("region")
         self.name = f"dataflow ({self.region}), {self.workers} workers"
-        self.service = DataflowService(self.beam)
+        self.service = DataflowService(
+            self.text("project"),
+            self.region,
+            self.text("dataflow_endpoint"),
+            is_anonymous=bool(self.beam.get("no_auth")),
+        )
         self._vcpu_seconds = 0.0
 
     def runs_on_other_machines(self) -> str | None:
@@ -87,13 +92,13 @@ class Dataflow(BeamRunner):
             raise EngineError(
                 f"dataflow needs Google's client libraries ({error}); {install_hint('dataflow')}"
             ) from error
-        setup_file = self.beam.get("setup_file")
-        if setup_file is not None and not Path(str(setup_file)).is_file():
+        setup_file = self.text("setup_file")
+        if setup_file and not Path(setup_file).is_file():
             raise FileError(
                 f"--beam setup_file={setup_file}: no such file; name the setup.py of a checkout of "
                 "slicebeam, or give sdk_container_image instead"
             )
-        if setup_file is None and not self.beam.get("sdk_container_image"):
+        if not setup_file and not self.text("sdk_container_image"):
             raise InputError(
                 "dataflow's workers need slicebeam: give --beam setup_file=./setup.py in a "
                 "checkout of it, or --beam sdk_container_image=… with an image that contains it"
@@ -104,13 +109,13 @@ class Dataflow(BeamRunner):
         """Return Beam's options of a job, as flags."""
         experiments = self.beam.get("experiments", [])
         # Beam goes to the folder of the file, and knows none in a bare name.
-        folder, file = os.path.split(str(self.beam.get("setup_file") or ""))
+        folder, file = os.path.split(self.text("setup_file"))
         return flags(
             {
                 "runner": self.runner,
                 "job_name": name,
                 # What is in the image is used, and nothing else is fetched.
-                "sdk_location": "container" if self.beam.get("sdk_container_image") else None,
+                "sdk_location": "container" if self.text("sdk_container_image") else None,
                 **self.beam,
                 "setup_file": f"{folder or '.'}/{file}" if file else None,
                 # Else Beam lists what is installed here, which takes seconds and tells workers nothing.

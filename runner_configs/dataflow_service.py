@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from slicebeam.metrics.errors import EngineError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 Answer = TypeVar("Answer")
 
@@ -63,9 +63,9 @@ class DataflowService:
     A request that the overloaded or unreachable service cannot answer is repeated for a while.
     """
 
-    def __init__(self, options: Mapping[str, Any]) -> None:
-        self.place = {"project_id": str(options["project"]), "location": str(options["region"])}
-        self.endpoint, self.is_anonymous = options.get("dataflow_endpoint"), options.get("no_auth")
+    def __init__(self, project: str, region: str, endpoint: str, *, is_anonymous: bool) -> None:
+        self.place = {"project_id": project, "location": region}
+        self.endpoint, self.is_anonymous = endpoint, is_anonymous
         self._clients: dict[str, Any] = {}
 
     def jobs_named(self, name: str) -> list[Job]:

@@ -62,13 +62,13 @@ class Flink(JavaJobService):
         """The name of the job server among Beam's programs."""
         from apache_beam.options.pipeline_options import FlinkRunnerOptions
 
-        version = self._text("flink_version") or FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS[-1]
+        version = self.text("flink_version") or FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS[-1]
         return f":runners:flink:{version}:job-server:shadowJar"
 
     def check(self) -> None:
         """Refuse a cluster that does not answer, is of another version, or has too few slots."""
         super().check()
-        wanted = self._text("flink_version") or None
+        wanted = self.text("flink_version") or None
         built = None if self.endpoint_option else jar_version(self.jar())
         if wanted and built and wanted != built:
             raise EngineError(

@@ -92,8 +92,8 @@ class JobService(BeamRunner):
 
     def __init__(self, options: RunnerOptions, runner: str) -> None:
         super().__init__(options, runner)
-        self.master = self._text(self.master_option)
-        self.endpoint_option = self._text("job_endpoint")
+        self.master = self.text(self.master_option)
+        self.endpoint_option = self.text("job_endpoint")
         is_local = bool(self.local_masters.fullmatch(self.master))
         self.host = "" if is_local else split_address(self.master, self.master_option)[0]
         # Whether all of the engine is in the program that the run starts.
@@ -111,14 +111,10 @@ class JobService(BeamRunner):
         self._folder: Path | None = None
         self._last_answers: dict[str, float] = {}
 
-    def _text(self, option: str) -> str:
-        value = self.beam.get(option)
-        return "" if value is None else str(value)
-
     def _set_environment(self) -> None:
         """Take what starts the workers from Beam's options, and refuse what could not work."""
-        kind = self.environment = (self._text("environment_type") or "LOOPBACK").upper()
-        config = self.environment_config = self._text("environment_config")
+        kind = self.environment = (self.text("environment_type") or "LOOPBACK").upper()
+        config = self.environment_config = self.text("environment_config")
         place = f"--beam environment_type={kind}"
         if kind not in _ENVIRONMENTS:
             raise InputError(f"{place}: choose from {', '.join(_ENVIRONMENTS)}")
@@ -185,6 +181,11 @@ class JobService(BeamRunner):
         return addresses
 
     @property
+    def _of_services(self) -> set[str]:
+        """Options that have had their effect when a job is sent: what it would say of them is wrong."""
+        return {"environment_type", "environment_config", self.master_option}
+
+    @property
     def _external(self) -> str:
         """The address of the worker pool of the user's, if there is one."""
         return self.environment_config if self.environment == "EXTERNAL" else ""
@@ -241,7 +242,7 @@ class JobService(BeamRunner):
         self._start()
         options = {
             **self.job_options(),
-            **self.beam,
+            **{name: value for name, value in self.beam.items() if name not in self._of_services},
             "job_name": name,
             "job_endpoint": self._endpoint,
             # Beam ends the stream of a job's states after it, so that it bounds the whole job.
@@ -490,7 +491,7 @@ class Prism(JobService):
         """Return the program."""
         from apache_beam.version import __version__ as version
 
-        named = self._text("prism_location") or shutil.which("prism")
+        named = self.text("prism_location") or shutil.which("prism")
         if not named:
             raise EngineError(
                 f"prism is missing: build it with 'go install {_PRISM}@v{version}', and name it "
@@ -552,7 +553,7 @@ class JavaJobService(JobService):
         """Return the job server's jar, which Beam downloads where it is an address."""
         from apache_beam.utils.subprocess_server import JavaJarServer
 
-        named = self._text(self.jar_option)
+        named = self.text(self.jar_option)
         if not named:
             raise EngineError(
                 f"no job server for {self.engine}: name its jar with --beam {self.jar_option}=PATH, "
@@ -562,13 +563,13 @@ class JavaJobService(JobService):
         if "://" not in named:
             return _existing(named, self.jar_option)
         try:
-            return Path(JavaJarServer.local_jar(named, self._text("jar_cache_dir") or None))
+            return Path(JavaJarServer.local_jar(named, self.text("jar_cache_dir") or None))
         except (OSError, RuntimeError, ValueError) as error:
             raise EngineError(f"cannot download the job server {named}: {error}") from error
 
     def java(self) -> str:
         """Return the path of the Java that starts a job server."""
-        name = self._text("job_server_java_launcher") or "java"
+        name = self.text("job_server_java_launcher") or "java"
         path = shutil.which(name)
         if path is None:
             raise EngineError(
@@ -601,7 +602,7 @@ class JavaJobService(JobService):
             f"--job-port={port}",
             f"--artifact-port={0 if self._network is None else ARTIFACTS}",
             "--expansion-port=0",
-            f"--artifacts-dir={self._text('artifacts_dir') or folder / 'artifacts'}",
+            f"--artifacts-dir={self.text('artifacts_dir') or folder / 'artifacts'}",
         ]
 
 

@@ -220,6 +220,11 @@ def test_any_runner_of_beam_runs_jobs(tmp_path):
     assert "--runner-config no.such.OddRunner: No module" in failure("no.such.OddRunner")
     said = failure("BundleBasedDirectRunner", "direct_num_worker=1")
     assert "did you mean 'direct_num_workers'" in said
+    # As Beam does, of an option with one value the last is taken.
+    backend = Engine(
+        runner_config("flink", [], ["flink_master=a:1", "flink_master=[local]"])
+    )._backend
+    assert backend.is_embedded
     assert "slicebeam sets it" in failure("BundleBasedDirectRunner", "job_name=x")
 
 
