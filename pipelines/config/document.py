@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError, flag
-from slicebeam.pipelines.config.common import EngineName, EngineOptions
+from slicebeam.pipelines.config.common import BeamOptions, EngineName, EngineOptions
 from slicebeam.pipelines.config.confirmation import Confirmed
 from slicebeam.pipelines.config.option_fields import (
     PATH,
@@ -88,6 +88,7 @@ class CountingConfig(ExamplesConfig):
 
     runner_config: EngineName = "direct"
     runner_option: EngineOptions = default(())
+    beam: BeamOptions = default(())
 
 
 class SliceConfig(DocumentConfig):
