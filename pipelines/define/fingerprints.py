@@ -7,7 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
+from slicebeam.transforms.storage.files import expand_paths
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,6 +20,26 @@ if TYPE_CHECKING:
 
 # Computed after the encoding, or not at all.
 _MEASURED = frozenset({"since", "tfma_metric", "tfma_module"})
+
+
+def check_same_data(
+    uri: str, document: SearchChangeList, files: Sequence[str], confirmed: Confirmed
+) -> None:
+    """Refuse data with another fingerprint than a document; of a discovery, it is not made again."""
+    if document.discovery is not None:
+        return
+    made = fingerprint_again(uri, document, expand_paths(files), confirmed)
+    if made != document.dataset.fingerprint:
+        raise InputError(
+            f"--data {', '.join(files)} is not the data that {uri} is about: its fingerprint is "
+            f"{short(made)}, and that of the document {short(document.dataset.fingerprint)}; name "
+            "the data of the document, or add --other-data if you mean to count on this"
+        )
+
+
+def short(fingerprint: str) -> str:
+    """Return what people compare of a fingerprint."""
+    return fingerprint.partition(":")[2][:12]
 
 
 def fingerprint_again(
