@@ -86,6 +86,8 @@ class ExamplesConfig(TextsConfig):
 class CountingConfig(ExamplesConfig):
     """Options of every command that counts new slices."""
 
+    other_data: Annotated[bool, Option("Data")] = False
+    """Count on --data even if it is not the data that the ChangeList is about."""
     runner_config: EngineName = "direct"
     runner_option: EngineOptions = default(())
     beam: BeamOptions = default(())

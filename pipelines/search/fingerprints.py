@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import InputError, OptionError, SlicebeamError
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.confirmation import Confirmed, refuse_unconfirmed
+from slicebeam.transforms.storage.files import expand_paths
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,6 +21,26 @@ if TYPE_CHECKING:
 
 # Computed after the encoding, or not at all.
 _MEASURED = frozenset({"since", "tfma_metric", "tfma_module"})
+
+
+def check_same_data(
+    uri: str, document: SearchChangeList, files: Sequence[str], confirmed: Confirmed
+) -> None:
+    """Refuse data with another fingerprint than a document; of a discovery, it is not computed again."""
+    if document.discovery is not None:
+        return
+    again = fingerprint_again(uri, document, expand_paths(files), confirmed)
+    if again != document.dataset.fingerprint:
+        raise InputError(
+            f"--data {', '.join(files)} is not the data that {uri} is about: its fingerprint is "
+            f"{short(again)}, and that of the document {short(document.dataset.fingerprint)}; name "
+            "the data of the document, or add --other-data if you mean to count on this"
+        )
+
+
+def short(fingerprint: str) -> str:
+    """Return what people compare of a fingerprint."""
+    return fingerprint.partition(":")[2][:12]
 
 
 def fingerprint_again(
@@ -78,7 +99,6 @@ def against_data_of(
         return None
     from slicebeam.metrics.measures.registry import statistic_space
     from slicebeam.transforms.encode.convert import first_columns
-    from slicebeam.transforms.storage.files import expand_paths
 
     try:
         if document.check is not None or document.revision:

@@ -376,7 +376,9 @@ def test_a_value_that_outgrows_the_others(tmp_path):
     # Among the two most frequent are but the old ones.
     assert singletons(found, "word") == singletons(earlier, "word")
     assert found.document["provenance"]["config"]["top_values"] == 2
-    more = again(tmp_path, earlier, since=earlier.folder / "changelist.json", compare="overall", top_values=4)
+    more = again(
+        tmp_path, earlier, since=earlier.folder / "changelist.json", compare="overall", top_values=4
+    )
     # v1 is among four, too, but no more frequent than chance makes it.
     named = [("==", "a"), ("==", "b"), ("not_in", ["a", "b", "v0"]), ("==", "v0")]
     assert singletons(more, "word") == named
