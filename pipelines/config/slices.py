@@ -162,7 +162,8 @@ class RunConfig(DataConfig):
     """Smallest slice to test, in examples. [default: 20]"""
     since: Annotated[OptionalFile, Option("Output")] = default(None)
     """ChangeList of an earlier run, to report what is new, gone, worse or better since. Its bins
-    and values are used unless you choose others."""
+    and values are used unless you choose others. With one model its data is compared, like
+    --baseline-data, where it is still there."""
     # Becomes `since`, or nothing, before there is a configuration.
     since_if_exists: Annotated[OptionalFile, Option("Output"), Field(exclude=True)] = default(None)
     """Like --since, but a missing file is not an error. For the first of a series of runs."""
