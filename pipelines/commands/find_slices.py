@@ -86,8 +86,8 @@ class FindSlices(beam.PTransform):
             if options.get(name) is not None:
                 raise OptionError(f"FindSlices takes no {name}: {remedy}")
         # The names of files are known later.
-        given = {"output": output, "strategy": "batch", **options}
-        self.config = search_config({"data": (), **typed_options(SearchConfig, given)})
+        chosen = {"output": output, "strategy": "batch", **options}
+        self.config = search_config({"data": (), **typed_options(SearchConfig, chosen)})
 
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[dict[str, Any]]:
         """Wire the transform."""

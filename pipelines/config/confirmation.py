@@ -62,9 +62,9 @@ def refuse_unconfirmed(
     for name, value in options.items():
         reason = _reason(name, value)
         if reason is not None and confirmed.get(name) != value:
-            given = f"{flag(name)} {_written(value)}"
+            named = f"{flag(name)} {_written(value)}"
             raise InputError(
-                f"{source} names {given}, and {reason}; if you trust it, confirm it with {given}"
+                f"{source} names {named}, and {reason}; if you trust it, confirm it with {named}"
             )
 
 

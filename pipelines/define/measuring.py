@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.rules import slice_id_of
-from slicebeam.pipelines.config.check import CheckConfig, taken_over
+from slicebeam.pipelines.config.check import CheckConfig, inherited_options
 from slicebeam.pipelines.config.common import IN_PROCESS, EngineChoice, validated
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed, refuse_unconfirmed
 from slicebeam.pipelines.config.discover import LSA
@@ -23,7 +23,7 @@ from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.check import prepare_given, wishes_of
 from slicebeam.pipelines.search.findings import MOST_COVERING, count_listed
 from slicebeam.pipelines.search.iterations import SilentObserver
-from slicebeam.pipelines.search.search import Steps, run_steps
+from slicebeam.pipelines.search.run_steps import Steps, run_steps
 from slicebeam.transforms.discovery.embeddings import ExampleSplit
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import storage_path
@@ -130,7 +130,7 @@ def _check(
     """Yield a check with the options of a document, in a temporary folder, and the examples left out."""
     document = known.document
     earlier = document.provenance.config
-    options: dict[str, Any] = taken_over(earlier, {})
+    options: dict[str, Any] = inherited_options(earlier, {})
     refuse_unconfirmed(known.uri, options, asdict(known.confirmed))
     # It is not an option of a check that takes over an earlier run's.
     options |= how_read(document)

@@ -37,17 +37,18 @@ class DefinedSlice:
 
 @dataclass(frozen=True)
 class Counting:
-    """Where slices are counted."""
+    """Where slices are counted; ``other_data``: whether it may be other data than the document's."""
 
     data: tuple[str, ...] = ()
     engine: EngineChoice = IN_PROCESS
     confirmed: Confirmed = NOTHING
+    other_data: bool = False
 
     @classmethod
     def of(cls, config: CountingConfig) -> Counting:
         """Return where a command's options say."""
         engine = config.runner_config, config.runner_option, config.beam
-        return cls(config.data, engine, config.confirmed)
+        return cls(config.data, engine, config.confirmed, config.other_data)
 
 
 # A slice that somebody made after looking at the result has an interval, and no test: the correction
@@ -100,6 +101,7 @@ class EditSession:
     def counted(self, wanted: Sequence[DefinedSlice], counting: Counting) -> list[Slice]:
         """Return new slices with their sizes and changes."""
         from slicebeam.pipelines.define.measuring import measured
+        from slicebeam.pipelines.search.fingerprints import check_same_data
 
         known = {one.slice_id: one.name for one in self.document.slices}
         ids = [slice_id_of(one.definition) for one in wanted]
@@ -109,6 +111,8 @@ class EditSession:
                     f"slice {slice_id}, {shortened(known[slice_id])!r}, has the same definition; "
                     "there is nothing to add"
                 )
+        if counting.data and not counting.other_data:
+            check_same_data(self.uri, self.document, counting.data, counting.confirmed)
         found = measured(
             self.document,
             [(one.name, one.definition) for one in wanted],

@@ -23,7 +23,11 @@ from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.pipelines.prepare.features import looks_like_output
-from slicebeam.pipelines.prepare.given_domains import GivenDomains, checked_domain, drift_lines
+from slicebeam.pipelines.prepare.inherited_domains import (
+    InheritedDomains,
+    checked_domain,
+    drift_lines,
+)
 from slicebeam.pipelines.run.engine import Engine
 from slicebeam.pipelines.search import dry_run as dry_runs
 from slicebeam.runner_configs.dataflow import Dataflow
@@ -150,7 +154,7 @@ def test_what_is_wrong_is_said_at_once(data, tmp_path, capsys):
     message = refused([*arguments, "--label=incom"], capsys, folder=tmp_path)
     assert message.startswith("--label: unknown column 'incom'; did you mean 'income'?")
     message = refused([*arguments, "--label=income", "--resume"], capsys, folder=tmp_path)
-    assert message == "--resume has no effect with --dry-run, which runs no job"
+    assert message == "--resume has no effect with --dry-run; leave one out"
 
 
 def test_costs_grow_with_the_data(data, capsys):
@@ -391,7 +395,7 @@ def noted(now, examples=10**6, seen=BEFORE):
     """The lines about a column that had a million examples before."""
     singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
     then = FeatureDomain("x", "categorical", "string", singletons, seen=seen)
-    given = GivenDomains("DOC", {"x": FrozenDomain(then, 10**6)}, (), (), (), {}, None)
+    given = InheritedDomains("DOC", {"x": FrozenDomain(then, 10**6)}, (), (), (), {}, None)
     return drift_lines(given, [replace(then, seen=now)], examples, 20)
 
 
@@ -428,7 +432,7 @@ def test_values_beyond_an_end_that_are_most(option, side):
     singletons = (Singleton("x", "<", 0), Singleton("x", ">=", 0))
     seen = ColumnSummary(0, low=-5, high=7)
     then = FeatureDomain("x", "numeric", "double", singletons, seen=seen)
-    given = GivenDomains("DOC", {"x": FrozenDomain(then, 1000)}, (), (), (), {}, None, option)
+    given = InheritedDomains("DOC", {"x": FrozenDomain(then, 1000)}, (), (), (), {}, None, option)
     end = {"below": -5, "above": 7}[side]
     instead = " instead of --domains" if option == "--domains" else ""
     remedy = f"; that is one slice, so bin the column again with --bins{instead}"
