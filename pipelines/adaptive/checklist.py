@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.adapt import ImportChecklistConfig
 
 _KINDS = ("MFT", "INV", "DIR")
+# Values of the column multi; others say nothing.
+_MULTI = {"true": True, "false": False}
 _COLUMNS = ("test", "capability", "type", "input")
 # What CheckList tolerates in an invariance where nothing else is said.
 _INVARIANT = f"{SAME} (tolerance=0.1)"
@@ -162,28 +164,36 @@ def _tests_of(
 def _cases(path: str, unread: Counter[str]) -> dict[tuple[str, str, str], list[_Case]]:
     """Return the cases of a suite by capability, name and type; count those that can't be read."""
     table = _table(path)
+    names = table.column_names
     for name in _COLUMNS:
-        if name not in table.column_names:
-            raise FileError(f"{path}: {unknown_name('column', name, table.column_names)}")
+        if name not in names:
+            raise FileError(f"{path}: {unknown_name('column', name, names)}")
     columns = [
-        table[name].to_pylist() if name in table.column_names else [None] * len(table)
+        table[name].to_pylist() if name in names else [None] * len(table)
         for name in (*_COLUMNS, "label", "multi")
     ]
     suite: dict[tuple[str, str, str], list[_Case]] = {}
-    for name, capability, kind, text, label, multi in zip(*columns, strict=True):
+    for name, capability, kind, text, label, written in zip(*columns, strict=True):
+        multi = _MULTI.get(str(written).lower())
         content = _parsed(text)
         if multi is False and isinstance(text, str) and len(content) != 2:
             content = text
         if kind not in _KINDS:
             unread[f"type {kind!r} is not MFT, INV or DIR"] += 1
-        elif not name or not content or not isinstance(content, (str, list)):
+        elif not name or not content:
             unread["no test, or no text as input"] += 1
+        elif not (isinstance(content, str) or _are_texts(content) or all(map(_is_pair, content))):
+            unread["the input is not a text, a pair, a list of texts, or a list of pairs"] += 1
         elif multi and isinstance(content, str):
             unread["the input is not a JSON list, and multi is true"] += 1
         else:
-            key = (capability or "", name, kind)
+            key = (str(capability or ""), str(name), kind)
             suite.setdefault(key, []).append(_Case(content, multi, _label(label)))
     return suite
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) and text for text in value)
 
 
 def _parsed(text: Any) -> Any:
@@ -203,7 +213,7 @@ def _label(label: Any) -> Any:
 
 
 def _is_pair(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and len(value) == 2
+    return _are_texts(value) and len(value) == 2
 
 
 def _is_flat(case: _Case) -> bool:
@@ -216,11 +226,11 @@ def _inputs(case: _Case, *, are_pairs: bool) -> list[Text]:
     if isinstance(case.content, str):
         return [case.content]
     if not _is_flat(case):
-        return [(str(first), str(second)) for first, second in case.content]
+        return [(first, second) for first, second in case.content]
     if case.multi or (case.multi is None and not are_pairs):
-        return [str(text) for text in case.content]
+        return case.content
     first, second = case.content
-    return [(str(first), str(second))]
+    return [(first, second)]
 
 
 def _table(path: str) -> pa.Table:
@@ -233,18 +243,28 @@ def _table(path: str) -> pa.Table:
         with open_input(storage_path(path)) as stream:
             data = stream.read()
         if path.endswith(".parquet"):
-            return pq.read_table(io.BytesIO(data))
-        return arrow_csv.read_csv(
+            return _once(path, pq.read_table(io.BytesIO(data)))
+        table = arrow_csv.read_csv(
             io.BytesIO(data),
             parse_options=arrow_csv.ParseOptions(newlines_in_values=True),
             convert_options=arrow_csv.ConvertOptions(
                 column_types=dict.fromkeys(_COLUMNS, pa.string())
             ),
         )
+        return _once(path, table)
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise FileError(f"{path}: no such file that can be read") from error
     except (pa.ArrowException, OSError) as error:
         raise FileError(f"{path}: it can't be read ({' '.join(str(error).split())})") from error
+
+
+def _once(path: str, table: pa.Table) -> pa.Table:
+    """Return a table whose columns have different names."""
+    names = table.column_names
+    for name in names:
+        if names.count(name) > 1:
+            raise FileError(f"{path}: two columns are named {name!r}; rename one")
+    return table
 
 
 def read_expectations(path: str | None) -> SuiteExpectations:
@@ -263,14 +283,23 @@ def read_expectations(path: str | None) -> SuiteExpectations:
     for key in content:
         if key not in ("classes", "tests"):
             raise InputError(f"{option}: {unknown_name('key', str(key), ('classes', 'tests'))}")
-    tests = content.get("tests") or {}
+    return _expectations(content.get("tests") or {}, content.get("classes") or [], option)
+
+
+def _expectations(tests: Any, classes: Any, option: str) -> SuiteExpectations:
+    if not isinstance(tests, dict):
+        raise InputError(
+            f"{option}: tests is {tests!r}; write the name of a test, a colon, and what it expects"
+        )
+    if not isinstance(classes, list):
+        raise InputError(f"{option}: classes is {classes!r}; write a list of names")
     for name, said in tests.items():
         for text in said.values() if isinstance(said, dict) else [said]:
             try:
                 _parted(str(text))
             except InputError as error:  # noqa: PERF203
                 raise InputError(f"{option}, {name!r}: {error}") from error
-    return SuiteExpectations(tuple(map(str, content.get("classes") or ())), tests)
+    return SuiteExpectations(tuple(map(str, classes)), tests)
 
 
 def _parted(text: str) -> tuple[str, str]:

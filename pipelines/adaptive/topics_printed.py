@@ -158,7 +158,8 @@ def show_exported(found: TrainingExport, _: ExportTrainingConfig) -> None:
     """Print what was exported, and what was not."""
     topics = len(found.topics)
     lines = [
-        f"{found.tests:,} failing tests of {topics:,} topics",
+        f"{found.tests:,} failing tests of {topics:,} topics and {found.anchors:,} passing ones",
+        *([f"{found.mixed:,} rows of the training data"] if found.mixed else []),
         *(f"not exported: {number:,} tests: {reason}" for reason, number in found.left_out.items()),
         f"Marked as trained on: {found.tree}",
         found.path,

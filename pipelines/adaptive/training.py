@@ -1,6 +1,8 @@
 """``slicebeam adapt export-training``: failing tests with the label that is right, to train a model further.
 
-Only what a test truly says is a label.
+A test gives a label where it says which one is right: it expects that output, or it rules out one of two.
+Passing tests of the same topics keep the model from learning that everything there has the label of the
+failing ones.
 """
 
 from __future__ import annotations
@@ -18,17 +20,16 @@ from pyarrow import csv as arrow_csv
 
 from slicebeam.metrics.errors import ColumnError, FileError, InputError, OptionError, unknown_name
 from slicebeam.pipelines.adaptive.class_names import ClassNames, mentioned
-from slicebeam.pipelines.adaptive.expectations import OUTPUTS, OUTPUTS_NOT, parse_expectation
+from slicebeam.pipelines.adaptive.expectations import (
+    OUTPUTS,
+    OUTPUTS_NOT,
+    inputs_of,
+    parse_expectation,
+)
 from slicebeam.pipelines.adaptive.scored_tree import PASSED
 from slicebeam.pipelines.adaptive.scoring import NEEDED, scorable_tests
 from slicebeam.pipelines.adaptive.topic_outcomes import TESTS
 from slicebeam.pipelines.adaptive.topics import as_written, displayed, is_within
-from slicebeam.pipelines.adaptive.training_labels import (
-    FailingTest,
-    compared_inputs,
-    labelled,
-    said_in_tree,
-)
 from slicebeam.pipelines.adaptive.tree import ID, IMPUTED, TRAINED, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.changelist.reading import file_of, read_search
@@ -40,17 +41,22 @@ from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import open_input, storage_path, written_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from slicebeam.metrics.arrays import BoolArray
-    from slicebeam.pipelines.adaptive.text_models import Text
+    from numpy.typing import NDArray
+
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.pipelines.config.adapt import ExportTrainingConfig
 
 # What the column `TRAINED` says of a test.
 _EXPORTED = "exported"
-_MOST_LABELS = 12
+_MOST_LABELS, _MOST_WEIGHT = 12, 10.0
 _TEXTS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
 _LABELS = (*_TEXTS, pa.types.is_boolean, pa.types.is_integer, pa.types.is_floating)
+_GONE = "no longer in the tree, or nothing is expected there"
+_CHANGED = "changed in the tree since the run"
+_GUESS = "what is expected is a guess (labeler imputed)"
+_TWO_LABELS = "tests of the same input expect different labels"
 
 
 @dataclass(frozen=True)
@@ -58,10 +64,21 @@ class TrainingExport:
     """What was exported."""
 
     path: str
-    tests: int
+    tests: int  # Failing tests.
+    anchors: int  # Passing tests of the same topics.
+    mixed: int  # Rows of the training data.
     left_out: dict[str, int]  # How many failing tests were not exported, by the reason.
     tree: str  # The file in which the tests are marked.
     topics: tuple[str, ...]  # Of the exported tests, as the tree writes them.
+
+
+@dataclass(frozen=True, eq=False)
+class _Labelled:
+    """The tests of a run with the labels that they say are right."""
+
+    tests: pa.Table  # As the run scored them.
+    labels: NDArray[np.object_]  # [tests], None where a test says none.
+    reasons: NDArray[np.object_]  # Why a test is not exported; None where it is; [tests].
 
 
 def export_training(config: ExportTrainingConfig, note: Callable[[str], None]) -> TrainingExport:
@@ -70,36 +87,56 @@ def export_training(config: ExportTrainingConfig, note: Callable[[str], None]) -
     The tree is marked after the file is written: who is stopped between the two runs the command
     again, which writes the same file.
     """
-    for what, path in (("--data", config.data), ("the tree", config.tree)):
-        if _is_same_file(config.to, path):
+    for what, path in (("--mix", config.mix), ("the tree", config.tree)):
+        if path is not None and _is_same_file(config.to, path):
             raise OptionError(f"--to {config.to} is {what} itself; name another file")
     tree = read_tree(config.tree)
     for line in tree.notes:
         note(line)
-    left_out: Counter[str] = Counter()
-    failed, names = _failing_in_run(config)
+    tests, names = _tests_of_run(config)
     if config.classes:
         names = ClassNames.of(config.classes)
         names.refuse_unused(mentioned(scorable_tests(tree).table))
-    failing = _failing_tests(config, tree, failed, names, left_out)
-    others = {text for test in failing for text in compared_inputs(test)}
-    labels, in_data = read_labels(config.data, config.text, config.label, others)
-    _refuse_unknown_labels(config, failing, labels, names)
-    in_tree = said_in_tree(tree, {test.text for test in failing} | others, names)
-    chosen = labelled(failing, tuple(labels), in_tree, in_data, left_out)
-    if not chosen:
+    failing = ~tests[PASSED].to_numpy() & _is_chosen(config, tree, tests["topic"])
+    if not failing.any():
+        where = f" in {', '.join(map(displayed, config.topic))}" if config.topic else ""
         raise InputError(
-            f"no failing test of {config.tree} says which label is right ({reasons(left_out)})"
+            f"nothing to export: no test{where} fails by --changelist {config.changelist}"
         )
-    _write(config, chosen, labels)
-    _mark(config.tree, [test.id for test, _ in chosen])
-    topics = tuple(sorted({test.topic for test, _ in chosen}))
-    return TrainingExport(config.to, len(chosen), dict(left_out), config.tree, topics)
-
-
-def reasons(left_out: Mapping[str, int]) -> str:
-    """Return why tests were left out, in a line."""
-    return "; ".join(f"{number:,}: {reason}" for reason, number in left_out.items())
+    data = None if config.mix is None else _training_data(config, config.mix)
+    labels = {} if data is None else _by_name(data[config.label])
+    labelled = _labelled(config, tree, tests, names, labels, failing)
+    left_out = Counter(reason for reason in labelled.reasons[failing] if reason is not None)
+    exported = failing & (labelled.reasons == None)  # noqa: E711  (of an array of objects)
+    if not exported.any():
+        why = "; ".join(f"{number:,}: {reason}" for reason, number in left_out.items())
+        raise InputError(f"no failing test of {config.tree} says which label is right ({why})")
+    anchors = _anchors(labelled, exported, config.seed)
+    rows = np.concatenate([np.flatnonzero(exported), anchors])
+    table = _rows(config, labelled, rows, labels)
+    mixed = 0
+    if data is not None:
+        drawn = _drawn(data, config.label, len(table), config.seed)
+        mixed = len(drawn)
+        weights = {"topic": [""] * mixed, "weight": [1.0] * mixed}
+        columns = {
+            name: drawn[name].cast(table.schema.field(name).type) for name in drawn.column_names
+        }
+        table = pa.concat_tables([table, pa.table({**columns, **weights})])
+    with written_whole(storage_path(config.to, "--to")) as stream:
+        write = arrow_csv.write_csv if config.to.endswith(".csv") else pq.write_table
+        write(table, stream)
+    ids, topics = (tests[name].take(pa.array(rows)) for name in (ID, "topic"))
+    _mark(config.tree, ids)
+    return TrainingExport(
+        config.to,
+        int(exported.sum()),
+        len(anchors),
+        mixed,
+        dict(left_out),
+        config.tree,
+        tuple(sorted(pc.unique(topics).to_pylist())),
+    )
 
 
 def _is_same_file(to: str, other: str) -> bool:
@@ -109,54 +146,213 @@ def _is_same_file(to: str, other: str) -> bool:
     return written == known
 
 
-def _write(
-    config: ExportTrainingConfig, chosen: Sequence[tuple[FailingTest, str]], labels: dict[str, Any]
+def _tests_of_run(config: ExportTrainingConfig) -> tuple[pa.Table, ClassNames]:
+    """Return the tests that a run scored: id, topic, what they expect, passed; and its names of classes."""
+    uri = base_of(config.changelist)
+    document = read_search(uri, "--changelist", with_slices=False)
+    if document.adaptive is None:
+        raise InputError(
+            f"--changelist {config.changelist} is not a result of a test tree; name that of slicebeam adapt run"
+        )
+    path = file_of(uri, document, TESTS)
+    for file in (path, path.parent / TESTS):
+        if _is_same_file(config.to, str(file)):
+            raise OptionError(f"--to {config.to} belongs to --changelist; name another file")
+    try:
+        with open_input(path) as stream:
+            table = pq.read_table(stream, columns=[ID, "topic", *NEEDED, PASSED])
+    except FileNotFoundError as error:
+        raise FileError(
+            f"--changelist {config.changelist}: {path} is not beside it; run slicebeam adapt run again"
+        ) from error
+    return table, ClassNames(document.adaptive.classes)
+
+
+def _is_chosen(config: ExportTrainingConfig, tree: TestTree, topics: pa.ChunkedArray) -> BoolArray:
+    """Return which tests are in the topics that the user names; [tests]."""
+    if not config.topic:
+        return np.ones(len(topics), bool)
+    known = tree.topics()
+    wanted = [as_written(name, known) for name in config.topic]
+    for name, topic in zip(config.topic, wanted, strict=True):
+        if topic not in known:
+            shown = list(map(displayed, known))
+            raise OptionError(f"--topic {name}: {unknown_name('topic', name, shown)}")
+    inside = [
+        topic
+        for topic in pc.unique(topics).to_pylist()
+        if any(is_within(topic, name) for name in wanted)
+    ]
+    return pc.is_in(topics, pa.array(inside, pa.string())).to_numpy()
+
+
+def _labelled(
+    config: ExportTrainingConfig,
+    tree: TestTree,
+    tests: pa.Table,
+    names: ClassNames,
+    known: Mapping[str, Any],
+    failing: BoolArray,
+) -> _Labelled:
+    """Return the labels of tests; ``known`` are those of the training data, empty without any."""
+    now = scorable_tests(tree, with_guesses=True).table
+    places = pc.index_in(tests[ID], now[ID].combine_chunks())
+    is_gone = pc.is_null(places).to_numpy()
+    now = now.take(pc.fill_null(places, 0))
+    has_changed = np.zeros(len(tests), bool)
+    for name in NEEDED:
+        has_changed |= pc.not_equal(now[name], tests[name]).to_numpy()
+    guesses = tree.table.filter(pc.equal(tree.table["labeler"], IMPUTED))[ID]
+    is_guess = pc.is_in(tests[ID], guesses.combine_chunks()).to_numpy()
+    labels, named, reasons = _labels(names.applied(tests), known)
+    is_other = (named != None) & ~np.isin(named.astype(str), list(known))  # noqa: E711
+    if known:
+        reasons[is_other] = "its label is not in --mix"
+        is_usable = ~(is_guess | has_changed | is_gone)
+        _refuse_other_labels(config, named[is_other & failing & is_usable], known)
+    for reason, holds in ((_GUESS, is_guess), (_CHANGED, has_changed), (_GONE, is_gone)):
+        reasons[holds] = reason
+    labelled = _Labelled(tests, labels, reasons)
+    reasons[_contradicts(labelled)] = _TWO_LABELS
+    return labelled
+
+
+def _labels(
+    tests: pa.Table, known: Mapping[str, Any]
+) -> tuple[NDArray[np.object_], NDArray[np.object_], NDArray[np.object_]]:
+    """Return the label that each test says is right, the one that it names, and why it says none."""
+    values = tests["value"].to_numpy()
+    labels, named, reasons = (np.full(len(tests), None, object) for _ in range(3))
+    for written in pc.unique(tests["expectation"]).to_pylist():
+        same = pc.equal(tests["expectation"], written).to_numpy()
+        kind = parse_expectation(written).kind.name
+        if kind in (OUTPUTS, OUTPUTS_NOT):
+            named[same] = values[same]
+        if kind == OUTPUTS:
+            labels[same] = values[same]
+        elif kind == OUTPUTS_NOT and len(known) == 2:
+            first, second = known
+            labels[same & (values == first)] = second
+            labels[same & (values == second)] = first
+        elif kind == OUTPUTS_NOT:
+            more = "there are more than two" if known else "only --mix says how many there are"
+            reasons[same] = f"it rules one label out, and {more}"
+        else:
+            reasons[same] = f"{kind!r} says no label"
+    return labels, named, reasons
+
+
+def _refuse_other_labels(
+    config: ExportTrainingConfig, others: NDArray[np.object_], known: Mapping[str, Any]
 ) -> None:
-    """Write the tests: of tests with the same text each has its part of the weight 1."""
-    texts = [test.text if isinstance(test.text, tuple) else (test.text,) for test, _ in chosen]
-    times = Counter(texts)
-    columns: dict[str, Any] = dict(
-        zip(config.text, map(list, zip(*texts, strict=True)), strict=True)
+    """Refuse failing tests that name labels which the training data does not have."""
+    for label, number in Counter(others.tolist()).most_common(1):
+        shown = ", ".join(map(repr, sorted(known)[:_MOST_LABELS]))
+        more = ", …" if len(known) > _MOST_LABELS else ""
+        raise InputError(
+            f"{number:,} failing tests name the class {label!r}, which is not a label in --mix {config.mix}, "
+            f"--label {config.label} ({shown}{more}); say which label it is with --classes, or choose other "
+            "topics by --topic"
+        )
+
+
+def _inputs(tests: pa.Table, rows: IntArray) -> tuple[IntArray, list[tuple[str, str]]]:
+    """Return the inputs of some tests, with the row of each: of a case of several all."""
+    chosen = tests.take(pa.array(rows))
+    inputs = list(zip(chosen["input"].to_pylist(), chosen["second_input"].to_pylist(), strict=True))
+    others = chosen["other_inputs"].to_numpy()
+    at = np.flatnonzero(others != "")
+    further = [
+        (row, text if isinstance(text, tuple) else (text, ""))
+        for row in at.tolist()
+        for text in inputs_of(others[row])
+    ]
+    of = np.array([row for row, _ in further], np.int64)
+    return np.append(rows, rows[of]), inputs + [text for _, text in further]
+
+
+def _contradicts(labelled: _Labelled) -> BoolArray:
+    """Return the tests with an input for which another test says another label; [tests]."""
+    contradicts = np.zeros(len(labelled.labels), bool)
+    rows, inputs = _inputs(
+        labelled.tests,
+        np.flatnonzero(labelled.reasons == None),  # noqa: E711
     )
-    columns[config.label] = [labels[label] for _, label in chosen]
-    columns["topic"] = [test.topic for test, _ in chosen]
-    columns["weight"] = [1 / times[text] for text in texts]
-    with written_whole(storage_path(config.to, "--to")) as stream:
-        write = arrow_csv.write_csv if config.to.endswith(".csv") else pq.write_table
-        write(pa.table(columns), stream)
+    codes, labels = (
+        pa.array(values, pa.string()).dictionary_encode().indices.to_numpy()
+        for values in (["\0".join(texts) for texts in inputs], labelled.labels[rows])
+    )
+    pairs = np.unique(np.stack([codes, labels]), axis=1)
+    contradicts[rows[np.bincount(pairs[0], minlength=len(codes))[codes] > 1]] = True
+    return contradicts
 
 
-def read_labels(
-    data: str, texts: Sequence[str], label: str, looked_up: Collection[Text]
-) -> tuple[dict[str, Any], dict[Text, set[str]]]:
-    """Return the labels of training data by how a model puts them out, and those of some texts there.
+def _anchors(labelled: _Labelled, exported: BoolArray, seed: int) -> IntArray:
+    """Return passing tests of the topics of the exported ones, as many of each topic at most."""
+    topics = labelled.tests["topic"].combine_chunks().dictionary_encode().indices.to_numpy()
+    most = np.bincount(topics[exported], minlength=topics.max() + 1)
+    passing = labelled.tests[PASSED].to_numpy() & (labelled.reasons == None)  # noqa: E711
+    rows = np.flatnonzero(passing & (most[topics] > 0))
+    rows = rows[np.lexsort((np.random.default_rng(seed).random(len(rows)), topics[rows]))]
+    first = np.searchsorted(topics[rows], topics[rows])
+    return np.sort(rows[np.arange(len(rows)) - first < most[topics[rows]]])
 
-    Rows without a text or a label do not count.
-    """
-    columns = (*texts, label)
-    labels: dict[str, Any] = {}
-    labels_of: dict[Text, set[str]] = {}
-    firsts = pa.array(sorted({text if isinstance(text, str) else text[0] for text in looked_up}))
-    for path in expand_paths([data]):
-        for table in _blocks(path, columns):
+
+def _rows(
+    config: ExportTrainingConfig, labelled: _Labelled, rows: IntArray, known: Mapping[str, Any]
+) -> pa.Table:
+    """Return the rows of training data of tests: text or texts, label, topic and weight."""
+    of, inputs = _inputs(labelled.tests, rows)
+    is_pair = len(config.text) == 2
+    if any(second for _, second in inputs) != is_pair:
+        names, kind = ",".join(config.text), "single texts" if is_pair else "pairs of texts"
+        remedy = "name one column" if is_pair else "name both columns"
+        raise OptionError(f"--text {names}: inputs of {config.tree} are {kind}; {remedy}")
+    # Tests of one text are one row.
+    first = dict(reversed([(texts, place) for place, texts in enumerate(inputs)]))
+    kept = np.array(sorted(first.values()), np.int64)
+    columns: dict[str, Any] = {
+        name: [inputs[place][at] for place in kept.tolist()] for at, name in enumerate(config.text)
+    }
+    labels = labelled.labels[of[kept]]
+    columns[config.label] = [known.get(label, label) for label in labels.tolist()]
+    topics = labelled.tests["topic"].take(pa.array(of[kept])).combine_chunks()
+    return pa.table({**columns, "topic": topics, "weight": _weights(labels, topics)})
+
+
+def _weights(labels: NDArray[np.object_], topics: pa.Array) -> FloatArray:
+    """Return weights by which labels count alike in all, and the topics of a label within it."""
+    codes = [
+        values.dictionary_encode().indices.to_numpy()
+        for values in (pa.array(labels, pa.string()), topics)
+    ]
+    _, cell, sizes = np.unique(np.stack(codes), axis=1, return_inverse=True, return_counts=True)
+    of_label = np.unique(np.stack(codes), axis=1)[0]
+    topics_of_label = np.bincount(of_label)
+    share = len(labels) / len(topics_of_label) / topics_of_label[codes[0]]
+    return np.minimum(share / sizes[cell.ravel()], _MOST_WEIGHT)
+
+
+def _training_data(config: ExportTrainingConfig, path: str) -> pa.Table:
+    """Return the texts and labels of training data; rows that lack one do not count."""
+    columns = (*config.text, config.label)
+    tables = []
+    for file in expand_paths([path], "--mix"):
+        for table in _blocks(file, columns):
             for name in columns:
-                option = "--label" if name == label else "--text"
+                option = "--label" if name == config.label else "--text"
                 if name not in table.column_names:
                     error = unknown_name("column", name, table.column_names)
-                    raise ColumnError(f"{option} {name}: {path}: {error}")
-                _check(f"{option} {name}: {path}", table[name].type, is_text=name != label)
-            usable = table.select(list(columns)).filter(pa.array(_usable(table, columns)))
-            labels.update((str(value), value) for value in pc.unique(usable[label]).to_pylist())
-            if looked_up:
-                first = usable[columns[0]].cast(pa.string())
-                usable = usable.filter(pc.is_in(first, firsts.cast(pa.string())))
-                *inputs, values = (column.to_pylist() for column in usable.columns)
-                keys = inputs[0] if len(inputs) == 1 else list(zip(*inputs, strict=True))
-                for key, value in zip(keys, values, strict=True):
-                    labels_of.setdefault(key, set()).add(str(value))
-    if not labels:
-        raise FileError(f"--data {data}: no row has both a text and a label")
-    return labels, labels_of
+                    raise ColumnError(f"{option} {name}: {file}: {error}")
+                _check_column(
+                    f"{option} {name}: {file}", table[name].type, is_text=name != config.label
+                )
+            usable = pa.array(_is_usable(table, columns))
+            tables.append(table.select(list(columns)).filter(usable))
+    data = pa.concat_tables(tables, promote_options="permissive")
+    if not len(data):
+        raise FileError(f"--mix {path}: no row has both a text and a label")
+    return data
 
 
 def _blocks(path: str, columns: Sequence[str]) -> Iterator[pa.Table]:
@@ -175,7 +371,7 @@ def _blocks(path: str, columns: Sequence[str]) -> Iterator[pa.Table]:
             yield pa.Table.from_batches([batch])
 
 
-def _check(where: str, kind: pa.DataType, *, is_text: bool) -> None:
+def _check_column(where: str, kind: pa.DataType, *, is_text: bool) -> None:
     plain = plain_type(kind)
     if not any(is_kind(plain) for is_kind in (_TEXTS if is_text else _LABELS)):
         what = "texts" if is_text else "labels"
@@ -184,8 +380,8 @@ def _check(where: str, kind: pa.DataType, *, is_text: bool) -> None:
         )
 
 
-def _usable(table: pa.Table, columns: Sequence[str]) -> BoolArray:
-    """Return which rows have a value in each of some columns; [rows]."""
+def _is_usable(table: pa.Table, columns: Sequence[str]) -> BoolArray:
+    """Return which rows have a value in each column; [rows]."""
     usable = np.ones(len(table), bool)
     for name in columns:
         is_float = pa.types.is_floating(table[name].type)
@@ -193,121 +389,30 @@ def _usable(table: pa.Table, columns: Sequence[str]) -> BoolArray:
     return usable
 
 
-def _failing_tests(
-    config: ExportTrainingConfig,
-    tree: TestTree,
-    failed: pa.Table,
-    names: ClassNames,
-    left_out: Counter[str],
-) -> list[FailingTest]:
-    """Return the tests that fail by the ChangeList, and are in the tree as they were then.
-
-    They name the classes as the data does.
-    """
-    failed = failed.filter(pa.array(_chosen(config, tree, failed["topic"].to_pylist())))
-    if not len(failed):
-        where = f" in {', '.join(map(displayed, config.topic))}" if config.topic else ""
-        raise InputError(
-            f"nothing to export: no test{where} fails by --changelist {config.changelist}"
-        )
-    table = scorable_tests(tree).table
-    guesses = tree.table.filter(pc.equal(tree.table["labeler"], IMPUTED))[ID]
-    table = table.append_column("is_guess", pc.is_in(table[ID], guesses.combine_chunks()))
-    table = table.append_column("label_value", names.applied(table)["value"])
-    wanted = table.filter(pc.is_in(table[ID], failed[ID].combine_chunks()))
-    now = {row[ID]: row for row in wanted.to_pylist()}
-    is_pair = len(config.text) == 2
-    tests = []
-    for then in failed.to_pylist():
-        row = now.get(then[ID])
-        if row is None:
-            left_out["no longer in the tree, or nothing is expected there"] += 1
-        elif any(row[name] != then[name] for name in NEEDED):
-            left_out["changed in the tree since the run"] += 1
-        else:
-            if bool(row["second_input"]) and not is_pair:
-                raise OptionError(
-                    f"--text {config.text[0]} is one column, and inputs of {config.tree} are pairs of texts; "
-                    "name both columns"
-                )
-            text = (row["input"], row["second_input"]) if is_pair else row["input"]
-            said = row["expectation"], row["label_value"], row["is_guess"]
-            tests.append(FailingTest(row[ID], row["topic"], text, *said))
-    if is_pair and not any(test.text[1] for test in tests):
-        raise OptionError(
-            f"--text {','.join(config.text)} are two columns, and inputs of {config.tree} are single texts; "
-            "name one column"
-        )
-    return tests
+def _by_name(labels: pa.ChunkedArray) -> dict[str, Any]:
+    """Return labels by how a model puts them out, sorted."""
+    return dict(sorted((str(label), label) for label in pc.unique(labels).to_pylist()))
 
 
-def _failing_in_run(config: ExportTrainingConfig) -> tuple[pa.Table, ClassNames]:
-    """Return the tests that a run says fail: id, topic, and what they expect; and its names of classes."""
-    uri = base_of(config.changelist)
-    document = read_search(uri, "--changelist", with_slices=False)
-    if document.adaptive is None:
-        raise InputError(
-            f"--changelist {config.changelist} is not a result of a test tree; name that of slicebeam adapt run"
-        )
-    path = file_of(uri, document, TESTS)
-    for file in (path, path.parent / TESTS):
-        if _is_same_file(config.to, str(file)):
-            raise OptionError(f"--to {config.to} belongs to --changelist; name another file")
-    try:
-        with open_input(path) as stream:
-            table = pq.read_table(stream, columns=[ID, "topic", *NEEDED, PASSED])
-    except FileNotFoundError as error:
-        raise FileError(
-            f"--changelist {config.changelist}: {path} is not beside it; run slicebeam adapt run again"
-        ) from error
-    return table.filter(pc.invert(table[PASSED])), ClassNames(document.adaptive.classes)
+def _drawn(data: pa.Table, label: str, number: int, seed: int) -> pa.Table:
+    """Return rows of training data, as many of each label if it has them."""
+    codes = data[label].combine_chunks()
+    if not pa.types.is_dictionary(codes.type):
+        codes = codes.dictionary_encode()
+    codes = codes.indices.to_numpy()
+    rows = np.random.default_rng(seed).permutation(len(codes))
+    rows = rows[np.argsort(codes[rows], kind="stable")]
+    rank = np.arange(len(rows)) - np.searchsorted(codes[rows], codes[rows])
+    chosen = rows[np.argsort(rank, kind="stable")][:number]
+    return data.take(pa.array(np.sort(chosen)))
 
 
-def _chosen(config: ExportTrainingConfig, tree: TestTree, topics: list[str]) -> BoolArray:
-    """Return which of some tests are in the topics that the user named; [tests]."""
-    if not config.topic:
-        return np.ones(len(topics), bool)
-    known = tree.topics()
-    wanted = [as_written(name, known) for name in config.topic]
-    for name, topic in zip(config.topic, wanted, strict=True):
-        if topic not in known:
-            shown = list(map(displayed, known))
-            raise OptionError(f"--topic {name}: {unknown_name('topic', name, shown)}")
-    return np.array(
-        [any(is_within(topic, name) for name in wanted) for topic in topics], dtype=bool
-    )
-
-
-def _refuse_unknown_labels(
-    config: ExportTrainingConfig,
-    failing: Sequence[FailingTest],
-    labels: Mapping[str, Any],
-    names: ClassNames,
-) -> None:
-    unknown = Counter(
-        test.value
-        for test in failing
-        if not test.is_guess
-        and parse_expectation(test.expectation).kind.name in (OUTPUTS, OUTPUTS_NOT)
-        and test.value not in labels
-        and not names.is_declared(test.value)
-    )
-    for label, number in unknown.most_common(1):
-        shown = ", ".join(map(repr, sorted(labels)[:_MOST_LABELS]))
-        more = ", …" if len(labels) > _MOST_LABELS else ""
-        raise InputError(
-            f"{number:,} failing tests name the class {label!r}, which is not a label in --data {config.data}, "
-            f"--label {config.label} ({shown}{more}); say which label it is with --classes, or choose other "
-            "topics by --topic"
-        )
-
-
-def _mark(path: str, ids: Sequence[str]) -> None:
+def _mark(path: str, ids: pa.ChunkedArray) -> None:
     """Mark tests of a tree as exported, unless they are; in its file, which another may have changed."""
     tree = read_tree(path)
     if TRAINED not in tree.table.column_names:
         tree = tree.with_column(TRAINED, [""] * len(tree))
-    wanted = pc.is_in(tree.table[ID], pa.array(ids, pa.string()))
+    wanted = pc.is_in(tree.table[ID], ids.combine_chunks())
     new = tree.table.filter(pc.and_(wanted, pc.equal(tree.table[TRAINED], "")))[ID].to_pylist()
     if new:
         write_tree(tree.change(new, **{TRAINED: _EXPORTED}), path)

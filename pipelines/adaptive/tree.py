@@ -109,7 +109,7 @@ class TestTree:
             counts = pc.value_counts(ids.combine_chunks())
             twice = counts.filter(pc.greater(counts.field("counts"), 1))[0]["values"]
             raise InputError(
-                f"{where}: the id {twice} occurs twice; give each test an id of its own"
+                f"{where}: the id {str(twice)!r} occurs twice; give each test an id of its own"
             )
         for topic in pc.unique(table["topic"]).to_pylist():
             if not is_topic(topic):

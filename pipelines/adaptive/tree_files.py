@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.metrics.errors import FileError, unknown_name
+from slicebeam.metrics.errors import FileError, SlicebeamError, unknown_name
 from slicebeam.pipelines.adaptive.expectations import NOT_HIGHER
 from slicebeam.pipelines.adaptive.tree import ADATEST, COLUMNS, ID, TOPIC_MARKER, TestTree
 from slicebeam.transforms.formats.csv_columns import read_csv_blocks
@@ -53,7 +53,12 @@ def read_tree(path: str) -> TestTree:
             skip_rows=lines,
             open_file=lambda _: io.BytesIO(data),
         )
-        table = pa.concat_tables(blocks).combine_chunks()
+        try:
+            table = pa.concat_tables(blocks).combine_chunks()
+        except SlicebeamError as error:
+            # Trees have no options for their columns.
+            reason = str(error).partition("; the first line may not be data")[0]
+            raise type(error)(reason.replace("--column-names has", "the header has")) from error
     notes = []
     if is_older:
         table = _of_older(table)
@@ -77,7 +82,7 @@ def _header(path: str, data: bytes) -> tuple[list[str], int]:
     try:
         names = next(reader, [])
     except (csv.Error, UnicodeDecodeError) as error:
-        raise FileError(f"{path}: the header can't be read ({error})") from error
+        raise FileError(f"{path} is not a CSV file in UTF-8 ({error})") from error
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise FileError(f"{path}: the header has two columns named {twice!r}; rename one")

@@ -218,7 +218,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "The file has the columns of texts and labels of the data, the topic, and a weight: tests of the same "
         "text share the weight 1. Tests without a label are skipped and counted. Exported tests are marked "
         "in the tree, so that slicebeam adapt run says which topics were trained on.",
-        example="slicebeam adapt export-training tests.csv --changelist out --data train.parquet "
+        example="slicebeam adapt export-training tests.csv --changelist out --mix train.parquet "
         "--label label --to more.parquet",
         options="config.adapt:ExportTrainingConfig",
         runs="adaptive.training:export_training",

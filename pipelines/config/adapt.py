@@ -208,21 +208,24 @@ class ExportTrainingConfig(Display):
 
     tree: Tree = Field(REQUIRED, init=False)
     changelist: Document
-    data: Annotated[File, Option("Data")]
-    """Training data, whose labels the tests get: a file of Parquet or CSV (.gz)."""
-    label: Annotated[Column, Option("Data")]
-    """Column of the labels in --data."""
     to: Annotated[File, Option("Output")]
     """File to write (.parquet, .csv), with text, label, topic and weight."""
+    mix: Annotated[OptionalFile, Option("Data")] = default(None)
+    """Training data (.parquet, .csv, .csv.gz), of which as many rows are mixed in, as many of each
+    label; its labels are those of the tests. [default: the tests alone]"""
     text: Annotated[Columns, Option("Data")] = ("text",)
-    """Column of the texts in --data; of pairs both columns. Repeatable, or separated by commas.
+    """Column of the texts, in --mix too; of pairs both columns. Repeatable, or separated by commas.
     [default: text]"""
+    label: Annotated[Column, Option("Data")] = "label"
+    """Column of the labels, in --mix too. [default: label]"""
     topic: Annotated[Texts, Option("Data", metavar="<topic>")] = ()
     """Topic whose failing tests to export, such as /Negation. Repeatable. [default: the whole
     tree]"""
     classes: Annotated[ClassPairs, Option("Data")] = default(())
-    """Label of --data that a name in the tree means, as in pos=positive. Repeatable, or separated
-    by commas. [default: --classes of the run in --changelist]"""
+    """Label that a name in the tree means, as in pos=positive. Repeatable, or separated by commas.
+    [default: --classes of the run in --changelist]"""
+    seed: Annotated[Seed, Option("Statistics")] = 0
+    """Random seed."""
 
     @field_validator("text")
     @classmethod
@@ -234,11 +237,13 @@ class ExportTrainingConfig(Display):
             )
         return names
 
-    @field_validator("data", "to")
+    @field_validator("mix", "to")
     @classmethod
-    def _known_format(cls, value: str, info: ValidationInfo) -> str:
-        is_read = info.field_name == "data"
-        if not value.endswith((".parquet", ".csv", *([".csv.gz"] if is_read else []))):
+    def _known_format(cls, value: str | None, info: ValidationInfo) -> str | None:
+        is_read = info.field_name == "mix"
+        if value is not None and not value.endswith(
+            (".parquet", ".csv", *([".csv.gz"] if is_read else []))
+        ):
             raise OptionError(
                 f"--{info.field_name} {value}: name a file of Parquet or CSV, which ends in .parquet or .csv"
             )

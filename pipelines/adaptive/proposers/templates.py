@@ -65,8 +65,12 @@ def _parsed(text: str, where: str) -> TemplateFile:
     for key in content:
         if key not in ("slots", "templates"):
             raise InputError(f"{where}: {unknown_name('key', str(key), ('slots', 'templates'))}")
-    words = dict(lexicons())
-    for slot, listed in (content.get("slots") or {}).items():
+    words, slots = dict(lexicons()), content.get("slots") or {}
+    if not isinstance(slots, dict):
+        raise InputError(
+            f"{where}: slots is {slots!r}; write a list of words for each name of a slot"
+        )
+    for slot, listed in slots.items():
         if not isinstance(listed, list) or not listed:
             raise InputError(f"{where}: slot {slot!r} has no words; write a list of them")
         words[str(slot)] = tuple(map(str, listed))

@@ -261,6 +261,8 @@ def test_what_of_a_suite_is_left_out(tmp_path, capsys):
         ("odd", "XYZ", A, "1", False),
         ("symmetry", "DIR", json.dumps([A, B]), None, True),
         ("short", "MFT", json.dumps([A, B]), '["1"]', True),
+        ("numbers", "MFT", "[1, 2]", "1", True),
+        ("mixed", "INV", json.dumps([A, [A, B]]), None, True),
     ]
     frame = pd.DataFrame(rows, columns=["test", "type", "input", "label", "multi"])
     suite, tree = tmp_path / "suite.parquet", tmp_path / "tree.csv"
@@ -274,6 +276,7 @@ def test_what_of_a_suite_is_left_out(tmp_path, capsys):
             "one input alone, where INV and DIR compare several": 1,
             "the input is not a JSON list, and multi is true": 1,
             "no test, or no text as input": 1,
+            "the input is not a text, a pair, a list of texts, or a list of pairs": 2,
             "its list of labels is not as long as that of its inputs": 1,
             "type 'XYZ' is not MFT, INV or DIR": 1,
         },
@@ -287,13 +290,24 @@ def test_what_of_a_suite_is_left_out(tmp_path, capsys):
         ("suite.pkl", "a suite is a table, .parquet or .csv"),
         ("nowhere.csv", "no such file"),
         ("broken.parquet", "it can't be read"),
+        ("twice.csv", "two columns are named 'test'; rename one"),
     ):
         (tmp_path / "broken.parquet").write_text("no Parquet")
+        (tmp_path / "twice.csv").write_text("test,test,capability,type,input\na,a,b,MFT,c\n")
         assert import_suite(tmp_path / file, tmp_path / "other.csv") == 2
         assert message in capsys.readouterr().err
     frame.iloc[1:].assign(capability="All").to_parquet(suite)
     assert import_suite(suite, tmp_path / "other.csv") == 2
     assert "nothing in it can be imported" in capsys.readouterr().err
+    for content, message in (
+        ("tests: x", "tests is 'x'"),
+        ("classes: a", "classes is 'a'; write a list"),
+        ("[]", "a mapping with 'classes' and 'tests'"),
+    ):
+        (tmp_path / "expect.yaml").write_text(content)
+        options = ("--expectations", str(tmp_path / "expect.yaml"))
+        assert import_suite(suite, tmp_path / "other.csv", *options) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_the_expectations_of_checklists_sentiment_suite(tmp_path):

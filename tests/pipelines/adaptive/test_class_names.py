@@ -374,8 +374,8 @@ def test_training_data_has_the_names_of_the_run_or_others(tmp_path, capsys):
         rows = {"text": [f"row {at}" for at in range(40)], "label": np.tile(labels, 20)}
         pd.DataFrame(rows).to_csv(tmp_path / "data.csv", index=False)
         command = ["adapt", "export-training", str(tree), "--changelist", str(out)]
-        more = ["--data", str(tmp_path / "data.csv"), "--to", str(tmp_path / "more.csv")]
-        return run([*command, "--label", "label", *more, *options])
+        more = ["--mix", str(tmp_path / "data.csv"), "--to", str(tmp_path / "more.csv")]
+        return run([*command, *more, *options])
 
     tests = read_tree(str(HOTELS))
     right, known = {"pass": "pos"}, tests.rows(tests.is_test)

@@ -348,6 +348,7 @@ def test_own_templates(tmp_path):
     ("templates: [{topic: /A, output: x, text: 'no'}]", "it has no slot"),
     ("templates: [{topic: /A, vary: city, text: '{country}'}]", "is none of its slots"),
     ("slots: {a: []}\ntemplates: []", "slot 'a' has no words"),
+    ("slots: 3\ntemplates: []", "slots is 3; write a list of words"),
 ])  # fmt: skip
 def test_wrong_templates(text, message, tmp_path):
     path = tmp_path / "own.yaml"

@@ -160,7 +160,7 @@ def test_the_older_form_is_read_and_written_as_the_newer_one(tmp_path):
 @pytest.mark.parametrize(("text", "message"), [
     ("id,topic,input\n", "unknown column 'output'"),
     ("topic,input,output,label\n", "the first column of a test tree has the ids"),
-    (",topic,input,output,label\n1,,a,b,pass\n1,,c,d,pass\n", "the id 1 occurs twice"),
+    (",topic,input,output,label\n1,,a,b,pass\n1,,c,d,pass\n", "the id '1' occurs twice"),
     (",input,input,output,label\n", "two columns named 'input'"),
     ("\x80\x04.", "is a pickle, whose code could run; save the tree as CSV in AdaTest: tree.to_csv("),
 ])  # fmt: skip

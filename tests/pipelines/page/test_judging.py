@@ -360,10 +360,10 @@ def test_training_data_gets_the_label_that_was_judged(tmp_path, labels):
         classes = ("--classes", ",".join(f"{name}={name}" for name in names))
         command = ["adapt", "run", str(tree), "--model", model, "--output", str(out), "--quiet"]
         assert run([*command, *classes]) == 0
-        command = ["adapt", "export-training", str(tree), "--changelist", str(out), "--label"]
-        more = ["label", "--data", str(tmp_path / "data.csv"), "--to", str(tmp_path / "more.csv")]
+        command = ["adapt", "export-training", str(tree), "--changelist", str(out)]
+        more = ["--mix", str(tmp_path / "data.csv"), "--to", str(tmp_path / "more.csv")]
         assert run([*command, *more, "--quiet"]) == 0
-        frame = pd.read_csv(tmp_path / "more.csv")
+        frame = pd.read_csv(tmp_path / "more.csv").dropna()
         for text, label in zip(frame["text"], frame["label"], strict=True):
             found.setdefault(text, set()).add(label)
     assert found == {text: {label} for text, label in truth.items()}
