@@ -18,8 +18,8 @@ from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.parts import Predicate
 from slicebeam.pipelines.changelist.reading import opened_table
-from slicebeam.pipelines.define.fingerprints import fingerprint_again, short
 from slicebeam.pipelines.page.answers import PageRequest, RefusedError, post
+from slicebeam.pipelines.search.fingerprints import fingerprint_again, short
 from slicebeam.transforms.encode.column import python_values
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import identity, storage_path, written_whole
