@@ -103,7 +103,7 @@ def draw_training(
     """
     inside, outside = np.flatnonzero(population.member), np.flatnonzero(~population.member)
     seed, number = state.sampling_seed + 1, len(state.rounds)
-    taken = {*known, *(item for one in state.rounds for item in one.items)}
+    taken = {*known, *(item for round_ in state.rounds for item in round_.items)}
     order = simple_random_sample(
         population.data.hashes[inside], budget + len(taken), seed=seed, start=0
     )
@@ -129,7 +129,7 @@ def draw_training(
 
 
 def _has_census(state: State) -> bool:
-    return any(one.recall and one.exponent is None for one in state.rounds)
+    return any(round_.recall and round_.exponent is None for round_ in state.rounds)
 
 
 def _proposal(
@@ -157,4 +157,4 @@ def _interleaved(first: Sequence[Id], second: Sequence[Id]) -> tuple[Id, ...]:
     places = [
         ((at + 0.5) / len(part), item) for part in (first, second) for at, item in enumerate(part)
     ]
-    return tuple(item for _, item in sorted(places, key=lambda one: one[0]))
+    return tuple(item for _, item in sorted(places, key=lambda place: place[0]))

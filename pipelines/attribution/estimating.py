@@ -65,26 +65,26 @@ def gather(state: State, store: Labels, population: SlicePopulation) -> Evidence
     draws = [_no_draws()]
     rounds: list[Round] = []
     waiting, precision_goes_on = 0, True
-    for one in state.rounds:
-        labels = store.codes(one.precision)
+    for round_ in state.rounds:
+        labels = store.codes(round_.precision)
         # A later round continues with the same order of the slice.
         counted = labels[: _labelled_first(labels) if precision_goes_on else 0]
         precision_goes_on &= counted.size == labels.size
         inside.append(counted)
         waiting += int((labels != MISSING).sum()) - counted.size
-        rounds += _round(state, store, one, "precision", one.precision[: counted.size])
-        labels = store.codes(one.recall)
+        rounds += _round(state, store, round_, "precision", round_.precision[: counted.size])
+        labels = store.codes(round_.recall)
         number = _labelled_first(labels)
         waiting += len(
-            {item for item, label in zip(one.recall, labels, strict=True) if label != MISSING}
-            - set(one.recall[:number])
+            {item for item, label in zip(round_.recall, labels, strict=True) if label != MISSING}
+            - set(round_.recall[:number])
         )
         if number:
-            draws.append(_draws(population, one, labels, number))
-        rounds += _round(state, store, one, "recall", one.recall[:number])
-        trained = tuple(item for item in one.train if item in store.known)
-        rounds += _round(state, store, one, "train", trained)
-    missing = (item for one in state.rounds for item in one.items if item not in store.known)
+            draws.append(_draws(population, round_, labels, number))
+        rounds += _round(state, store, round_, "recall", round_.recall[:number])
+        trained = tuple(item for item in round_.train if item in store.known)
+        rounds += _round(state, store, round_, "train", trained)
+    missing = (item for round_ in state.rounds for item in round_.items if item not in store.known)
     return Evidence(
         np.concatenate([np.zeros(0, np.int8), *inside]),
         Draws.merged(draws if len(draws) == 1 else draws[1:]),
@@ -164,7 +164,7 @@ def assess(state: State, evidence: Evidence, labels_uri: str) -> Assessed:
     outcome = _STATES[decided]
     attribution = Attribution(
         text=state.text,
-        queries=tuple(dict.fromkeys(query for one in state.rounds for query in one.queries)),
+        queries=tuple(dict.fromkeys(query for round_ in state.rounds for query in round_.queries)),
         state="labelling" if outcome == "estimated" and evidence.open else outcome,
         precision=_estimate(found.precision, level),
         recall=_estimate(found.recall, level),
@@ -194,7 +194,7 @@ def _notes(state: State, evidence: Evidence) -> tuple[str, ...]:
             f"of all looks hold is only {least:.0%}, not {state.confidence:.0%}. For a valid "
             "decision, set --looks before the first label."
         )
-    unsure = sum(one.unsure for one in evidence.rounds if one.phase != "train")
+    unsure = sum(round_.unsure for round_ in evidence.rounds if round_.phase != "train")
     if unsure:
         notes.append(
             f"Unsure answers ({unsure:,}) count as no in the estimates, and widen the intervals."

@@ -88,17 +88,17 @@ class State(_Record):
     @property
     def labelled(self) -> int:
         """Examples of the slice that were drawn."""
-        return sum(len(one.precision) for one in self.rounds)
+        return sum(len(round_.precision) for round_ in self.rounds)
 
     @property
     def drawn(self) -> int:
         """Draws outside the slice."""
-        return sum(len(one.recall) for one in self.rounds)
+        return sum(len(round_.recall) for round_ in self.rounds)
 
     @property
     def spent(self) -> int:
         """The budgets of all rounds but those for training."""
-        return sum(one.budget for one in self.rounds if not one.train)
+        return sum(round_.budget for round_ in self.rounds if not round_.train)
 
 
 def folder_name(slice_id: str, text: str) -> str:

@@ -44,7 +44,7 @@ def train(population: SlicePopulation, state: State, store: Labels, encoder: str
     A logistic regression on the embeddings, with the labels as targets where there are any and the
     old membership elsewhere. Labels of estimates train nothing.
     """
-    items = [item for one in state.rounds for item in one.train]
+    items = [item for round_ in state.rounds for item in round_.train]
     codes = store.codes(items)
     sure = (codes != MISSING) & (codes != UNSURE)
     labelled = [item for item, is_sure in zip(items, sure, strict=True) if is_sure]

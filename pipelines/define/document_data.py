@@ -240,7 +240,7 @@ class DocumentData:
         if wishes.embeddings:
             wishes.check_encoders(self.known)
         queries = wishes.queries(self._embedding) if wishes.embeddings else {}
-        columns = set().union(*(columns_of(one, self.id_field) for one in wishes.rules.values()))
+        columns = set().union(*(columns_of(rule, self.id_field) for rule in wishes.rules.values()))
         read = sorted(columns - wishes.components)
         for name in read:
             self.source.column_type(name, "")
@@ -256,7 +256,7 @@ class DocumentData:
                 # A table without columns has lost how many rows it has.
                 table = pa.table({"none": pa.nulls(0 if z is None else len(z))})
             yield np.stack(
-                [members(one, table, z, queries, self.id_field) for one in wishes.rules.values()]
+                [members(rule, table, z, queries, self.id_field) for rule in wishes.rules.values()]
             )
 
     def centroids(self, definitions: Mapping[str, AnyDefinition]) -> tuple[FloatArray, IntArray]:
@@ -265,7 +265,9 @@ class DocumentData:
         ``definitions``: by the name that an error has. Returns float64 [slices, D], 0 where there
         are none, and int64 [slices].
         """
-        of_components = [self._request({"": one}).clusters for one in definitions.values()]
+        of_components = [
+            self._request({"": definition}).clusters for definition in definitions.values()
+        ]
         counts_all = ~np.array(of_components)[:, None]
         sums, sizes = np.zeros(()), np.zeros(len(definitions), np.int64)
         for (start, z), chunk in zip(self._all_embedded(), self._members(definitions), strict=True):
@@ -340,7 +342,7 @@ class DocumentData:
         """The columns that show an example: its text and features, or all plain ones."""
         document = self.known.document
         text = document.discovery.text_field if document.discovery is not None else None
-        features = [one.name for one in document.dataset.domains]
+        features = [domain.name for domain in document.dataset.domains]
         some = [
             name
             for name in (text, *features)

@@ -22,13 +22,13 @@ def merged_slices(
     base: EditSession, slices: Sequence[str], name: str, counting: Counting
 ) -> Edited:
     """Put a slice of all their examples in the place of some slices."""
-    found = [find_slice(base.document, one) for one in slices]
+    found = [find_slice(base.document, slice_) for slice_ in slices]
     ids = [one.slice_id for one in found]
     if len(set(ids)) < max(_PARTS, len(ids)):
         raise OptionError(
             f"--slice names {len(set(ids))} of {len(ids)} slices; name two or more different ones"
         )
-    left = tuple(one for one in base.document.slices if one.slice_id not in ids)
+    left = tuple(slice_ for slice_ in base.document.slices if slice_.slice_id not in ids)
     check_name(base.document.model_copy(update={"slices": left}), name)
     definition = JoinedDefinition(kind="any_of", of=tuple(one.definition for one in found))
     (new,) = base.counted([DefinedSlice(name, definition)], counting)

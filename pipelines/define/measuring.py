@@ -66,7 +66,7 @@ def measured(
         prepare = partial(_prepared, wanted=wanted, known=known, split=split, is_own_data=own)
         steps = Steps(prepare)
         published = run_steps(config, steps, running, SilentObserver())
-    found = {one.slice_id: one for one in published.changelist.slices}
+    found = {slice_.slice_id: slice_ for slice_ in published.changelist.slices}
     return [
         found[slice_id_of(definition)].model_copy(update={"name": name})
         for name, definition in definitions
@@ -85,7 +85,7 @@ def coverage_of(
     if not document.slices or document.dataset.weight_field is not None:
         return ()
     known = PublishedDiscovery(changelist_uri, document, confirmed)
-    definitions = [(one.name, one.definition) for one in document.slices[:MOST_COVERING]]
+    definitions = [(slice_.name, slice_.definition) for slice_ in document.slices[:MOST_COVERING]]
     wanted = _wanted(known, definitions)
     discovery = document.discovery
     if (

@@ -103,7 +103,7 @@ class EditSession:
         from slicebeam.pipelines.define.measuring import measured
         from slicebeam.pipelines.search.fingerprints import check_same_data
 
-        known = {one.slice_id: one.name for one in self.document.slices}
+        known = {slice_.slice_id: slice_.name for slice_ in self.document.slices}
         ids = [slice_id_of(one.definition) for one in wanted]
         for slice_id in ids:
             if slice_id in known:
@@ -146,19 +146,21 @@ class EditSession:
         document, path = publish_revision(
             self.uri, self.document, revised, (edited.edit,), is_last=self.is_last
         )
-        kept = {(one.metric, one.direction, one.rank) for one in document.findings}
+        kept = {(finding.metric, finding.direction, finding.rank) for finding in document.findings}
         gone = [
-            f"{one.rank} of {one.metric} ({one.direction})"
-            for one in self.document.findings
-            if (one.metric, one.direction, one.rank) not in kept
+            f"{finding.rank} of {finding.metric} ({finding.direction})"
+            for finding in self.document.findings
+            if (finding.metric, finding.direction, finding.rank) not in kept
         ]
         if gone:
             self.notes.append(
                 f"removing its slice also removed finding {', '.join(gone)}; the expected values "
                 "of findings of higher rank still include it"
             )
-        before = {one.slice_id: one for one in self.document.slices}
-        changed = tuple(one for one in document.slices if before.get(one.slice_id) != one)
+        before = {slice_.slice_id: slice_ for slice_ in self.document.slices}
+        changed = tuple(
+            slice_ for slice_ in document.slices if before.get(slice_.slice_id) != slice_
+        )
         return Revision(document, path, changed, tuple(self.notes), summary)
 
     def _with_coverage(

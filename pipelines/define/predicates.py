@@ -37,12 +37,13 @@ def predicate_definition(text: str, columns: Mapping[str, pa.DataType]) -> Predi
     """Return the definition that a predicate's text gives."""
     try:
         conditions = parse_predicate(text, columns)
-        for one in conditions:
-            check_condition(one, columns[one.field])
+        for condition in conditions:
+            check_condition(condition, columns[condition.field])
     except InputError as error:
         raise OptionError(f"--where: {error}") from error
     written = tuple(
-        Condition(field=one.field, op=_op(one.op), value=one.value) for one in conditions
+        Condition(field=condition.field, op=_op(condition.op), value=condition.value)
+        for condition in conditions
     )
     return PredicateDefinition(predicate=Predicate(all=written))
 
@@ -60,7 +61,7 @@ def column_types(
     Those of the data, and those that discovery added to it, such as ``cluster@25``.
     """
     schema = _schema(changelist_uri, document, expand_paths(data))
-    found = {one.name: arrow_type(one.data_type) for one in document.dataset.domains}
+    found = {domain.name: arrow_type(domain.data_type) for domain in document.dataset.domains}
     return {**found, **dict(zip(schema.names, schema.types, strict=True))}
 
 

@@ -76,7 +76,7 @@ def with_discovery(
     phrases = _phrases(config, discovered, description)
     shown = _shown(config, discovered, description, assessed[: config.slices])
     overall = changelist.global_[0].direction
-    slices = [_discovered_slice(one) for one in changelist.slices]
+    slices = [_discovered_slice(slice_) for slice_ in changelist.slices]
     jaccard = description.overlap.jaccard
     for number, at in enumerate(order):
         found = _found(number, config, description, phrases, shown, assessed, jaccard, overall)
@@ -88,7 +88,7 @@ def with_discovery(
 def _findings_first(changelist: SearchChangeList) -> list[int]:
     """Return the positions of the slices, of the findings before the others."""
     places = {one.slice_id: at for at, one in enumerate(changelist.slices)}
-    ranked = sorted(changelist.findings, key=lambda one: one.rank)
+    ranked = sorted(changelist.findings, key=lambda finding: finding.rank)
     findings = [places[one.slice_id] for one in ranked]
     return list(dict.fromkeys([*findings, *range(len(changelist.slices))]))
 
@@ -103,7 +103,7 @@ def _discovered_slice(one: Slice) -> Slice:
 def _describing(
     config: DiscoverConfig, discovered: Discovered, slices: Sequence[Slice], work: WorkFolder
 ) -> DescribeSlices:
-    conditions = tuple(one.conditions for one in slices if one.predicate is not None)
+    conditions = tuple(slice_.conditions for slice_ in slices if slice_.predicate is not None)
     mixtures = discovered.model.clusters.mixtures
     return DescribeSlices(
         conditions,

@@ -190,7 +190,7 @@ def fit_mixtures(
         if not names:
             break
         step = SumForMixtures(tuple(state.mixtures[name] for name in names))
-        terms = sum(one.components * one.dimensions for one in step.mixtures)
+        terms = sum(mixture.components * mixture.dimensions for mixture in step.mixtures)
         number = max(len(state.likelihoods[name]) for name in names)
         seconds = rows * terms * _SECONDS_PER_TERM
         parts = over(step, groups, f"em-{number}", seconds=seconds)

@@ -35,7 +35,7 @@ def write_membership(
     """
     ids = {
         domain.name: pa.array(
-            [f"{int(one):016x}" for one in slice_hashes([[s] for s in domain.singletons])]
+            [f"{int(hash_):016x}" for hash_ in slice_hashes([[s] for s in domain.singletons])]
         )
         for domain in clusters.domains
     }

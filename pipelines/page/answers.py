@@ -1,4 +1,4 @@
-"""Routes that answer JSON with JSON: what they are given is validated, what fails is a sentence."""
+"""Routes that answer JSON with JSON: the request is validated, what fails is a sentence."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
 
-class Given(BaseModel):
+class PageRequest(BaseModel):
     """What a request holds; what it does not name is refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-_Given = TypeVar("_Given", bound=BaseModel)
+_Content = TypeVar("_Content", bound=BaseModel)
 
 
 class RefusedError(Exception):
@@ -44,7 +44,7 @@ def labeler_name(written: str) -> str:
     return name or "browser"
 
 
-def reads(path: str, answer: Callable[[], Any]) -> Route:
+def get(path: str, answer: Callable[[], Any]) -> Route:
     """Return a route that answers GET."""
 
     async def endpoint(_: Request) -> Response:
@@ -53,17 +53,17 @@ def reads(path: str, answer: Callable[[], Any]) -> Route:
     return Route(path, endpoint, methods=["GET"])
 
 
-def takes(path: str, model: type[_Given], answer: Callable[[_Given], Any]) -> Route:
+def post(path: str, model: type[_Content], answer: Callable[[_Content], Any]) -> Route:
     """Return a route that answers POST; ``answer`` runs in a thread of its own."""
 
     async def endpoint(request: Request) -> Response:
         try:
-            given = model.model_validate_json(await request.body())
+            content = model.model_validate_json(await request.body())
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(map(str, first["loc"])) or "the request"
             raise RefusedError(f"{place}: {first['msg']}", 422) from error
-        return _response(await run_in_threadpool(answer, given))
+        return _response(await run_in_threadpool(answer, content))
 
     return Route(path, endpoint, methods=["POST"])
 

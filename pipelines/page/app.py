@@ -21,7 +21,7 @@ from slicebeam.pipelines.page import (
     slice_examples,
 )
 from slicebeam.pipelines.page import served_page as content
-from slicebeam.pipelines.page.answers import HANDLERS, RefusedError, reads, takes
+from slicebeam.pipelines.page.answers import HANDLERS, RefusedError, get, post
 from slicebeam.pipelines.page.protection import ASSETS, SESSION, PageCode, PageSession, Protection
 from slicebeam.pipelines.page.runs import OverRuns, Runs
 
@@ -67,9 +67,9 @@ def application_of_runs(
     runs: Runs, opened: Callable[[str], ServedOutput], session: PageSession
 ) -> ASGIApp:
     """Return the server's application for a folder of outputs."""
-    api = Mount("/api", routes=[reads("/page", lambda: {"runs": runs.listing()})])
+    api = Mount("/api", routes=[get("/page", lambda: {"runs": runs.listing()})])
     # The page is answered without a look at the run: who asks has shown no token yet.
-    of_run = [reads("/runs/{name}/", _page), Mount("/runs/{name}", app=_Outputs(runs, opened))]
+    of_run = [get("/runs/{name}/", _page), Mount("/runs/{name}", app=_Outputs(runs, opened))]
     return _protected([api, *of_run], session)
 
 
@@ -91,22 +91,19 @@ class _Outputs:
                 # What is not in the folder is nowhere, however its name is written.
                 if name not in self.runs.names():
                     raise RefusedError(f"There is no run {name!r} in this folder.", 404)
-                routes = [
-                    takes("/history", OverRuns, self.runs.over),
-                    *_features(self.opened(name)),
-                ]
+                routes = [post("/history", OverRuns, self.runs.over), *_features(self.opened(name))]
                 self._apps[name] = Router([Mount("/api", routes=routes)])
             return self._apps[name]
 
 
 def _protected(routes: list[BaseRoute], session: PageSession) -> ASGIApp:
-    assets = [reads(f"/{name}", _asset(name, kind)) for name, kind in ASSETS.items()]
-    page = [reads("/", _page), takes(SESSION, PageCode, session.begin), *assets]
+    assets = [get(f"/{name}", _asset(name, kind)) for name, kind in ASSETS.items()]
+    page = [get("/", _page), post(SESSION, PageCode, session.begin), *assets]
     return Protection(Starlette(routes=[*page, *routes], exception_handlers=HANDLERS), session)
 
 
 def _features(served: ServedOutput) -> list[Route]:
-    return [one for feature in FEATURES for one in feature.routes(served)]
+    return [route for feature in FEATURES for route in feature.routes(served)]
 
 
 def _page() -> Response:

@@ -27,7 +27,7 @@ from slicebeam.pipelines.changelist.edits import (
     undone_numbers,
 )
 from slicebeam.pipelines.changelist.revisions import SupersededError
-from slicebeam.pipelines.page.answers import Given, RefusedError, reads, takes
+from slicebeam.pipelines.page.answers import PageRequest, RefusedError, get, post
 from slicebeam.pipelines.page.slice_examples import data_check, table_slice
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ _Rows = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=10_0
 _FIELDS = re.compile(r"--where: |--(name|threshold|text-filter|ids|classifier)")
 
 
-class _Based(Given):
+class _Based(PageRequest):
     """An edit, with the revision that its author sees: of another one it is refused."""
 
     revision: Annotated[int, Field(ge=0)]
@@ -136,7 +136,7 @@ class Editing:
         document = self.served.search()
         edits = document.edits
         gone = undone_numbers(edits)
-        names = {one.slice_id: one.name for one in document.slices}
+        names = {slice_.slice_id: slice_.name for slice_ in document.slices}
         shown = [
             {
                 "number": number,
@@ -152,7 +152,7 @@ class Editing:
             "revision": document.revision,
             "edits": shown[-_LISTED:][::-1],
             "undoes": last_not_undone(edits),
-            "columns": sorted(one.name for one in document.dataset.domains),
+            "columns": sorted(domain.name for domain in document.dataset.domains),
             "has_words": document.discovery is not None and document.discovery.encoder != "none",
             "has_embeddings": document.discovery is not None,
             "has_ids": document.dataset.id_field is not None,
@@ -255,4 +255,4 @@ def _no_payment(_: str) -> None:
 def routes(served: ServedOutput) -> list[Route]:
     """Return the routes of edits."""
     editing = Editing(served)
-    return [reads("/edits", editing.listed), takes("/edits", EditRequest, editing.write)]
+    return [get("/edits", editing.listed), post("/edits", EditRequest, editing.write)]

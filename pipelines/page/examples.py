@@ -34,16 +34,17 @@ def examples_of(
     if document.discovery is not None and not data:
         return {one.slice_id: list(_of_document(one, number)) for one in document.described()}
     wanted = set(shown_slices(document))
-    slices = [one for one in document.slices if one.slice_id in wanted]
+    slices = [slice_ for slice_ in document.slices if slice_.slice_id in wanted]
     for path in data or document.dataset.uri:
         if not isinstance(storage_path(path, "--data"), Path):
             raise OptionError(
                 f"--examples: {path} is not on this machine; name a copy that is with --data"
             )
     opened = open_data(uri, document, data or None)
-    better = {one.slice_id for one in document.findings if one.direction == "better"}
+    better = {finding.slice_id for finding in document.findings if finding.direction == "better"}
     return {
-        one.slice_id: _read(opened, one, number, is_better=one.slice_id in better) for one in slices
+        slice_.slice_id: _read(opened, slice_, number, is_better=slice_.slice_id in better)
+        for slice_ in slices
     }
 
 

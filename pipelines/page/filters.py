@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from slicebeam.pipelines.changelist.slices import words_of
-from slicebeam.pipelines.page.answers import Given, RefusedError
+from slicebeam.pipelines.page.answers import PageRequest, RefusedError
 from slicebeam.pipelines.page.index_build import singleton
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ EVERY = "metric = ?"
 _HEX = re.compile(r"[0-9a-f]{16}")
 
 
-class Filter(Given):
+class Filter(PageRequest):
     """Which slices are shown, and in which order.
 
     ``metric``: its key. ``text``: words that the conditions hold, or its name, description, notes,
@@ -60,38 +60,38 @@ def metric_number(key: str, index: SliceIndex) -> int:
     return index.metrics.index(key)
 
 
-def where(given: Filter, index: SliceIndex, document: SearchChangeList) -> tuple[str, list[Any]]:
+def where(request: Filter, index: SliceIndex, document: SearchChangeList) -> tuple[str, list[Any]]:
     """Return the condition of a filter as SQL with its values."""
-    number = metric_number(given.metric, index)
+    number = metric_number(request.metric, index)
     parts: list[str] = [EVERY]
     values: list[Any] = [number]
     bounds: list[tuple[str, Any, Any]] = [
-        ("level = ?", given.level, 0),
-        ("n >= ?", given.least, 0),
-        ("n <= ?", given.most, None),
-        ("delta >= ?", _float(given.low), None),
-        ("delta <= ?", _float(given.high), None),
+        ("level = ?", request.level, 0),
+        ("n >= ?", request.least, 0),
+        ("n <= ?", request.most, None),
+        ("delta >= ?", _float(request.low), None),
+        ("delta <= ?", _float(request.high), None),
     ]
     for sql, value, none in bounds:
         if value != none:
             parts.append(sql)
             values.append(value)
-    if given.significant:
+    if request.significant:
         parts.append("significant")
-    if given.under:
+    if request.under:
         parts.append("parent = ?")
-        values.append(int(given.under, 16))
-    if given.label:
+        values.append(int(request.under, 16))
+    if request.label:
         parts.append("label = ?")
-        values.append(given.label)
-    elif not given.inherited and not given.under:
+        values.append(request.label)
+    elif not request.inherited and not request.under:
         parts.append("(finding > 0 OR label IS DISTINCT FROM 'inherited')")
-    if given.direction != "any":
+    if request.direction != "any":
         metric = document.metrics[number]
-        is_below = (given.direction == "worse") == metric.higher_is_better
+        is_below = (request.direction == "worse") == metric.higher_is_better
         parts.append("delta < 0" if is_below else "delta > 0")
-    parts += [_has_condition(key, index, values) for key in given.conditions]
-    said = _said(given.text, index, document, values)
+    parts += [_has_condition(key, index, values) for key in request.conditions]
+    said = _said(request.text, index, document, values)
     return " AND ".join([*parts, *said]), values
 
 
@@ -128,7 +128,7 @@ def _said(
 
 def _has_condition(key: str, index: SliceIndex, values: list[Any]) -> str:
     """Return the SQL of slices that have a condition, and add its values."""
-    found = [one for one in index.conditions.values() if one.key == key]
+    found = [condition for condition in index.conditions.values() if condition.key == key]
     parts = [_has(values, [one.code for one in found], index)]
     # Of slices of more conditions, those after the third stand in the predicate only.
     if index.has_texts:
@@ -154,9 +154,9 @@ def _has(values: list[Any], codes: list[int], index: SliceIndex) -> str:
 def _named(values: list[Any], words: list[str], document: SearchChangeList) -> str:
     """Return the SQL of slices whose id begins with the words, or that are called by all of them."""
     ids = [
-        int(one.slice_id, 16)
-        for one in document.slices
-        if _HEX.fullmatch(one.slice_id) and one.has_words(words)
+        int(slice_.slice_id, 16)
+        for slice_ in document.slices
+        if _HEX.fullmatch(slice_.slice_id) and slice_.has_words(words)
     ]
     text = " & ".join(words)
     parts = ""

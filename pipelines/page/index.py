@@ -64,7 +64,7 @@ class SliceIndex:
         self.uri, self.document = uri, document
         fingerprint = (document.search.slices_fingerprint or "none").rpartition(":")[2]
         self.path = state / f"slices-{_VERSION}-{fingerprint[:16]}.duckdb"
-        self.metrics = [one.key for one in document.metrics]
+        self.metrics = [metric.key for metric in document.metrics]
         self.conditions: dict[int, IndexedCondition] = {}
         # Texts, with long values cut, that several conditions have.
         self.ambiguous: frozenset[str] = frozenset()
@@ -175,7 +175,8 @@ class SliceIndex:
                 if table is None:
                     raise InputError(f"slices.parquet is not beside {self.uri}; copy it there")
                 signs = {
-                    one.key: 1.0 if one.higher_is_better else -1.0 for one in self.document.metrics
+                    metric.key: 1.0 if metric.higher_is_better else -1.0
+                    for metric in self.document.metrics
                 }
                 fingerprint = self.document.search.slices_fingerprint or ""
                 self._build(Task(str(table), fingerprint, signs, str(partial)))

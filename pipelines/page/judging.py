@@ -11,7 +11,7 @@ from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.adaptive.suggestions.desk import TestDesk
 from slicebeam.pipelines.adaptive.suggestions.verdicts import Label
 from slicebeam.pipelines.config.adapt import PROPOSERS, AdaptSuggestConfig
-from slicebeam.pipelines.page.answers import Given, RefusedError, labeler_name, reads, takes
+from slicebeam.pipelines.page.answers import PageRequest, RefusedError, get, labeler_name, post
 
 if TYPE_CHECKING:
     from starlette.routing import Route
@@ -25,7 +25,7 @@ _Words = Annotated[str, Field(max_length=100_000)]
 _NOTES = 20
 
 
-class _OfTopic(Given):
+class _OfTopic(PageRequest):
     topic: _Topic
 
 
@@ -34,13 +34,13 @@ class _Wanted(_OfTopic):
     proposers: Annotated[tuple[str, ...], Field(max_length=len(PROPOSERS))] = ()
 
 
-class _Judged(Given):
+class _Judged(PageRequest):
     id: _Id
     label: Label
     name: Annotated[str, Field(max_length=60)] = ""
 
 
-class _Edited(Given):
+class _Edited(PageRequest):
     id: _Id
     input: _Words | None = None
     second_input: _Words | None = None
@@ -49,7 +49,7 @@ class _Edited(Given):
     topic: _Topic | None = None
 
 
-class _Some(Given):
+class _Some(PageRequest):
     ids: Annotated[list[_Id], Field(min_length=1, max_length=1_000)]
 
 
@@ -98,7 +98,7 @@ class TestJudging:
 
     def suggest(self, given: _Wanted) -> dict[str, Any]:
         """Propose tests for a topic."""
-        unknown = [one for one in given.proposers if one not in PROPOSERS]
+        unknown = [proposer for proposer in given.proposers if proposer not in PROPOSERS]
         if unknown:
             raise OptionError(f"there is no proposer {unknown[0]!r}")
         self._notes = []
@@ -121,11 +121,11 @@ def routes(served: ServedOutput) -> list[Route]:
     """Return the routes of the Tests view."""
     judging = TestJudging(served)
     return [
-        reads("/tests", judging.begin),
-        takes("/tests/topic", _OfTopic, lambda given: judging.desk().topic(given.topic)),
-        takes("/tests/suggest", _Wanted, judging.suggest),
-        takes("/tests/judge", _Judged, judging.judge),
-        takes("/tests/edit", _Edited, judging.edit),
-        takes("/tests/remove", _Some, lambda given: judging.desk().remove(given.ids)),
-        takes("/tests/undo", Given, lambda _: judging.desk().undo()),
+        get("/tests", judging.begin),
+        post("/tests/topic", _OfTopic, lambda given: judging.desk().topic(given.topic)),
+        post("/tests/suggest", _Wanted, judging.suggest),
+        post("/tests/judge", _Judged, judging.judge),
+        post("/tests/edit", _Edited, judging.edit),
+        post("/tests/remove", _Some, lambda given: judging.desk().remove(given.ids)),
+        post("/tests/undo", PageRequest, lambda _: judging.desk().undo()),
     ]

@@ -1,4 +1,4 @@
-"""Labels for ``slicebeam attribute``, given in the browser: into the same files, one key at a time."""
+"""Labelling session of the browser: labels in the files of ``slicebeam attribute``, a key at a time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from slicebeam.pipelines.attribution.session import LabelPaths, Plan, check_plan
 from slicebeam.pipelines.attribution.sheets import rows_of
 from slicebeam.pipelines.attribution.state import folder_name, read_state
 from slicebeam.pipelines.changelist.edits import find_slice
-from slicebeam.pipelines.page.answers import Given, RefusedError, labeler_name, reads, takes
+from slicebeam.pipelines.page.answers import PageRequest, RefusedError, get, labeler_name, post
 from slicebeam.pipelines.page.editing import WRITING
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _CODES = {"yes": YES, "no": NO, "unsure": UNSURE}
 _LISTED, _READ, _LONGEST = 200, 32, 100_000
 
 
-class _Begin(Given):
+class _Begin(PageRequest):
     """A slice and the words to label it by. Without a budget, labelling goes on with what was drawn."""
 
     slice_id: Annotated[str, Field(min_length=1, max_length=200)]
@@ -48,7 +48,7 @@ class _Begin(Given):
     least_recall: Annotated[float | None, Field(ge=0, le=1)] = None
 
 
-class _OfSession(Given):
+class _OfSession(PageRequest):
     """A request about the open session: a tab that was left behind must not label for another slice."""
 
     desk: Annotated[str, Field(max_length=300)]
@@ -74,83 +74,83 @@ class Labelling:
     _fields: dict[Id, list[tuple[str, str]]] = field(default_factory=dict)
     _lock: threading.RLock = field(default_factory=threading.RLock)
 
-    def begin(self, given: _Begin) -> dict[str, Any]:
+    def begin(self, request: _Begin) -> dict[str, Any]:
         """Open a session, or continue the open one, and return the item to label."""
         plan = Plan(
-            given.text,
-            looks=given.looks,
-            least_precision=given.least_precision,
-            least_recall=given.least_recall,
+            request.text,
+            looks=request.looks,
+            least_precision=request.least_precision,
+            least_recall=request.least_recall,
         )
         with self._lock:
             now = self._session
-            if now is not None and now.folder.name == folder_name(given.slice_id, given.text):
+            if now is not None and now.folder.name == folder_name(request.slice_id, request.text):
                 check_plan(plan, now.state)
             else:
-                now = self._opened(given, plan)
+                now = self._opened(request, plan)
             try:
-                if given.budget is not None:
-                    now.sample(given.budget, is_train=given.train)
+                if request.budget is not None:
+                    now.sample(request.budget, is_train=request.train)
                 return self._shown(now)
             except BaseException:
                 if not now.state.rounds:
                     self.close()
                 raise
 
-    def _opened(self, given: _Begin, plan: Plan) -> Session:
+    def _opened(self, request: _Begin, plan: Plan) -> Session:
         self.close()
         data, document = self.served.opened.of(self.served), self.served.search()
-        labelled = find_slice(document, given.slice_id)
+        labelled = find_slice(document, request.slice_id)
         population = SlicePopulation(data, data.members_of(labelled.definition))
         place = LabelPaths.of(self.served.latest().uri, None)
         self._session = self._open.enter_context(
-            session(population, document, labelled, plan, place, begins=given.budget is not None)
+            session(population, document, labelled, plan, place, begins=request.budget is not None)
         )
         return self._session
 
     @contextmanager
-    def _of(self, given: _OfSession) -> Iterator[Session]:
+    def _of(self, request: _OfSession) -> Iterator[Session]:
         with self._lock:
-            if self._session is None or self._session.folder.name != given.desk:
+            if self._session is None or self._session.folder.name != request.desk:
                 raise RefusedError(
                     "this labelling is not open any more; begin it again: no label is lost", 410
                 )
             yield self._session
 
-    def label(self, given: _Label) -> dict[str, Any]:
+    def label(self, request: _Label) -> dict[str, Any]:
         """Store a label durably; the last label of a round is followed by a look."""
-        name = labeler_name(given.name)
-        with self._of(given) as now:
+        name = labeler_name(request.name)
+        with self._of(request) as now:
             drawn = {str(item): item for drawn in now.state.rounds for item in drawn.asked}
-            if given.item not in drawn:
-                raise InputError(f"item {given.item[:100]!r} was not drawn to be labelled")
-            item = drawn[given.item]
+            if request.item not in drawn:
+                raise InputError(f"item {request.item[:100]!r} was not drawn to be labelled")
+            item = drawn[request.item]
             before = now.store.known.get(item)
-            now.store.add({item: _CODES[given.label]}, name)
+            now.store.add({item: _CODES[request.label]}, name)
             if now.store.known[item] is not before:
                 self._labelled.append((item, before))
             if not now.open_items:
                 now.look()
             return self._shown(now)
 
-    def undo(self, given: _OfSession) -> dict[str, Any]:
+    def undo(self, request: _OfSession) -> dict[str, Any]:
         """Take the last label of this session back, and show its item again."""
-        with self._of(given) as now:
+        with self._of(request) as now:
             if not self._labelled:
                 raise InputError("there is no label to undo since this labelling was begun")
             item, before = self._labelled.pop()
             now.store.take_back(item, before)
             return self._shown(now, item)
 
-    def look(self, given: _OfSession) -> dict[str, Any]:
+    def look(self, request: _OfSession) -> dict[str, Any]:
         """Count a look, and return the estimates with the decision."""
-        with self._of(given) as now:
+        with self._of(request) as now:
             now.look()
             return self._shown(now)
 
-    def publish(self, given: _OfSession) -> dict[str, Any]:
+    def publish(self, request: _OfSession) -> dict[str, Any]:
         """Write the estimates into the next revision, and end the session."""
-        with WRITING, self._of(given) as now:
+        with WRITING, self._of(request) as now:
             now.follow(self.served.latest().uri, self.served.search())
             finished = estimate(now)
             self.served.look_again()
@@ -161,9 +161,9 @@ class Labelling:
             "proposed": None if finished.proposed is None else finished.proposed.name,
         }
 
-    def end(self, given: _OfSession) -> dict[str, Any]:
+    def end(self, request: _OfSession) -> dict[str, Any]:
         """End the session; its labels stay."""
-        with suppress(RefusedError), self._of(given):
+        with suppress(RefusedError), self._of(request):
             self.close()
         return {}
 
@@ -224,7 +224,7 @@ def _standing(now: Session) -> dict[str, Any]:
     which the number was planned.
     """
     state, evidence = now.state, now.evidence
-    drawn = {item for one in state.rounds for item in one.items}
+    drawn = {item for round_ in state.rounds for item in round_.items}
     standing: dict[str, Any] = {
         "looks": state.looks,
         "looked": len(state.looked),
@@ -256,11 +256,11 @@ def routes(served: ServedOutput) -> list[Route]:
     labelling = Labelling(served)
     served.at_end.callback(labelling.close)
     return [
-        reads("/labels", labelling.listed),
-        takes("/labels/begin", _Begin, labelling.begin),
-        takes("/labels/label", _Label, labelling.label),
-        takes("/labels/undo", _OfSession, labelling.undo),
-        takes("/labels/look", _OfSession, labelling.look),
-        takes("/labels/publish", _OfSession, labelling.publish),
-        takes("/labels/end", _OfSession, labelling.end),
+        get("/labels", labelling.listed),
+        post("/labels/begin", _Begin, labelling.begin),
+        post("/labels/label", _Label, labelling.label),
+        post("/labels/undo", _OfSession, labelling.undo),
+        post("/labels/look", _OfSession, labelling.look),
+        post("/labels/publish", _OfSession, labelling.publish),
+        post("/labels/end", _OfSession, labelling.end),
     ]

@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist.reading import CHANGELIST, read_search
-from slicebeam.pipelines.page.answers import Given, RefusedError, reads, takes
+from slicebeam.pipelines.page.answers import PageRequest, RefusedError, get, post
 from slicebeam.pipelines.page.overview import since_slice
 from slicebeam.runner_configs.guarded_process import GuardedProcess, python_module
 from slicebeam.transforms.storage.files import expand_paths, file_format
@@ -113,7 +113,7 @@ def compared(uri: str) -> dict[str, Any]:
         "corrected_for": since.corrected_for,
         "warnings": [*document.dataset.drift, *since.warnings],
         "overall": [one.model_dump(mode="json", exclude_none=True) for one in since.overall],
-        "slices": [since_slice(one) for one in since.slices],
+        "slices": [since_slice(slice_) for slice_ in since.slices],
         "more": max(0, len(document.slices) * len(document.metrics) - len(since.slices)),
     }
 
@@ -124,7 +124,7 @@ _FREE = 256 << 20
 _ENDINGS = {"parquet": ".parquet", "csv": ".csv", "jsonl": ".jsonl", "tfrecord": ".tfrecord"}
 
 
-class _Start(Given):
+class _Start(PageRequest):
     """The file to check: that which was brought last, or one of the command line, from 0."""
 
     file: Annotated[int | None, Field(ge=0)] = None
@@ -196,7 +196,7 @@ class OwnData:
             raise RefusedError(f"{_shown_name(name)} is empty; choose another file")
         return JSONResponse({"file": _shown_name(name), "bytes": size})
 
-    def start(self, given: _Start) -> dict[str, Any]:
+    def start(self, request: _Start) -> dict[str, Any]:
         """Start the check of a file."""
         config, earlier = self.served.config, self.served.search().provenance.config
         confirmed = [
@@ -214,7 +214,7 @@ class OwnData:
             self._refuse_running()
             if self._is_receiving:
                 raise RefusedError("the file is still being sent", 409)
-            data, shown = self._named(given.file)
+            data, shown = self._named(request.file)
             folder = self.served.state / f"{_FOLDER}-check"
             self._check = OwnCheck(self.served.latest().uri, data, shown, confirmed, folder)
         return self.status()
@@ -225,7 +225,7 @@ class OwnData:
         state = {"state": "none"} if check is None else check.status()
         return {**state, "files": self._files(), "brought": None if brought is None else brought[1]}
 
-    def cancel(self, _: Given) -> dict[str, Any]:
+    def cancel(self, _: PageRequest) -> dict[str, Any]:
         """End the check that runs."""
         check = self._check
         if check is not None:
@@ -275,7 +275,7 @@ def routes(served: ServedOutput) -> list[Route]:
             shutil.rmtree(served.state / left)
     return [
         Route("/upload/own", own.receive, methods=["POST"]),
-        reads("/own", own.status),
-        takes("/own/start", _Start, own.start),
-        takes("/own/cancel", Given, own.cancel),
+        get("/own", own.status),
+        post("/own/start", _Start, own.start),
+        post("/own/cancel", PageRequest, own.cancel),
     ]

@@ -15,7 +15,7 @@ from pydantic import Field
 
 from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.changelist.rules import rule_of
-from slicebeam.pipelines.page.answers import Given, RefusedError, takes
+from slicebeam.pipelines.page.answers import PageRequest, RefusedError, post
 from slicebeam.transforms.encode.column import plain_type, python_values
 from slicebeam.transforms.encode.conditions import columns_of, members, needs_embeddings, needs_ids
 from slicebeam.transforms.encode.models import LoadedModel, load_model, model_features
@@ -32,13 +32,13 @@ _LONGEST, _FIELDS, _CLASSES = 200_000, 2_000, 10
 _ROLES = (("old", "baseline_model"), ("new", "model"))
 
 
-class _Row(Given):
+class _Row(PageRequest):
     """An example of the data to begin with; any one where none is named."""
 
     row: Annotated[int | None, Field(ge=0)] = None
 
 
-class _Input(Given):
+class _Input(PageRequest):
     """The values of an input as text; an empty one is missing."""
 
     values: Annotated[
@@ -65,13 +65,15 @@ class Playground:
     # The models, and the data for which they were loaded.
     _models: tuple[DocumentData, list[_Called]] | None = None
 
-    def example(self, given: _Row) -> dict[str, Any]:
+    def example(self, request: _Row) -> dict[str, Any]:
         """Return an example of the data, field by field, and which models answer."""
         with self._lock:
             examples = self._opened()
             models = self._called()
             rows = examples.source.rows
-            row = int(np.random.default_rng().integers(rows)) if given.row is None else given.row
+            row = (
+                int(np.random.default_rng().integers(rows)) if request.row is None else request.row
+            )
             if row >= rows:
                 raise RefusedError(f"there is no row {row}; the data has {rows:,} rows", 404)
             columns = self._columns()
@@ -85,14 +87,14 @@ class Playground:
             "models": [{"is": one.role, "name": one.name} for one in models],
         }
 
-    def answer(self, given: _Input) -> dict[str, Any]:
+    def answer(self, request: _Input) -> dict[str, Any]:
         """Return what the models predict for an input, and the slices that it falls in."""
         with self._lock:
             schema, columns = self._opened().source.schema, self._columns()
-            for name in given.values:
+            for name in request.values:
                 if name not in columns:
                     raise RefusedError(f"there is no column {name[:100]!r} to fill", 422)
-            cells = [_cell(given.values.get(one.name, ""), one) for one in schema]
+            cells = [_cell(request.values.get(one.name, ""), one) for one in schema]
             table = pa.table(cells, schema=schema)
             found, unknown = self._slices(table)
             return {
@@ -134,8 +136,8 @@ class Playground:
         document, found, unknown = self.served.search(), [], 0
         with tempfile.TemporaryDirectory(prefix="slicebeam-") as folder:
             alone: DocumentData | None = None
-            for one in document.slices:
-                rule = rule_of(one.definition)
+            for slice_ in document.slices:
+                rule = rule_of(slice_.definition)
                 try:
                     if needs_ids(rule):
                         # An input of its own is none of those that are listed.
@@ -146,12 +148,12 @@ class Playground:
                         is_in = bool(members(rule, table)[0])
                     else:
                         alone = alone or self._alone(table, Path(folder))
-                        is_in = bool(alone.members_of(one.definition)[0])
+                        is_in = bool(alone.members_of(slice_.definition)[0])
                 except SlicebeamError:
                     unknown += 1
                     continue
                 if is_in:
-                    found.append(one.slice_id)
+                    found.append(slice_.slice_id)
         return found, unknown
 
     def _alone(self, table: pa.Table, folder: Path) -> DocumentData:
@@ -206,6 +208,6 @@ def routes(served: ServedOutput) -> list[Route]:
     """Return the routes of the playground."""
     playground = Playground(served)
     return [
-        takes("/playground/example", _Row, playground.example),
-        takes("/playground/answer", _Input, playground.answer),
+        post("/playground/example", _Row, playground.example),
+        post("/playground/answer", _Input, playground.answer),
     ]

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 from pydantic import Field
 from starlette.datastructures import Headers, MutableHeaders
 
-from slicebeam.pipelines.page.answers import Given, RefusedError, failed
+from slicebeam.pipelines.page.answers import PageRequest, RefusedError, failed
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -92,7 +92,7 @@ class PageSession:
         return {"token": self.token}
 
 
-class PageCode(Given):
+class PageCode(PageRequest):
     """The code of an address."""
 
     code: Annotated[str, Field(max_length=100)]

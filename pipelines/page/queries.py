@@ -19,7 +19,7 @@ from starlette.responses import Response
 
 from slicebeam.pipelines.attribution.spreadsheet_cells import quoted
 from slicebeam.pipelines.changelist.document import SearchChangeList
-from slicebeam.pipelines.page.answers import Given, RefusedError, reads, takes
+from slicebeam.pipelines.page.answers import PageRequest, RefusedError, get, post
 from slicebeam.pipelines.page.filters import EVERY, Filter, where
 from slicebeam.pipelines.page.index import BuildingError, SliceIndex
 from slicebeam.pipelines.page.index_build import singleton
@@ -51,7 +51,7 @@ _ROW = (
 _COLUMNS = ", ".join(_ROW)
 
 
-class Window(Given):
+class Window(PageRequest):
     """Rows of a filtered table."""
 
     filter: Filter
@@ -60,14 +60,14 @@ class Window(Given):
     limit: Annotated[int, Field(ge=0, le=500)] = 100
 
 
-class Beyond(Given):
+class Beyond(PageRequest):
     """A filter of which it is asked what it leaves out."""
 
     filter: Filter
     tab: Annotated[str, Field(max_length=40)]
 
 
-class OneSlice(Given):
+class OneSlice(PageRequest):
     """A slice, and what it is near to."""
 
     slice_id: Annotated[str, Field(pattern=_ID)]
@@ -82,13 +82,13 @@ def routes(served: ServedOutput) -> list[Route]:
     index.start()
     queries = Queries(served, index)
     return [
-        reads("/index", index.status),
-        reads("/conditions", queries.conditions),
-        reads("/totals", queries.totals),
-        takes("/slices", Window, queries.window),
-        takes("/slices/beyond", Beyond, queries.beyond),
-        takes("/slices.csv", Filter, queries.csv),
-        takes("/slice", OneSlice, queries.around),
+        get("/index", index.status),
+        get("/conditions", queries.conditions),
+        get("/totals", queries.totals),
+        post("/slices", Window, queries.window),
+        post("/slices/beyond", Beyond, queries.beyond),
+        post("/slices.csv", Filter, queries.csv),
+        post("/slice", OneSlice, queries.around),
     ]
 
 
@@ -135,7 +135,7 @@ class Turns:
 
 
 def _superseded() -> RefusedError:
-    return RefusedError("A later question superseded this one.", 409)
+    return RefusedError("A newer request from this tab replaced this one.", 409)
 
 
 class Queries:
@@ -150,8 +150,8 @@ class Queries:
         """Return all conditions that a slice may have."""
         with self.turns.turn(self.index):
             return [
-                {"text": one.text, "key": one.key, "field": one.part["field"]}
-                for one in self.index.conditions.values()
+                {"text": condition.text, "key": condition.key, "field": condition.part["field"]}
+                for condition in self.index.conditions.values()
             ]
 
     def totals(self) -> dict[str, Any]:
@@ -159,10 +159,10 @@ class Queries:
         with self.turns.turn(self.index):
             return {name: asdict(one) for name, one in self.index.totals.items()}
 
-    def window(self, given: Window) -> dict[str, Any]:
+    def window(self, request: Window) -> dict[str, Any]:
         """Return some rows of a filtered table, and how many there are."""
-        with self.turns.turn(self.index, given.tab) as cursor:
-            places, number = self._places(cursor, given.filter, given.offset, given.limit)
+        with self.turns.turn(self.index, request.tab) as cursor:
+            places, number = self._places(cursor, request.filter, request.offset, request.limit)
             found = self._at(cursor, places)
         return {
             "found": number,
@@ -170,11 +170,11 @@ class Queries:
             "rows": list(map(self._row, found)),
         }
 
-    def beyond(self, given: Beyond) -> dict[str, int]:
+    def beyond(self, request: Beyond) -> dict[str, int]:
         """Return how many slices a filter would find with those that others explain, and of any significance."""
-        wider = given.filter.model_copy(update={"inherited": True})
+        wider = request.filter.model_copy(update={"inherited": True})
         every = wider.model_copy(update={"significant": False})
-        with self.turns.turn(self.index, given.tab) as cursor:
+        with self.turns.turn(self.index, request.tab) as cursor:
             return {"inherited": self._number(cursor, wider), "all": self._number(cursor, every)}
 
     def _keep(self, key: tuple[str, str], number: int) -> None:
@@ -183,10 +183,10 @@ class Queries:
         while len(self._known) > _MOST_KNOWN:
             self._known.pop(next(iter(self._known)), None)
 
-    def csv(self, given: Filter) -> Response:
+    def csv(self, request: Filter) -> Response:
         """Return a file of a filtered table."""
         with self.turns.turn(self.index) as cursor:
-            places, _ = self._places(cursor, given, 0, MOST_SHOWN)
+            places, _ = self._places(cursor, request, 0, MOST_SHOWN)
             found = self._at(cursor, places)
         text = io.StringIO()
         writer = csv.writer(text)
@@ -195,16 +195,16 @@ class Queries:
         writer.writerow([*names, "reason"])
         for one in found:
             row = self._row(one)
-            row["metric"] = given.metric
+            row["metric"] = request.metric
             for name in ("p_value", "q_value"):
                 row[name] = _power(row[name])
             cells = [row["name"] if name == "slice" else row[name] for name in [*names, "reason"]]
             writer.writerow(map(_cell, cells))
         return Response(text.getvalue(), media_type="text/csv")
 
-    def around(self, given: OneSlice) -> dict[str, Any]:
+    def around(self, request: OneSlice) -> dict[str, Any]:
         """Return what ``store.ts`` unpacks: a slice, its parents, its children and what it shares with findings."""
-        number = int(given.slice_id, 16)
+        number = int(request.slice_id, 16)
         with self.turns.turn(self.index) as cursor:
             own = cursor.execute(
                 f"SELECT {_COLUMNS} FROM slices WHERE id = ? LIMIT 1",  # noqa: S608
@@ -213,7 +213,7 @@ class Queries:
             if own:
                 ids = self._near(cursor, dict(zip(_ROW, own[0], strict=True)))
             else:
-                ids = self._above_defined(given.slice_id)
+                ids = self._above_defined(request.slice_id)
             places = cursor.execute(
                 "SELECT rowid FROM slices WHERE id IN (SELECT unnest(?::UBIGINT[])) "
                 "ORDER BY metric, id",
@@ -221,7 +221,9 @@ class Queries:
             )
             rows = self._at(cursor, _firsts(places))
         table = self._table(rows)
-        kept = Kept({one: table.filter(pc.field("metric") == one) for one in self.index.metrics})
+        kept = Kept(
+            {metric: table.filter(pc.field("metric") == metric) for metric in self.index.metrics}
+        )
         tables = packed_tables(self.served.search(), kept, {}, ambiguous=self.index.ambiguous)
         return {"tables": tables}
 
@@ -232,7 +234,7 @@ class Queries:
         if not codes or own["level"] > 3:
             return found
         # A slice's id is made of its conditions, so that nothing has to be looked for.
-        wanted = [[one for one in codes if one != left] for left in codes]
+        wanted = [[code for code in codes if code != left] for left in codes]
         for finding, *other in self.index.findings:
             found.append(finding)
             wanted.append(sorted({*codes, *(one for one in other if one is not None)}))
@@ -242,7 +244,7 @@ class Queries:
             cursor.execute(
                 f"SELECT id FROM slices WHERE metric = 0 AND level = ? AND {has} LIMIT ?",  # noqa: S608
                 [
-                    *(len(codes) + 1, *(one for one in codes for _ in range(3))),
+                    *(len(codes) + 1, *(code for code in codes for _ in range(3))),
                     MOST_ROWS // len(self.index.metrics) // 2,
                 ],
             )
@@ -251,10 +253,10 @@ class Queries:
 
     def _above_defined(self, slice_id: str) -> list[int]:
         """Return the ids of the slices with one condition less than one that is in the document only."""
-        known = {one.json: one.code for one in self.index.conditions.values()}
-        for one in self.served.search().slices:
-            if one.slice_id == slice_id and one.predicate is not None:
-                codes = [known.get(part.json_text()) for part in one.conditions]
+        known = {condition.json: condition.code for condition in self.index.conditions.values()}
+        for slice_ in self.served.search().slices:
+            if slice_.slice_id == slice_id and slice_.predicate is not None:
+                codes = [known.get(part.json_text()) for part in slice_.conditions]
                 wanted = [codes[:at] + codes[at + 1 :] for at in range(len(codes))]
                 return [
                     self.index.slice_id([code for code in some if code is not None])
@@ -264,20 +266,20 @@ class Queries:
         raise RefusedError(f"There is no slice {slice_id} in the table.", 404)
 
     def _places(
-        self, cursor: duckdb.DuckDBPyConnection, given: Filter, offset: int, limit: int
+        self, cursor: duckdb.DuckDBPyConnection, request: Filter, offset: int, limit: int
     ) -> tuple[list[int], int]:
         """Return the places of some rows in the index, in their order, and how many there are."""
-        clause, values = where(given, self.index, self.served.search())
+        clause, values = where(request, self.index, self.served.search())
         last = offset + limit
         if clause == EVERY:
-            rows = self.index.places(given.metric)
-            if given.sort == "harm":
-                return list((rows[::-1] if given.descends else rows)[offset:last]), len(rows)
+            rows = self.index.places(request.metric)
+            if request.sort == "harm":
+                return list((rows[::-1] if request.descends else rows)[offset:last]), len(rows)
         key = (clause, repr(values))
         number = len(rows) if clause == EVERY else self._known.get(key)
-        if given.sort == "harm" and number is None:
+        if request.sort == "harm" and number is None:
             # A row's place is its harm: the first of them and their number are found in one pass.
-            pick = "max" if given.descends else "min"
+            pick = "max" if request.descends else "min"
             number, places = cursor.execute(
                 f"SELECT count(*), {pick}(rowid, ?) FROM slices WHERE {clause}",  # noqa: S608
                 [max(last, 1), *values],
@@ -285,10 +287,10 @@ class Queries:
             self._keep(key, number)
             return (places or [])[offset:last], number
         if number is None:
-            number = self._number(cursor, given)
-        way = "DESC" if given.descends else "ASC"
-        order = f"{given.sort} {way} NULLS LAST, rowid"
-        if given.sort == "harm":
+            number = self._number(cursor, request)
+        way = "DESC" if request.descends else "ASC"
+        order = f"{request.sort} {way} NULLS LAST, rowid"
+        if request.sort == "harm":
             order = f"rowid {way}"
         places = cursor.execute(
             f"SELECT rowid FROM slices WHERE {clause} ORDER BY {order} LIMIT ? OFFSET ?",  # noqa: S608
@@ -296,11 +298,11 @@ class Queries:
         )
         return _firsts(places), number
 
-    def _number(self, cursor: duckdb.DuckDBPyConnection, given: Filter) -> int:
+    def _number(self, cursor: duckdb.DuckDBPyConnection, request: Filter) -> int:
         """Return how many rows a filter finds."""
-        clause, values = where(given, self.index, self.served.search())
+        clause, values = where(request, self.index, self.served.search())
         if clause == EVERY:
-            return len(self.index.places(given.metric))
+            return len(self.index.places(request.metric))
         key = (clause, repr(values))
         if key not in self._known:
             counted = cursor.execute(f"SELECT count(*) FROM slices WHERE {clause}", values)  # noqa: S608
@@ -326,9 +328,9 @@ class Queries:
         row["slice_id"] = f"{row.pop('id'):016x}"
         text, predicate = row.pop("slice"), row.pop("predicate")
         if predicate is not None:
-            text = " & ".join(singleton(one).whole_text() for one in json.loads(predicate)["all"])
+            text = " & ".join(singleton(part).whole_text() for part in json.loads(predicate)["all"])
         row["name"] = text or " & ".join(
-            self.index.conditions[one].text for one in codes if one is not None
+            self.index.conditions[code].text for code in codes if code is not None
         )
         del row["parent"]
         for name in ("p_value", "q_value"):
@@ -342,7 +344,7 @@ class Queries:
         for number, *values in rows:
             row = dict(zip(_ROW, values, strict=True))
             codes = [row[name] for name in ("s1", "s2", "s3") if row[name] is not None]
-            parts = ", ".join(self.index.conditions[one].json for one in codes)
+            parts = ", ".join(self.index.conditions[code].json for code in codes)
             whole = {
                 **row,
                 **{name: _power(row[name]) for name in ("p_value", "q_value")},
@@ -353,7 +355,7 @@ class Queries:
             }
             if codes and row["level"] <= 3:
                 whole["predicate"] = f'{{"all": [{parts}]}}'
-                whole["slice"] = " & ".join(self.index.conditions[one].text for one in codes)
+                whole["slice"] = " & ".join(self.index.conditions[code].text for code in codes)
             found.append({name: whole[name] for name in SCHEMA.names})
         return pa.Table.from_pylist(found, schema=SCHEMA)
 

@@ -17,7 +17,7 @@ from slicebeam.pipelines.changelist.reading import (
     opened_table,
     read_changelist,
 )
-from slicebeam.pipelines.page.answers import Given
+from slicebeam.pipelines.page.answers import PageRequest
 from slicebeam.pipelines.page.overview import overview_of
 from slicebeam.pipelines.page.served import NAMED
 from slicebeam.transforms.storage.storage import identity, storage_errors, storage_path
@@ -42,7 +42,7 @@ _MOST_READ = 2_000
 _VALUES = ("n", "value", "value_low", "value_high", "significant")
 
 
-class OverRuns(Given):
+class OverRuns(PageRequest):
     """A slice whose value is wanted over the runs of a folder."""
 
     slice_id: Annotated[str, Field(max_length=100)]
@@ -124,10 +124,10 @@ class Runs:
         # The caller adds to it.
         return deepcopy(held[1])
 
-    def over(self, given: OverRuns) -> list[dict[str, Any]]:
+    def over(self, request: OverRuns) -> list[dict[str, Any]]:
         """Return a slice's value in each of the newest runs, the oldest first, or why it has none."""
         newest = [one for one in self._by_age() if "overview" in one][:_MOST_RUNS]
-        return [self._moment(one, given) for one in reversed(newest)]
+        return [self._moment(one, request) for one in reversed(newest)]
 
     def _document(self, name: str, *, with_slices: bool) -> ChangeList:
         return read_changelist(self.path(name), NAMED, with_slices=with_slices)
@@ -136,23 +136,23 @@ class Runs:
         """Return the path of a run's first document."""
         return str(self.folder / name / CHANGELIST)
 
-    def _moment(self, run: dict[str, Any], given: OverRuns) -> dict[str, Any]:
+    def _moment(self, run: dict[str, Any], request: OverRuns) -> dict[str, Any]:
         name = run["name"]
 
         def value() -> dict[str, Any]:
             try:
-                return self._value(name, given)
+                return self._value(name, request)
             except SlicebeamError as error:
                 return {"missing": str(error)}
 
-        held = self._once(name, f"{given.slice_id} {given.metric}", value)
+        held = self._once(name, f"{request.slice_id} {request.metric}", value)
         return {"name": name, "created_at": run["overview"]["created_at"], **held}
 
-    def _value(self, name: str, given: OverRuns) -> dict[str, Any]:
+    def _value(self, name: str, request: OverRuns) -> dict[str, Any]:
         document = self._document(name, with_slices=True)
-        for one in document.slices:
-            change = next((c for c in one.changes if c.metric == given.metric), None)
-            if one.slice_id == given.slice_id and change is not None:
+        for slice_ in document.slices:
+            change = next((c for c in slice_.changes if c.metric == request.metric), None)
+            if slice_.slice_id == request.slice_id and change is not None:
                 value = change.after
                 return {
                     "n": change.n,
@@ -174,7 +174,7 @@ class Runs:
             if not set(_VALUES) <= set(pq.read_schema(stream).names):
                 raise InputError("slices.parquet is of an earlier version")
             stream.seek(0)
-            wanted = [("slice_id", "==", given.slice_id), ("metric", "==", given.metric)]
+            wanted = [("slice_id", "==", request.slice_id), ("metric", "==", request.metric)]
             rows = pq.read_table(stream, columns=list(_VALUES), filters=wanted).to_pylist()
         return rows[0] if rows else {"missing": "the run did not test it"}
 

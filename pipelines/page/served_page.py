@@ -8,7 +8,7 @@ from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import CHANGELIST, read_changelist
 from slicebeam.pipelines.discovery.group_map import group_maps
-from slicebeam.pipelines.page.answers import reads
+from slicebeam.pipelines.page.answers import get
 from slicebeam.pipelines.page.content import kept_beside
 from slicebeam.pipelines.page.overview import overview_of
 from slicebeam.pipelines.page.served import NAMED
@@ -39,7 +39,7 @@ def routes(served: ServedOutput) -> list[Route]:
         overview["has_tests"] = served.config.tree is not None
         return {"overview": overview, "tables": tables}
 
-    return [reads("/page", page)]
+    return [get("/page", page)]
 
 
 def _left_out(served: ServedOutput, *, has_maps: bool) -> Iterator[str]:

@@ -131,7 +131,7 @@ def run_server(app: ASGIApp, bound: socket.socket, started: Callable[[], None]) 
                 yield
                 return
             numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-            earlier = {one: signal.getsignal(one) for one in numbers}
+            earlier = {number: signal.getsignal(number) for number in numbers}
             for one in numbers:
                 if earlier[one] != signal.SIG_IGN:
                     signal.signal(one, self.handle_exit)

@@ -18,7 +18,7 @@ from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.parts import Predicate
 from slicebeam.pipelines.changelist.reading import opened_table
-from slicebeam.pipelines.page.answers import Given, RefusedError, takes
+from slicebeam.pipelines.page.answers import PageRequest, RefusedError, post
 from slicebeam.pipelines.search.fingerprints import fingerprint_again, short
 from slicebeam.transforms.encode.column import python_values
 from slicebeam.transforms.storage.files import expand_paths
@@ -89,7 +89,7 @@ _WANTED = ("slice_id", "slice", "predicate", "n")
 _ORDER = ("broken", "wrong", "both wrong", "fixed", "right", "both right")
 
 
-class _OfSlice(Given):
+class _OfSlice(PageRequest):
     """A slice of the document, or of the table of all tested slices."""
 
     slice_id: Annotated[str, Field(min_length=1, max_length=200)]
@@ -125,19 +125,19 @@ class SliceExamples:
     _checked: DataCheck | None = None
     _members: OrderedDict[str, _Members] = field(default_factory=OrderedDict)
 
-    def page(self, given: _Page) -> dict[str, Any]:
+    def page(self, request: _Page) -> dict[str, Any]:
         """Return a page of the examples of a slice, and how many there are of each role."""
         with self._lock:
             data, checked = self._open()
-            members = self._of_slice(data, given)
+            members = self._of_slice(data, request)
             rows = members.rows
             counts = {}
             if data.roles is not None:
                 own = data.roles[rows]
                 counts = {one: int((own == one).sum()) for one in _ORDER if (own == one).any()}
-                if given.role is not None:
-                    rows = rows[own == given.role]
-            some = rows[given.offset : given.offset + _PAGE]
+                if request.role is not None:
+                    rows = rows[own == request.role]
+            some = rows[request.offset : request.offset + _PAGE]
             return {
                 "name": members.name,
                 "n": members.n,
@@ -146,20 +146,20 @@ class SliceExamples:
                 "is_same": checked.is_same,
                 "roles": counts,
                 "total": len(rows),
-                "offset": given.offset,
+                "offset": request.offset,
                 "per_page": _PAGE,
                 "examples": _shown(data, some),
             }
 
-    def cell(self, given: _Cell) -> dict[str, Any]:
+    def cell(self, request: _Cell) -> dict[str, Any]:
         """Return all of a value that a page has the beginning of."""
         with self._lock:
             data, _ = self._open()
-            if given.row not in self._of_slice(data, given).rows:
-                raise RefusedError(f"row {given.row} is not in the slice", 404)
-            if given.column not in (*data.shown, *data.outcome):
-                raise RefusedError(f"there is no column {given.column[:100]!r} to show", 404)
-            table = data.read(np.array([given.row]), [given.column])
+            if request.row not in self._of_slice(data, request).rows:
+                raise RefusedError(f"row {request.row} is not in the slice", 404)
+            if request.column not in (*data.shown, *data.outcome):
+                raise RefusedError(f"there is no column {request.column[:100]!r} to show", 404)
+            table = data.read(np.array([request.row]), [request.column])
             (value,) = python_values(table.column(0))
         text = _text(value)
         is_cut = len(text) > _LONGEST
@@ -178,24 +178,24 @@ class SliceExamples:
             self._members.clear()
         return self.served.opened.of(self.served), self._checked
 
-    def _of_slice(self, data: DocumentData, given: _OfSlice) -> _Members:
-        if given.slice_id in self._members:
-            self._members.move_to_end(given.slice_id)
-            return self._members[given.slice_id]
-        name, definition, n = self._defined(given)
+    def _of_slice(self, data: DocumentData, request: _OfSlice) -> _Members:
+        if request.slice_id in self._members:
+            self._members.move_to_end(request.slice_id)
+            return self._members[request.slice_id]
+        name, definition, n = self._defined(request)
         rows = np.concatenate(data.by_role(definition, _ORDER))
-        found = self._members[given.slice_id] = _Members(name, n, rows)
+        found = self._members[request.slice_id] = _Members(name, n, rows)
         if len(self._members) > _SLICES:
             self._members.popitem(last=False)
         return found
 
-    def _defined(self, given: _OfSlice) -> tuple[str, AnyDefinition, int]:
+    def _defined(self, request: _OfSlice) -> tuple[str, AnyDefinition, int]:
         """Return the name, the definition and the size of a slice of the document, or of the table."""
         document = self.served.search()
-        for one in document.slices:
-            if one.slice_id == given.slice_id:
-                return one.name, one.definition, one.size.n
-        return table_slice(self.served.latest().uri, document, given.slice_id)
+        for slice_ in document.slices:
+            if slice_.slice_id == request.slice_id:
+                return slice_.name, slice_.definition, slice_.size.n
+        return table_slice(self.served.latest().uri, document, request.slice_id)
 
 
 def table_slice(
@@ -250,4 +250,4 @@ def _text(value: Any) -> str:
 def routes(served: ServedOutput) -> list[Route]:
     """Return the routes of examples."""
     examples = SliceExamples(served)
-    return [takes("/examples", _Page, examples.page), takes("/examples/cell", _Cell, examples.cell)]
+    return [post("/examples", _Page, examples.page), post("/examples/cell", _Cell, examples.cell)]

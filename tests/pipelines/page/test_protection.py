@@ -15,7 +15,7 @@ import pytest
 import uvicorn
 from starlette.routing import Mount, Router
 
-from slicebeam.pipelines.page.answers import Given, RefusedError, takes
+from slicebeam.pipelines.page.answers import PageRequest, RefusedError, post
 from slicebeam.pipelines.page.app import FEATURES, application_of_runs
 from slicebeam.pipelines.page.protection import HEADER, MOST_JSON, PageSession, Protection
 from slicebeam.pipelines.page.runs import Runs
@@ -28,7 +28,7 @@ def session():
     return PageSession(PORT)
 
 
-class _Anything(Given):
+class _Anything(PageRequest):
     text: str = ""
 
 
@@ -41,7 +41,7 @@ def app(session, tmp_path):
     real = application_of_runs(Runs(tmp_path), lambda _: pytest.fail("opened"), session)
     assert isinstance(real, Protection)
     paths = ("/anything", "/upload/x")
-    routes = [takes(path, _Anything, lambda _: {"came": True}) for path in paths]
+    routes = [post(path, _Anything, lambda _: {"came": True}) for path in paths]
     real.app.router.routes.insert(0, Mount("/api/test", app=Router(routes)))
     return real
 
@@ -198,7 +198,7 @@ def _paths_of_features():
         for node in ast.walk(ast.parse(Path(str(feature.__file__)).read_text("utf-8")))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
-        and node.func.id in ("reads", "takes", "Route")
+        and node.func.id in ("get", "post", "Route")
         and isinstance(node.args[0], ast.Constant)
     ]
     assert {"/page", "/slices.csv", "/upload/own", "/labels/begin", "/tests/judge"} <= set(written)
@@ -393,7 +393,7 @@ def sent(port, head):
 
 def test_errors_are_sentences_without_a_traceback(app, session):
     fail = Mock(side_effect=ZeroDivisionError("by zero"))
-    app.app.router.routes.insert(0, Mount("/api/fault", app=Router([takes("/", _Anything, fail)])))
+    app.app.router.routes.insert(0, Mount("/api/fault", app=Router([post("/", _Anything, fail)])))
     answer = page(app, session).post("/api/fault/", json={})
     assert answer.status_code == 500
     assert answer.json() == {"error": "unforeseen ZeroDivisionError: by zero"}
