@@ -143,7 +143,7 @@ class FailedThreshold(Part):
     compared_with: str | None = optional("for two slices: the one whose value is subtracted")
     value: float | None = optional("of the new model, or its change; absent for undefined")
     reason: str | None = optional("why there is no value")
-    bounds: str = Field(description="the bounds in words")
+    bounds: str = Field(description="the MetricThreshold, as an EvalConfig has it")
 
     def __str__(self) -> str:
         value = "undefined" if self.value is None else f"{self.value:.6g}"

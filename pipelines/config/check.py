@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import model_validator
 
-from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command, validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.config.option_fields import (
@@ -74,16 +74,7 @@ class CheckConfig(RunConfig):
 
     @model_validator(mode="after")
     def _checks(self) -> CheckConfig:
-        if self.eval_config is not None:
-            from slicebeam.transforms.tfma.eval_config import eval_plan
-
-            changes = eval_plan(self.eval_config).changes
-            if changes and self.comparison != "baseline":
-                raise OptionError(
-                    f"--eval-config {self.eval_config}: the change_threshold of {changes[0]} needs the "
-                    "old model; give --baseline-score, --baseline-prediction or --baseline-model"
-                )
-        elif (self.changelist is None) == (self.slices is None):
+        if self.eval_config is None and (self.changelist is None) == (self.slices is None):
             raise InputError(
                 "give the slices to check: either --changelist, of an earlier run, or --slices, a YAML "
                 "file of predicates, or --eval-config"

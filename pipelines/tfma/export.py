@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.parts import Estimate
-    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.tfma.messages import TfmaMessage
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -51,11 +50,9 @@ _READ = ("metrics", "plots", "attributions", "validations")
 
 @dataclass(frozen=True)
 class Exported:
-    """What was written.
+    """What was written: where, how many slices, and the columns of theirs that the data does not have.
 
-    ``folder``: where. ``slices``: how many slices, besides all examples. ``derived``: columns that
-    the data does not have, by which some slices are named. ``is_ok``: what
-    `tfma.load_validation_result` says. ``notes``: what the user should know.
+    ``is_ok``: what `tfma.load_validation_result` says. ``notes``: what the user should know.
     """
 
     folder: str
@@ -68,8 +65,8 @@ class Exported:
 def export_changelist(changelist: str, folder: str, judge: Judge) -> Exported:
     """Write a ChangeList as an output folder of TFMA.
 
-    ``changelist``: path of a document, or of its folder for the last revision. ``folder``: where;
-    made if it is not there. ``judge``: returns whether a document passes, and why not.
+    ``changelist``: path of a document, or of its folder for the last revision. ``judge``: returns
+    whether a document passes, and why not.
     """
     uri = base_of(changelist, "OUTPUT")
     document = read_search(uri, "OUTPUT")
@@ -78,52 +75,35 @@ def export_changelist(changelist: str, folder: str, judge: Judge) -> Exported:
     _refuse_foreign(path)
     writer = _Messages(document, messages, *judge(document))
     make_folder(path)
-    _write(path / _METRICS, writer.metrics())
-    _write_plots(path / _PLOTS, writer.plots())
-    _write(path / _VALIDATIONS, [writer.validation()])
-    _write_text(path / _SLICES, json.dumps(writer.index(), indent=1, ensure_ascii=False) + "\n")
-    # Last, so that a folder with a configuration is complete.
-    _write_text(path / _CONFIG, writer.eval_run())
+    files = {
+        _METRICS: writer.metrics(),
+        _PLOTS: writer.plots(),
+        _VALIDATIONS: [writer.validation()],
+    }
+    for name, records in files.items():
+        if records:
+            with written_whole(path / name) as stream:
+                write_records(stream, records)
+        else:
+            # Plots of an earlier export are of another document.
+            with storage_errors(path / name, "remove"):
+                (path / name).unlink(missing_ok=True)
+    index = json.dumps(writer.index(), indent=1, ensure_ascii=False) + "\n"
+    # The configuration is last, so that a folder with it is complete.
+    for name, text in ((_SLICES, index), (_CONFIG, writer.eval_run())):
+        with written_whole(path / name) as stream:
+            stream.write(text.encode("utf-8"))
     return Exported(str(path), len(writer.keys), writer.derived(), writer.is_ok, writer.notes())
 
 
 def _refuse_foreign(path: StoragePath) -> None:
     with storage_errors(path, "read"):
-        if not path.is_dir():
-            return
-        names = sorted(one.name for one in path.iterdir())
+        names = sorted(file.name for file in path.iterdir()) if path.is_dir() else []
     for name in names:
         if name.startswith(_READ) and name not in (_METRICS, _PLOTS, _VALIDATIONS):
             raise FileError(
                 f"--to {path}: {name} is there, which TFMA would read along; name another folder"
             )
-
-
-def _write(path: StoragePath, records: list[bytes]) -> None:
-    with written_whole(path) as stream:
-        write_records(stream, records)
-
-
-def _write_plots(path: StoragePath, records: list[bytes]) -> None:
-    if records:
-        _write(path, records)
-        return
-    # Those of an earlier export are of another document.
-    with storage_errors(path, "remove"):
-        path.unlink(missing_ok=True)
-
-
-def _write_text(path: StoragePath, text: str) -> None:
-    with written_whole(path) as stream:
-        stream.write(text.encode("utf-8"))
-
-
-def named_slices(slices: tuple[Slice, ...]) -> list[NamedSlice]:
-    """Return the slices of a document as `slice_keys` names them."""
-    return [
-        NamedSlice(one.slice_id, one.name, None if one.predicate is None else one.conditions)
-        for one in slices
-    ]
 
 
 class _Messages:
@@ -137,12 +117,16 @@ class _Messages:
         reasons: tuple[str, ...],
     ) -> None:
         self.document = document
-        self.of_tfma = {(one.kind, one.slice_id): one.content for one in messages}
+        self.of_tfma = {(each.kind, each.slice_id): each.content for each in messages}
         needs = "slicebeam export tfma"
         self.metrics_pb2 = tfma_module("proto.metrics_for_slice_pb2", needs)
         self.config_pb2 = tfma_module("proto.config_pb2", needs)
         self.validation_pb2 = tfma_module("proto.validation_result_pb2", needs)
-        self.named = named_slices(document.slices)
+        self.slice_key = tfma_module("slicer.slicer_lib", needs).serialize_slice_key
+        self.named = [
+            NamedSlice(part.slice_id, part.name, part.conditions if part.predicate else None)
+            for part in document.slices
+        ]
         self.keys = slice_keys(self.named)
         self.compares = document.comparison.kind == "baseline"
         self.model = CANDIDATE if self.compares else ""
@@ -150,66 +134,39 @@ class _Messages:
         self.is_ok = is_ok if verdict is None else verdict.passed
         self.reasons = reasons
 
-    def slice_key(self, key: SliceKey) -> Any:
-        found = self.metrics_pb2.SliceKey()
-        for column, value in key:
-            single = found.single_slice_keys.add(column=column)
-            if isinstance(value, str):
-                single.bytes_value = value.encode("utf-8")
-            elif isinstance(value, int):
-                single.int64_value = value
-            else:
-                single.float_value = value
-        return found
-
     def metrics(self) -> list[bytes]:
         """Return the serialized MetricsForSlice of all examples, and of each slice."""
-        ranks = {
-            (one.slice_id, one.metric): float(one.rank)
-            for one in self.document.findings
-            if one.direction == "worse"
-        }
-        whole = self._of_slice((), self.document.dataset.n, self.document.global_, {})
-        self._add_tfma(whole, None)
-        records = [bytes(whole.SerializeToString(deterministic=True))]
-        for key, one in zip(self.keys, self.document.slices, strict=True):
-            own = {
-                metric: rank
-                for (slice_id, metric), rank in ranks.items()
-                if slice_id == one.slice_id
-            }
-            message = self._of_slice(key, one.size.n, one.changes, own)
-            self._add_tfma(message, one.slice_id)
-            records.append(bytes(message.SerializeToString(deterministic=True)))
+        document = self.document
+        ranks: dict[str, dict[str, float]] = {}
+        for finding in document.findings:
+            if finding.direction == "worse":
+                ranks.setdefault(finding.slice_id, {})[finding.metric] = float(finding.rank)
+        records = [self._of_slice(None, (), document.dataset.n, document.global_, {})]
+        for key, part in zip(self.keys, document.slices, strict=True):
+            own_ranks = ranks.get(part.slice_id, {})
+            records.append(self._of_slice(part.slice_id, key, part.size.n, part.changes, own_ranks))
         return records
 
     def plots(self) -> list[bytes]:
         """Return the serialized PlotsForSlice of all examples, and of each slice that has plots."""
-        keys: dict[str | None, SliceKey] = {None: ()}
-        keys |= {
-            one.slice_id: key for one, key in zip(self.document.slices, self.keys, strict=True)
-        }
-        found = []
-        for slice_id, key in keys.items():
+        records = []
+        ids = [None, *(part.slice_id for part in self.document.slices)]
+        for slice_id, key in zip(ids, [(), *self.keys], strict=True):
             content = self.of_tfma.get(("plots", slice_id))
             if content is not None:
                 message = self.metrics_pb2.PlotsForSlice.FromString(content)
                 message.slice_key.CopyFrom(self.slice_key(key))
-                found.append(bytes(message.SerializeToString(deterministic=True)))
-        return found
-
-    def _add_tfma(self, message: Any, slice_id: str | None) -> None:
-        """Add the numbers that TFMA computed, which are of all kinds."""
-        content = self.of_tfma.get(("metrics", slice_id), b"")
-        taken = {metric.key for metric in self.document.metrics} | {"example_count"}
-        for entry in self.metrics_pb2.MetricsForSlice.FromString(content).metric_keys_and_values:
-            if entry.key.name in taken:
-                entry.key.name = f"tfma_{entry.key.name}"
-            message.metric_keys_and_values.append(entry)
+                records.append(_bytes(message))
+        return records
 
     def _of_slice(
-        self, key: SliceKey, n: int, changes: tuple[Change, ...], ranks: dict[str, float]
-    ) -> Any:
+        self,
+        slice_id: str | None,
+        key: SliceKey,
+        n: int,
+        changes: tuple[Change, ...],
+        ranks: dict[str, float],
+    ) -> bytes:
         message = self.metrics_pb2.MetricsForSlice(slice_key=self.slice_key(key))
         # As in TFMA, the count is no model's.
         self._add(message, "example_count", "", n)
@@ -219,14 +176,20 @@ class _Messages:
             if change.before is not None:
                 self._estimate(message, name, BASELINE, change.before)
             if change.delta is not None:
-                named = name if self.compares else f"{name}_delta"
-                self._estimate(message, named, self.model, change.delta, is_diff=self.compares)
+                full = name if self.compares else f"{name}_delta"
+                self._estimate(message, full, self.model, change.delta, is_diff=self.compares)
             for what in ("p_value", "p_adjusted"):
                 if (p := getattr(change, what)) is not None:
                     self._add(message, f"{name}_{what}", self.model, p)
             if name in ranks:
                 self._add(message, f"{name}_finding_rank", self.model, ranks[name])
-        return message
+        taken = {metric.key for metric in self.document.metrics} | {"example_count"}
+        content = self.of_tfma.get(("metrics", slice_id), b"")
+        for entry in self.metrics_pb2.MetricsForSlice.FromString(content).metric_keys_and_values:
+            if entry.key.name in taken:
+                entry.key.name = f"tfma_{entry.key.name}"
+            message.metric_keys_and_values.append(entry)
+        return _bytes(message)
 
     def _estimate(
         self, message: Any, name: str, model: str, estimate: Estimate, *, is_diff: bool = False
@@ -242,7 +205,7 @@ class _Messages:
         self, message: Any, name: str, model: str, value: float, *, is_diff: bool = False
     ) -> Any:
         entry = message.metric_keys_and_values.add()
-        entry.key.CopyFrom(self._key(name, model, is_diff=is_diff))
+        entry.key.MergeFrom(self._key(name, model, is_diff=is_diff))
         entry.value.double_value.value = value
         return entry
 
@@ -254,27 +217,27 @@ class _Messages:
 
         Otherwise it is not ok where ``--fail-on worse`` would fail.
         """
-        own = self.of_tfma.get(("validation", None))
-        if own is not None:
-            return own
+        verdict = self.of_tfma.get(("validations", None))
+        if verdict is not None:
+            return verdict
         result = self.validation_pb2.ValidationResult(validation_ok=self.is_ok)
-        for key, one in zip(self.keys, self.document.slices, strict=True):
-            failed = [c for c in one.changes if c.significant and c.direction == "degraded"]
+        for key, entry in zip(self.keys, self.document.slices, strict=True):
+            failed = [c for c in entry.changes if c.significant and c.direction == "degraded"]
             if not failed:
                 continue
             part = result.metric_validations_per_slice.add(slice_key=self.slice_key(key))
             for change in failed:
                 value = change.delta.value if change.delta is not None else change.after.value
                 failure = part.failures.add(message=_message(change))
-                named = change.metric if self.compares else f"{change.metric}_delta"
-                failure.metric_key.CopyFrom(self._key(named, self.model, is_diff=self.compares))
+                name = change.metric if self.compares else f"{change.metric}_delta"
+                failure.metric_key.CopyFrom(self._key(name, self.model, is_diff=self.compares))
                 if value is not None:
                     failure.metric_value.double_value.value = value
         if self.reasons:
             part = result.metric_validations_per_slice.add(slice_key=self.slice_key(()))
             for reason in self.reasons:
                 part.failures.add(message=reason)
-        return bytes(result.SerializeToString(deterministic=True))
+        return _bytes(result)
 
     def eval_run(self) -> str:
         """Return the EvalRun as JSON."""
@@ -295,8 +258,8 @@ class _Messages:
                 spec.feature_values[column] = str(value)
         specs = config.metrics_specs.add()
         specs.metrics.add(class_name="ExampleCount")
-        for one in self.document.metrics:
-            specs.metrics.add(class_name=one.key, module="slicebeam")
+        for metric in self.document.metrics:
+            specs.metrics.add(class_name=metric.key, module="slicebeam")
         names = [CANDIDATE, BASELINE] if self.compares else [""]
         run = self.config_pb2.EvalRun(
             eval_config=config,
@@ -310,24 +273,19 @@ class _Messages:
         """Return what each slice key stands for."""
         return [
             {
-                "slice_key": [list(part) for part in key],
-                "slice_id": one.slice_id,
-                "name": one.name,
-                "definition": one.definition.model_dump(mode="json", exclude_none=True),
+                "slice_key": [list(column_value) for column_value in key],
+                "slice_id": part.slice_id,
+                "name": part.name,
+                "definition": part.definition.model_dump(mode="json", exclude_none=True),
             }
-            for key, one in zip(self.keys, self.document.slices, strict=True)
+            for key, part in zip(self.keys, self.document.slices, strict=True)
         ]
 
     def derived(self) -> tuple[str, ...]:
         """Return the derived columns."""
-        columns = {
-            column
-            for key, one in zip(self.keys, self.named, strict=True)
-            for column, _ in key
-            if one.conditions is None
-            or column not in {c.field for c in one.conditions if not is_derived(c)}
-        }
-        return tuple(sorted(columns))
+        conditions = [c for part in self.named for c in part.conditions or ()]
+        plain = {c.field for c in conditions if not is_derived(c)}
+        return tuple(sorted({column for key in self.keys for column, _ in key} - plain))
 
     def notes(self) -> tuple[str, ...]:
         """Return what the folder does not hold."""
@@ -336,6 +294,10 @@ class _Messages:
         if more <= 0:
             return ()
         return (f"the document lists {listed:,} slices; {more:,} more are in slices.parquet only",)
+
+
+def _bytes(message: Any) -> bytes:
+    return bytes(message.SerializeToString(deterministic=True))
 
 
 def _message(change: Change) -> str:

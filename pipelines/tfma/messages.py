@@ -21,11 +21,10 @@ _SCHEMA = pa.schema([("kind", pa.string()), ("slice_id", pa.string()), ("content
 
 
 class TfmaMessage(NamedTuple):
-    """A message of TFMA's output, serialized.
+    """A serialized message of TFMA's output: of a kind, and of a slice, all examples or the verdict.
 
-    ``kind``: ``metrics`` (a MetricsForSlice), ``plots`` (a PlotsForSlice) or ``validation`` (a
-    ValidationResult). ``slice_id``: None for all examples and for a validation. ``content``: the
-    message, whose models are ``candidate`` and ``baseline``, or nameless.
+    ``kind``: ``metrics`` (a MetricsForSlice), ``plots`` (a PlotsForSlice) or ``validations`` (a
+    ValidationResult). Two models are ``candidate`` and ``baseline``.
     """
 
     kind: str

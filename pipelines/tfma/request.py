@@ -10,15 +10,21 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import OptionError, nearest_hint
 from slicebeam.transforms.tfma.eval_config import eval_plan, json_settings, models_of
 from slicebeam.transforms.tfma.evaluation import SLICES, number_column, prediction_column
-from slicebeam.transforms.tfma.install import is_metric, metric_classes, tfma_module
-from slicebeam.transforms.tfma.metric_specs import is_own, is_plain, parse_metric
+from slicebeam.transforms.tfma.install import is_metric, metric_names, tfma_module
+from slicebeam.transforms.tfma.metric_specs import (
+    check_confirmed,
+    check_plain,
+    is_own,
+    parse_metric,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection
 
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.transforms.encode.extract_predictions import Side
     from slicebeam.transforms.tfma.eval_config import EvalPlan
+    from slicebeam.transforms.tfma.metric_specs import MetricSpec
 
 CANDIDATE, BASELINE = "candidate", "baseline"
 # Of TFMA's bootstrap, which has no setting for it.
@@ -29,11 +35,7 @@ _SECONDS_OF_EXAMPLE = 3e-4
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What TFMA is asked to evaluate.
-
-    ``config``: the run's options. ``plan``: of the EvalConfig; None for metrics of ``--metric``
-    only.
-    """
+    """What TFMA is asked to evaluate; the plan is None for metrics of ``--metric`` only."""
 
     config: RunConfig
     plan: EvalPlan | None
@@ -41,7 +43,7 @@ class Evaluation:
     @property
     def validates(self) -> bool:
         """Whether TFMA decides on thresholds."""
-        return self.plan is not None and self.plan.has_thresholds and self.config.command == "check"
+        return self.plan is not None and self.plan.has_thresholds and self.has_own_slices
 
     @property
     def has_own_slices(self) -> bool:
@@ -56,46 +58,60 @@ class Evaluation:
     @cached_property
     def message(self) -> Any:
         """The EvalConfig, with TFMA's defaults."""
-        message = tfma_module("proto.config_pb2", "--metric tfma:").EvalConfig()
+        message = tfma_module("proto.config_pb2").EvalConfig()
+        utilities = tfma_module("utils.config_util")
         if self.plan is not None:
             wanted = self.plan.message if self.validates else self.plan.others
             message.MergeFromString(wanted.SerializeToString())
         for text in self.config.tfma_metric:
             _add_metric(message, parse_metric(text, self.config.tfma_module))
+        if self.validates and not self.compares and utilities.has_change_threshold(message):
+            raise OptionError(
+                "a change_threshold needs the old model; give --baseline-score, --baseline-prediction or "
+                "--baseline-model"
+            )
         self._name_columns(message)
         self._name_slices(message)
         if self.has_intervals:
             options = message.options
             options.compute_confidence_intervals.value = True
             methods = options.confidence_intervals
-            if methods.method == methods.UNKNOWN_CONFIDENCE_INTERVAL_METHOD:
-                methods.method = methods.POISSON_BOOTSTRAP
-        return tfma_module("utils.config_util").update_eval_config_with_defaults(
-            message, has_baseline=self.compares
+            methods.method = methods.method or methods.POISSON_BOOTSTRAP
+        # Thresholds that nobody applies need no old model.
+        return utilities.update_eval_config_with_defaults(
+            message, has_baseline=self.compares, rubber_stamp=True
         )
 
     @property
     def has_intervals(self) -> bool:
         """Whether numbers have intervals, for which TFMA resamples the examples."""
-        wants = (
-            self.plan is not None and self.plan.message.options.compute_confidence_intervals.value
-        )
+        plan = self.plan
+        wants = plan is not None and plan.message.options.compute_confidence_intervals.value
         return bool(self.config.tfma_metric) or bool(wants)
 
-    def _name_columns(self, message: Any) -> None:
-        """Let the models of an EvalConfig name the columns that TFMA is given."""
-        config = self.config
+    def _models(self, message: Any) -> tuple[Any, Any]:
+        """Return the models of an EvalConfig, named by their roles; None for an old model there is not."""
         new, old = models_of(message)
         new = message.model_specs.add() if new is None else new
-        if self.compares and old is None:
-            new.name = new.name or CANDIDATE
-            old = message.model_specs.add()
-            old.CopyFrom(new)
-            old.name, old.is_baseline = BASELINE, True
-            old.ClearField("prediction_key")
-        elif not self.compares and old is not None:
+        if self.compares:
+            if old is None:
+                old = message.model_specs.add()
+                old.CopyFrom(new)
+                old.name, old.is_baseline = BASELINE, True
+                old.ClearField("prediction_key")
+            roles = {new.name: CANDIDATE, old.name: BASELINE}
+            for spec in message.metrics_specs:
+                spec.model_names[:] = [roles.get(name, name) for name in spec.model_names]
+            new.name, old.name = CANDIDATE, BASELINE
+        elif old is not None:
             message.model_specs.remove(old)
             old = None
+        return new, old
+
+    def _name_columns(self, message: Any) -> None:
+        """Let the models of an EvalConfig name the columns that TFMA gets."""
+        config = self.config
+        new, old = self._models(message)
         sides: tuple[tuple[Any, Side, str | None], ...] = (
             (new, "prediction", config.score or config.prediction),
             (old, "baseline", config.baseline_score or config.baseline_prediction),
@@ -113,10 +129,11 @@ class Evaluation:
                 several = getattr(spec, f"{name}s")
                 for output, column in list(several.items()):
                     several[output] = number_column(column)
-                column = getattr(spec, name) or ("" if several else default or "")
-                if column:
+                if several:
+                    continue
+                if column := getattr(spec, name) or default:
                     setattr(spec, name, number_column(column))
-                elif name == "prediction_key" and not several:
+                elif name == "prediction_key":
                     spec.prediction_key = prediction_column(side)
 
     def _name_slices(self, message: Any) -> None:
@@ -137,20 +154,20 @@ class Evaluation:
     def numbers(self) -> tuple[str, ...]:
         """Return the columns of labels, predictions and weights."""
         prefix = number_column("")
-        named = (
+        columns = (
             column
             for spec in self.message.model_specs
             for name in ("label_key", "prediction_key", "example_weight_key")
             for column in (getattr(spec, name), *getattr(spec, f"{name}s").values())
         )
-        numbers = (name.removeprefix(prefix) for name in named if name.startswith(prefix))
+        numbers = (name.removeprefix(prefix) for name in columns if name.startswith(prefix))
         return tuple(dict.fromkeys(numbers))
 
     def features(self) -> tuple[str, ...]:
         """Return the columns that metrics read, and those of the EvalConfig's slices."""
         names: list[str] = []
         for spec in self.message.metrics_specs:
-            names += [spec.query_key] if spec.query_key else []
+            names += [spec.query_key] * bool(spec.query_key)
             for metric in spec.metrics:
                 settings = json_settings(metric.class_name, metric.config)
                 names += [str(settings[key]) for key in settings if key.endswith("_key")]
@@ -159,86 +176,68 @@ class Evaluation:
         return tuple(dict.fromkeys(names))
 
 
-def _add_metric(message: Any, spec: Any) -> None:
+def _add_metric(message: Any, spec: MetricSpec) -> None:
     from google.protobuf import json_format  # type: ignore[import-untyped]
 
-    specs = message.metrics_specs.add()
-    try:
-        json_format.ParseDict(spec.scope, specs)
-    except json_format.ParseError as error:
-        raise OptionError(f"--metric {spec.text}: {error}") from error
+    specs = json_format.ParseDict(spec.scope, message.metrics_specs.add())
     specs.metrics.add(class_name=spec.class_name, module=spec.module, config=spec.config)
 
 
 def evaluation_of(config: RunConfig) -> Evaluation | None:
     """Return what TFMA has to evaluate in a run, after it was checked; None for nothing."""
-    uri = getattr(config, "eval_config", None)
+    uri = config.eval_config
     plan = None if uri is None else eval_plan(uri)
     evaluation = Evaluation(config, plan)
     has_others = plan is not None and bool(plan.others.metrics_specs)
     if not (config.tfma_metric or has_others or evaluation.validates):
         return None
-    for text in config.tfma_metric:
-        spec = parse_metric(text, config.tfma_module)
-        _check_class(f"--metric {text}", spec.class_name, spec.module, config, spec.arguments)
-    if plan is not None:
-        for number, specs in enumerate(plan.message.metrics_specs, 1):
-            for metric in specs.metrics:
-                where = f"--eval-config {uri}: metrics_specs {number} {metric.class_name}"
-                settings = json_settings(where, metric.config)
-                _check_class(where, metric.class_name, metric.module, config, settings)
     if config.group and evaluation.has_intervals:
         raise OptionError(
             "--group: TFMA resamples examples, not groups, for the intervals of its metrics; leave out "
             "--group, or the metrics of TFMA"
         )
     try:
+        message = evaluation.message
+        tfma_module("utils.config_util").verify_eval_config(message)
+        for specs in message.metrics_specs:
+            for metric in specs.metrics:
+                _check_class(metric, config.tfma_module)
         tfma_module("metrics.metric_specs").to_computations(
-            list(evaluation.message.metrics_specs), eval_config=evaluation.message
+            list(message.metrics_specs), eval_config=message
         )
     except Exception as error:
-        shown = f"--eval-config {uri}" if uri else f"--metric {config.tfma_metric[0]}"
+        options = [f"--eval-config {uri}"] * (uri is not None)
+        options += [f"--metric {text}" for text in config.tfma_metric]
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise OptionError(f"{shown}: {reason}") from error
+        raise OptionError(f"{' and '.join(options)}: {reason}") from error
     return evaluation
 
 
-def _check_class(
-    where: str, class_name: str, module: str, config: RunConfig, settings: Mapping[str, Any]
-) -> None:
+def _check_class(metric: Any, modules: Collection[str]) -> None:
     """Refuse a class that there is not, and what would run code that nobody has confirmed."""
-    for name, value in settings.items():
-        # Keras makes an object of a mapping that names a class.
-        if not is_plain(value):
-            raise OptionError(
-                f"{where}: {name} is not a number, a text, true, false, none or a list of these"
-            )
+    name, module = metric.class_name, metric.module
+    settings = json_settings(name, metric.config)
+    check_plain(name, settings)
     if is_own(module):
-        if module not in config.tfma_module:
-            raise OptionError(
-                f"{where}: {module} is not a module of TFMA, and importing it runs its code; if you "
-                f"trust it, add --tfma-module {module}"
-            )
+        check_confirmed(name, module, modules)
         try:
-            imported = import_module(module)
+            classes = vars(import_module(module))
         except ImportError as error:
-            raise OptionError(f"{where}: {error}; see PYTHONPATH") from error
-        if not is_metric(getattr(imported, class_name, None)):
-            names = [name for name, kind in vars(imported).items() if is_metric(kind)]
-            hint = nearest_hint(class_name, names).rstrip(";")
-            raise OptionError(f"{where}: {module} has no metric {class_name}{hint}")
+            raise OptionError(f"{error}; see PYTHONPATH") from error
+        names = [each for each, kind in classes.items() if is_metric(kind)]
+        if name not in names:
+            raise OptionError(
+                f"{module} has no metric {name}{nearest_hint(name, names).rstrip(';')}"
+            )
         return
-    known = metric_classes(where)
-    if class_name not in known:
-        hint = nearest_hint(class_name, sorted(known))
+    names = metric_names()
+    if name not in names:
         raise OptionError(
-            f"{where}: neither TFMA nor Keras has {class_name!r}{hint} name your own by its module, as "
-            "tfma:module.Class with --tfma-module module"
+            f"neither TFMA nor Keras has {name!r}{nearest_hint(name, names)} name your own by its "
+            "module, as tfma:module.Class with --tfma-module module"
         )
-    if class_name == "Bleu" and "tokenize" in settings:
-        raise OptionError(
-            f"{where}: some values of tokenize fetch files from elsewhere; leave it out"
-        )
+    if name == "Bleu" and "tokenize" in settings:
+        raise OptionError("some values of Bleu's tokenize fetch files from elsewhere; leave it out")
 
 
 def seconds_of(evaluation: Evaluation, examples: int) -> float:

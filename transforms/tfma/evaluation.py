@@ -38,11 +38,10 @@ _BATCH = 1000
 class EvaluatedExamples:
     """Which columns TFMA reads.
 
-    ``source``: the examples. ``slices``: predicates, whose numbers are the feature `SLICES`; None
-    for slices of TFMA's own. ``numbers``: columns that are numbers to TFMA: labels, predictions,
-    weights. ``features``: further columns. ``positive_class``: the class that is 1, where labels
-    are classes. ``models``: file or ``module:function`` of the models that predict, by side.
-    ``model_columns``: what they read, by side.
+    ``slices``: predicates, whose numbers are the feature `SLICES`; None for slices of TFMA's own.
+    ``numbers``: columns that are numbers to TFMA: labels, predictions, weights. ``features``:
+    further columns. ``positive_class``: the class that is 1, where labels are classes. ``models``:
+    file or ``module:function`` of each model that predicts. ``model_columns``: what they read.
     """
 
     source: Source
@@ -140,10 +139,9 @@ def _numbers(column: Any, positive: Any, what: str) -> pa.Array:
 class EvaluateSlices(beam.PTransform):
     """Evaluate an EvalConfig and write the messages of TFMA's output: pipeline -> a path.
 
-    ``examples``: what is read. ``config``: a serialized EvalConfig, with defaults. ``seed``: of the
-    Poisson bootstrap. ``path``: of a Parquet file, ``kind`` (``metrics``, ``plots``,
-    ``validation``) and ``content``, a serialized MetricsForSlice, PlotsForSlice or
-    ValidationResult.
+    ``config``: a serialized EvalConfig, with defaults. ``seed``: of the Poisson bootstrap. ``path``:
+    of a Parquet file, ``kind`` (``metrics``, ``plots``, ``validations``) and ``content``, a
+    serialized MetricsForSlice, PlotsForSlice or ValidationResult.
     """
 
     examples: EvaluatedExamples
@@ -162,32 +160,32 @@ class EvaluateSlices(beam.PTransform):
             outputs = partial(LoadedModel.outputs, positive=examples.positive_class)
             columns = examples.model_columns[side]
             chunks |= f"Predict {side}" >> run_model(model, columns, side, {"output": outputs})
-        batches = chunks | "To TFMA" >> beam.FlatMap(record_batches, examples)
+        tfma = tfma_module()
         config = tfma_module("proto.config_pb2").EvalConfig.FromString(self.config)
+        evaluator = tfma_module("evaluators").MetricsPlotsAndValidationsEvaluator(
+            eval_config=config, random_seed_for_testing=self.seed
+        )
         evaluation = (
-            batches
-            | "To extracts" >> tfma_module().BatchedInputsToExtracts()
+            chunks
+            | "To TFMA" >> beam.FlatMap(record_batches, examples)
+            | "To extracts" >> tfma.BatchedInputsToExtracts()
             | "Evaluate"
-            >> tfma_module().ExtractAndEvaluate(
-                extractors=_extractors(config), evaluators=[_evaluator(config, self.seed)]
-            )
+            >> tfma.ExtractAndEvaluate(extractors=_extractors(config), evaluators=[evaluator])
         )
         writer = tfma_module("writers.metrics_plots_and_validations_writer")
-        metrics = evaluation["metrics"] | "Metrics" >> beam.Map(
-            _message, "metrics", writer.convert_slice_metrics_to_proto
-        )
-        plots = evaluation["plots"] | "Plots" >> beam.Map(
-            _message, "plots", writer.convert_slice_plots_to_proto
-        )
-        validation = (
-            evaluation["validations"]
-            | "Validate" >> beam.CombineGlobally(writer.CombineValidations(config))
-            | "Validation" >> beam.Map(lambda found: ("validation", _bytes(found)))
-        )
+        messages = {
+            "metrics": beam.Map(writer.convert_slice_metrics_to_proto, None),
+            "plots": beam.Map(writer.convert_slice_plots_to_proto, None),
+            "validations": beam.CombineGlobally(writer.CombineValidations(config)),
+        }
+        rows = [
+            evaluation[kind] | f"To {kind}" >> convert | f"Serialize {kind}" >> beam.Map(_row, kind)
+            for kind, convert in messages.items()
+        ]
         return (
-            (metrics, plots, validation)
+            rows
             | beam.Flatten()
-            | "One key" >> beam.Map(lambda found: (None, found))
+            | "One key" >> beam.Map(lambda row: (None, row))
             | "Gather" >> beam.GroupByKey()
             | "Write" >> beam.Map(_write, self.path)
         )
@@ -207,30 +205,14 @@ def _extractors(config: Any) -> list[Any]:
     ]
 
 
-def _evaluator(config: Any, seed: int) -> Any:
-    return tfma_module("evaluators").MetricsPlotsAndValidationsEvaluator(
-        eval_config=config, random_seed_for_testing=seed
-    )
+def _row(message: Any, kind: str) -> dict[str, Any]:
+    return {"kind": kind, "content": message.SerializeToString(deterministic=True)}
 
 
-def _message(values: Any, kind: str, convert: Any) -> tuple[str, bytes]:
-    return kind, _bytes(convert(values, None))
-
-
-def _bytes(message: Any) -> bytes:
-    return bytes(message.SerializeToString(deterministic=True))
-
-
-def _write(item: tuple[None, Iterable[tuple[str, bytes]]], path: StoragePath) -> str:
-    rows = sorted(item[1])
-    table = pa.table(
-        {
-            "kind": pa.array([kind for kind, _ in rows], pa.string()),
-            "content": pa.array([content for _, content in rows], pa.binary()),
-        }
-    )
+def _write(gathered: tuple[None, Iterable[dict[str, Any]]], path: StoragePath) -> str:
+    ordered = sorted(gathered[1], key=lambda row: (row["kind"], row["content"]))
     with written_whole(path) as stream:
-        pq.write_table(table, stream)
+        pq.write_table(pa.Table.from_pylist(ordered), stream)
     return str(path)
 
 
@@ -238,17 +220,16 @@ class TfmaNumber(NamedTuple):
     """A number of TFMA on a slice, with the interval and the error of its bootstrap if it has them.
 
     ``name``: of the metric, with the class, rank or average that it is of, and its place in a list.
-    ``output``: of a model of several; empty for the only one. ``model``: name of its ModelSpec.
-    ``is_difference``: whether it is the new model's value minus the old one's. ``is_weighted``:
-    whether examples have their weights. ``value``, ``low``, ``high``: NaN where there is none.
-    ``error``, ``freedom``: standard error, and degrees of freedom of its t distribution.
+    ``output``: of a model of several; empty for the only one. ``is_weighted``: None for a metric
+    that has no weights. ``low``, ``high``: NaN where there is none. ``error``, ``freedom``: standard
+    error, and degrees of freedom of its t distribution.
     """
 
     name: str
     output: str
     model: str
     is_difference: bool
-    is_weighted: bool
+    is_weighted: bool | None
     value: float
     low: float
     high: float
@@ -260,18 +241,17 @@ def numbers_of(message: Any) -> Iterator[TfmaNumber]:
     """Yield every number of a MetricsForSlice; none for a slice that is too small."""
     for entry in message.metric_keys_and_values:
         key, interval = entry.key, entry.confidence_interval
-        values = dict(_leaves(key_name(key), entry.value))
         low, high, error = (
             dict(_leaves(key_name(key), part))
             for part in (interval.lower_bound, interval.upper_bound, interval.standard_error)
         )
-        for name, value in values.items():
+        for name, value in _leaves(key_name(key), entry.value):
             yield TfmaNumber(
                 name,
                 key.output_name,
                 key.model_name,
                 key.is_diff,
-                key.example_weighted.value,
+                key.example_weighted.value if key.HasField("example_weighted") else None,
                 value,
                 low.get(name, math.nan),
                 high.get(name, math.nan),
@@ -283,15 +263,10 @@ def numbers_of(message: Any) -> Iterator[TfmaNumber]:
 def key_name(key: Any) -> str:
     """Return the name of a MetricKey, with the class, rank or average that it is of."""
     parts = [key.name]
-    for field, label in (("class_id", "classId"), ("k", "k"), ("top_k", "topK")):
-        if key.HasField("sub_key") and key.sub_key.HasField(field):
-            parts.append(f"{label}:{getattr(key.sub_key, field).value}")
-    if key.HasField("aggregation_type"):
-        parts += [
-            name.removesuffix("_average")
-            for name in ("micro_average", "macro_average", "weighted_macro_average")
-            if getattr(key.aggregation_type, name)
-        ]
+    for field, value in key.sub_key.ListFields():
+        parts.append(f"{field.json_name}:{value.value}")
+    for field, _ in key.aggregation_type.ListFields():
+        parts.append(field.name.removesuffix("_average"))
     return "@".join(parts)
 
 

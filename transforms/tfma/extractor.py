@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import copy
 import logging
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import apache_beam as beam
 import numpy as np
 import pyarrow as pa
-from apache_beam.transforms.window import GlobalWindow
-from apache_beam.utils.windowed_value import WindowedValue
 
 from slicebeam.metrics.errors import FileError, InputError
 from slicebeam.transforms.encode.conditions import SliceMembership
@@ -62,13 +59,7 @@ def AutoSliceKeyExtractor(changelist: str) -> Any:  # noqa: N802  (named as TFMA
 
 
 def read_slices(changelist: str) -> FoundSlices:
-    """Return the slices of a ChangeList that predicates describe; others are named in a warning.
-
-    Raises
-    ------
-    InputError
-        There is no such document.
-    """
+    """Return the slices of a ChangeList that predicates describe; others are named in a warning."""
     path = storage_path(changelist, "changelist")
     with storage_errors(path, "read"):
         if path.is_dir():
@@ -77,160 +68,91 @@ def read_slices(changelist: str) -> FoundSlices:
             raise FileError(f"changelist {path}: no such file")
         text = path.read_text("utf-8")
     try:
-        listed = parse_json(text)["slices"]
-        found = [
-            NamedSlice(one["slice_id"], one["name"], _conditions(one["definition"]))
-            for one in listed
+        slices = [
+            NamedSlice(part["slice_id"], part["name"], _conditions(part["definition"]))
+            for part in parse_json(text)["slices"]
         ]
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"changelist {path}: no ChangeList with slices ({error!r})") from error
-    keys = slice_keys(found)
-    kept = [(key, one.conditions) for key, one in zip(keys, found, strict=True) if one.conditions]
-    if len(kept) < len(found):
-        others = ", ".join(one.name for one in found if not one.conditions)
+    if others := ", ".join(part.name for part in slices if not part.conditions):
         _LOG.warning("no slice keys for %s: only predicates can be evaluated in TFMA", others)
-    return FoundSlices(
-        tuple(key for key, _ in kept), SliceMembership(tuple(held for _, held in kept))
-    )
+    pairs = zip(slice_keys(slices), slices, strict=True)
+    held = {key: part.conditions for key, part in pairs if part.conditions}
+    return FoundSlices(tuple(held), SliceMembership(tuple(held.values())))
 
 
 def _conditions(definition: dict[str, Any]) -> tuple[Singleton, ...] | None:
     if definition["kind"] != "predicate":
         return None
     return tuple(
-        Singleton(one["field"], one["op"], one.get("value"))
-        for one in definition["predicate"]["all"]
+        Singleton(part["field"], part["op"], part.get("value"))
+        for part in definition["predicate"]["all"]
     )
 
 
 @dataclass(frozen=True)
 class FoundSlices:
-    """The slices of a document.
-
-    Attributes
-    ----------
-    keys : of TFMA, of each slice
-    membership : their predicates
-    """
+    """The slices of a document: TFMA's key of each, and their predicates."""
 
     keys: tuple[SliceKey, ...]
     membership: SliceMembership
 
-    @cached_property
-    def _of_field(self) -> dict[str, list[Singleton]]:
-        fields: dict[str, list[Singleton]] = {name: [] for name in self.membership.columns}
-        for conditions in self.membership.predicates:
-            for one in conditions:
-                fields[one.field].append(one)
-        return fields
-
     def keys_of(self, features: Sequence[dict[str, Any]]) -> list[list[SliceKey]]:
-        """Return the keys of each example.
-
-        Parameters
-        ----------
-        features : of each example, arrays of any shape by name
-
-        Raises
-        ------
-        InputError
-            A feature is of another type than a predicate, or has several values.
-        """
+        """Return the keys of each example, whose features are arrays of any shape by name."""
         if not self.keys:
             return [[] for _ in features]
-        columns = {
-            name: _column(name, [one.get(name) for one in features], conditions)
-            for name, conditions in self._of_field.items()
-        }
-        found = self.membership.codes(pa.table(columns))
+        conditions: dict[str, list[Singleton]] = {name: [] for name in self.membership.columns}
+        for predicate in self.membership.predicates:
+            for condition in predicate:
+                conditions[condition.field].append(condition)
+        columns = {}
+        for name, listed in conditions.items():
+            if not any(name in example for example in features):
+                _warn_missing(name)
+            columns[name] = _column(name, [example.get(name) for example in features], listed)
+        codes = self.membership.codes(pa.table(columns))
         return [
-            [self.keys[code] for code in found.codes[begin:end]]
-            for begin, end in zip(found.offsets[:-1], found.offsets[1:], strict=True)
+            [self.keys[code] for code in codes.codes[begin:end]]
+            for begin, end in zip(codes.offsets[:-1], codes.offsets[1:], strict=True)
         ]
+
+
+@cache
+def _warn_missing(name: str) -> None:
+    _LOG.warning("examples without feature %r: its slices take it as missing", name)
 
 
 def _column(name: str, features: list[Any], conditions: Sequence[Singleton]) -> pa.Array:
     """Return a feature of some examples as the conditions on it want it."""
-    values = [_values(one) for one in features]
-    is_list = any(one.op == "contains" for one in conditions)
-    if not is_list and (several := next((one for one in values if len(one) > 1), None)):
+    # Sparse and ragged values of TFMA have their array within.
+    arrays = [
+        np.zeros(0, object) if value is None else np.asarray(getattr(value, "values", value))
+        for value in features
+    ]
+    values = [
+        [
+            item.decode("utf-8") if isinstance(item, bytes) else item
+            for item in array.ravel().tolist()
+        ]
+        for array in arrays
+    ]
+    kind = next((_arrow_kind(array.dtype) for array in arrays if array.size), pa.null())
+    if any(condition.op == "contains" for condition in conditions):
+        return pa.array([items or None for items in values], pa.list_(kind))
+    if several := next((items for items in values if len(items) > 1), None):
         raise InputError(
             f"feature {name!r} has {len(several)} values in an example, and the ChangeList has one of each"
         )
-    kinds = [one.dtype for one in map(_array, features) if one is not None and one.size]
-    kind = _arrow_kind(kinds[0]) if kinds else pa.null()
-    if is_list:
-        return pa.array([one or None for one in values], pa.list_(kind))
-    array = pa.array([one[0] if one else None for one in values], kind)
-    truths = [isinstance(value, bool) for one in conditions for value in _constants(one)]
-    if any(truths) and pa.types.is_integer(kind):
+    array = pa.array([items[0] if items else None for items in values], kind)
+    constants = np.hstack([np.ravel(np.array(c.value, object)) for c in conditions])
+    if pa.types.is_integer(kind) and any(isinstance(constant, bool) for constant in constants):
         # A tf.Example has numbers for truth values.
         return array.cast(pa.bool_())
     return array
 
 
-def _constants(condition: Singleton) -> list[Any]:
-    return condition.value if isinstance(condition.value, list) else [condition.value]
-
-
 def _arrow_kind(kind: np.dtype[Any]) -> pa.DataType:
     return pa.string() if kind.kind in "OSU" else pa.from_numpy_dtype(kind)
-
-
-def _array(feature: Any) -> np.ndarray[Any, Any] | None:
-    if feature is None:
-        return None
-    # Sparse and ragged values of TFMA.
-    return np.asarray(getattr(feature, "values", feature))
-
-
-def _values(feature: Any) -> list[Any]:
-    array = _array(feature)
-    if array is None:
-        return []
-    return [
-        one.decode("utf-8") if isinstance(one, bytes) else one for one in array.ravel().tolist()
-    ]
-
-
-class _ExtractFn(beam.DoFn):
-    def __init__(self, slices: FoundSlices) -> None:
-        self.slices = slices
-        self._seen: set[str] = set()
-
-    def setup(self) -> None:
-        self._constants = tfma_module("constants")
-        self._slicer = tfma_module("slicer.slicer_lib")
-
-    def start_bundle(self) -> None:
-        self._waiting: list[Any] = []
-
-    def process(self, extracts: Any) -> Iterator[Any]:
-        self._waiting.append(extracts)
-        if len(self._waiting) >= _AT_A_TIME:
-            yield from self._extracted()
-
-    def finish_bundle(self) -> Iterator[Any]:
-        window = GlobalWindow()
-        for one in self._extracted():
-            yield WindowedValue(one, window.max_timestamp(), [window])
-
-    def _extracted(self) -> Iterator[Any]:
-        waiting, self._waiting = self._waiting, []
-        if not waiting:
-            return
-        features = [one.get(self._constants.FEATURES_KEY) or {} for one in waiting]
-        for name in self.slices.membership.columns:
-            if name not in self._seen and not any(name in one for one in features):
-                self._seen.add(name)
-                _LOG.warning("no example has feature %r; its slices take it as missing", name)
-        type_key = self._constants.SLICE_KEY_TYPES_KEY
-        for extracts, keys in zip(waiting, self.slices.keys_of(features), strict=True):
-            earlier = extracts.get(type_key)
-            every = [*(() if earlier is None else earlier), *keys]
-            changed = copy.copy(extracts)
-            changed[type_key] = self._slicer.slice_keys_to_numpy_array(list(dict.fromkeys(every)))
-            yield changed
 
 
 @dataclass
@@ -241,4 +163,18 @@ class _AddSliceKeys(beam.PTransform):
 
     def expand(self, extracts: beam.PCollection[Any]) -> beam.PCollection[Any]:
         """Wire the transform."""
-        return extracts | "Add slice keys" >> beam.ParDo(_ExtractFn(self.slices))
+        return (
+            extracts
+            | "Batch" >> beam.BatchElements(min_batch_size=_AT_A_TIME, max_batch_size=_AT_A_TIME)
+            | "Add slice keys" >> beam.FlatMap(_with_keys, self.slices)
+        )
+
+
+def _with_keys(batch: list[Any], slices: FoundSlices) -> Iterator[Any]:
+    constants, slicer = tfma_module("constants"), tfma_module("slicer.slicer_lib")
+    type_key = constants.SLICE_KEY_TYPES_KEY
+    features = [extracts.get(constants.FEATURES_KEY) or {} for extracts in batch]
+    for extracts, keys in zip(batch, slices.keys_of(features), strict=True):
+        earlier = extracts.get(type_key)
+        every = dict.fromkeys([*(() if earlier is None else earlier), *keys])
+        yield {**extracts, type_key: slicer.slice_keys_to_numpy_array(list(every))}

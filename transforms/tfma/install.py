@@ -30,11 +30,7 @@ def _without_chatter() -> Iterator[None]:
 
 
 def tfma_module(name: str = "", needed_by: str = "this") -> Any:
-    """Return TensorFlow Model Analysis, or a module of it; the first import takes some seconds.
-
-    ``name``: of the module, such as ``proto.config_pb2``; empty for the package. ``needed_by``:
-    what needs it, for the error.
-    """
+    """Return TensorFlow Model Analysis, or a module of it; the first import takes some seconds."""
     package = "tensorflow_model_analysis"
     try:
         if package not in sys.modules:
@@ -52,20 +48,19 @@ _ABSTRACT = frozenset({"Metric", "MeanMetricWrapper", "SumOverBatchSizeMetricWra
 _HOMES = ("tensorflow_model_analysis.", "tf_keras.", "keras.")
 
 
-def metric_classes(needed_by: str) -> dict[str, type]:
-    """Return the metrics of TFMA and Keras by name, those of TFMA first: all that a name stands for."""
-    keras = tfma_module("utils.keras_lib", needed_by).tf_keras.metrics
-    types = tfma_module("metrics.metric_types", needed_by)
-    found = {**vars(keras), **types.registered_metrics()}
-    return {
-        name: one
-        for name, one in found.items()
-        if is_metric(one) and one.__module__.startswith(_HOMES) and name not in _ABSTRACT
-    }
+def metric_names() -> list[str]:
+    """Return the classes of metrics that TFMA and Keras have: all that a name stands for."""
+    classes = dict(vars(tfma_module("utils.keras_lib").tf_keras.metrics))
+    classes |= tfma_module("metrics.metric_types").registered_metrics()
+    return sorted(
+        name
+        for name, kind in classes.items()
+        if is_metric(kind) and kind.__module__.startswith(_HOMES) and name not in _ABSTRACT
+    )
 
 
-def is_metric(one: object) -> bool:
+def is_metric(kind: object) -> bool:
     """Return whether something is a class of metrics, or of losses, which TFMA takes for metrics."""
     keras = tfma_module("utils.keras_lib").tf_keras
     bases = (tfma_module("metrics.metric_types").Metric, keras.metrics.Metric, keras.losses.Loss)
-    return isinstance(one, type) and issubclass(one, bases)
+    return isinstance(kind, type) and issubclass(kind, bases)

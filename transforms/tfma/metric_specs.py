@@ -25,12 +25,9 @@ _EXAMPLE = "write tfma:NDCG(gain_key=gain,top_k_list=[3],query_key=query)"
 class MetricSpec(NamedTuple):
     """A metric of TFMA or Keras, or of a user's own module.
 
-    ``text``: as the user wrote it. ``class_name``: of the metric. ``module``: of a user's own
-    metric; empty for those of TFMA and Keras. ``arguments``: of the metric. ``scope``: what its
-    MetricsSpec has besides, such as ``query_key``, the column of the queries.
+    ``text``: as the user wrote it. ``module``: empty for those of TFMA and Keras. ``scope``: what
+    its MetricsSpec has besides, such as ``query_key``, the column of the queries.
 
-    Examples
-    --------
     >>> spec = parse_metric("tfma:NDCG(gain_key=gain,top_k_list=[3],query_key=q)")
     >>> spec.class_name, spec.config, spec.scope
     ('NDCG', '{"gain_key": "gain", "top_k_list": [3]}', {'query_key': 'q'})
@@ -56,27 +53,38 @@ def is_own(module: str) -> bool:
 
 
 def parse_metric(text: str, modules: Collection[str] = ()) -> MetricSpec:
-    """Return the metric that a user, or a document, named.
-
-    ``modules``: those of ``--tfma-module``: no other module of a user's own is imported.
-    """
+    """Return the metric that a user, or a document, named; ``modules`` are those of ``--tfma-module``."""
     try:
         path, arguments = _called(text.removeprefix(TFMA).strip())
     except (ValueError, SyntaxError, RecursionError, MemoryError) as error:
         raise OptionError(f"--metric {text[:_LONGEST]!r} can't be read; {_EXAMPLE}") from error
     scope = {name: arguments.pop(name) for name in _SCOPE if arguments.get(name)}
-    for name, value in {**arguments, **scope}.items():
-        if not is_plain(value, has_mappings=name in scope):
-            raise OptionError(
-                f"--metric {text!r}: {name} is not a number, a text, true, false, none or a list of these"
-            )
+    where = f"--metric {text!r}"
+    check_plain(where, arguments)
+    check_plain(where, scope, has_mappings=True)
     module, _, name = path.rpartition(".")
-    if is_own(module) and module not in modules:
+    if not is_own(module):
+        return MetricSpec(text, name, "", arguments, scope)
+    check_confirmed(where, module, modules)
+    return MetricSpec(text, name, module, arguments, scope)
+
+
+def check_confirmed(where: str, module: str, modules: Collection[str]) -> None:
+    """Refuse a module of a user's own that ``--tfma-module`` does not name."""
+    if module not in modules:
         raise OptionError(
-            f"--metric {text!r}: {module} is not a module of TFMA, and importing it runs its code; if you "
-            f"trust it, add --tfma-module {module}"
+            f"{where}: {module} is not a module of TFMA, and importing it runs its code; if you trust "
+            f"it, add --tfma-module {module}"
         )
-    return MetricSpec(text, name, module if is_own(module) else "", arguments, scope)
+
+
+def check_plain(where: str, arguments: dict[str, Any], *, has_mappings: bool = False) -> None:
+    """Refuse arguments that are not JSON values; Keras makes an object of a mapping that names a class."""
+    for name, value in arguments.items():
+        if not _is_plain(value, has_mappings, 0):
+            raise OptionError(
+                f"{where}: {name} is not a number, a text, true, false, none or a list of these"
+            )
 
 
 def _called(text: str) -> tuple[str, dict[str, Any]]:
@@ -108,16 +116,14 @@ def _value(node: ast.expr) -> Any:
     return ast.literal_eval(node)
 
 
-def is_plain(value: Any, *, has_mappings: bool = False, depth: int = 0) -> bool:
-    """Return whether an argument is a JSON value without mappings, of which Keras makes objects."""
+def _is_plain(value: Any, has_mappings: bool, depth: int) -> bool:
     if depth > _DEEPEST:
         return False
     if isinstance(value, dict) and has_mappings:
-        return all(isinstance(key, str | int) for key in value) and is_plain(
-            list(value.values()), has_mappings=True, depth=depth
-        )
+        items = list(value.values())
+        return all(isinstance(key, str | int) for key in value) and _is_plain(items, True, depth)
     if isinstance(value, list | tuple):
-        return all(is_plain(item, has_mappings=has_mappings, depth=depth + 1) for item in value)
+        return all(_is_plain(item, has_mappings, depth + 1) for item in value)
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, bool | int | str)

@@ -34,11 +34,7 @@ _SUFFIX = {
 
 @dataclass(frozen=True)
 class NamedSlice:
-    """A slice to be named.
-
-    ``slice_id``: of the ChangeList. ``name``: as a reader says it. ``conditions``: its predicate;
-    None for what no predicate describes.
-    """
+    """A slice to be named; without conditions where no predicate describes it."""
 
     slice_id: str
     name: str
@@ -63,9 +59,9 @@ def key_part(condition: Singleton) -> tuple[str, str | int | float]:
     """
     field, op, value = condition.field, condition.op, condition.value
     if op in ("==", "contains"):
-        own = _native(value)
-        if own is not None:
-            return field, own
+        native = _native(value)
+        if native is not None:
+            return field, native
         return f"{field} ({_SUFFIX['==']})", shown(value)
     column = f"{field} ({_SUFFIX[op]})"
     if op == "is_null":
@@ -104,14 +100,14 @@ def slice_keys(slices: Sequence[NamedSlice]) -> list[SliceKey]:
     """Return the key of each slice, which no other of them has, sorted by column as TFMA's are."""
     keys: list[SliceKey] = []
     used: set[SliceKey] = set()
-    for one in slices:
+    for each in slices:
         parts: Iterable[tuple[str, str | int | float]] = (
-            [(NAMED, one.name)] if one.conditions is None else map(key_part, one.conditions)
+            [(NAMED, each.name)] if each.conditions is None else map(key_part, each.conditions)
         )
         key: SliceKey = tuple(sorted(parts, key=lambda part: part[0]))
         if key in used:
             # Long lists of values are shortened, and may look the same.
-            key = tuple(sorted([*key, (NAMED, one.slice_id)], key=lambda part: part[0]))
+            key = tuple(sorted([*key, (NAMED, each.slice_id)], key=lambda part: part[0]))
         used.add(key)
         keys.append(key)
     return keys

@@ -118,7 +118,8 @@ def test_configurations_of_others_run_unchanged(form, tmp_path, capsys):
 @NEEDS_TFMA
 def test_a_search_and_a_run_file_take_models_and_metrics(tmp_path, capsys):
     config = f"""{MODEL} metrics_specs {{ metrics {{ class_name: "AUC" }}
-      metrics {{ class_name: "Recall" }} metrics {{ class_name: "ExampleCount" }} }}
+      metrics {{ class_name: "Recall" }} metrics {{ class_name: "ExampleCount" }}
+      metrics {{ class_name: "Hinge" threshold {{ change_threshold {{}} }} }} }}
     slicing_specs {{ feature_keys: "sex" }} options {{ min_slice_size {{ value: 300 }} }}"""
     path = written(tmp_path, config)
     found = search_config({"data": ("d",), "output": "o", "eval_config": path})
@@ -132,6 +133,11 @@ def test_a_search_and_a_run_file_take_models_and_metrics(tmp_path, capsys):
     assert run(["run", str(file)]) == 0
     document = json.loads((tmp_path / "out" / "changelist.json").read_text())
     assert [one["key"] for one in document["metrics"]] == ["auc", "recall"]
+    # Its threshold, which needs an old model, is not applied.
+    assert ([one["name"] for one in document["tfma_metrics"]], "validation" in document) == (
+        ["hinge"],
+        False,
+    )
     assert "slicing_specs and thresholds are for slicebeam check" in capsys.readouterr().err
     # The document repeats its run.
     again = ["run", str(tmp_path / "out/changelist.json"), "--output", str(tmp_path / "again")]
@@ -198,13 +204,11 @@ WRONG = [
     ("metrics_specs { metrics { class_name: 'AUC' } binarize { class_ids { values: 1 } } }", "needs --prediction, --score or --model"),
     ("metrics_specs { metrics { class_name: 'NDCG' config: '\"top_k_list\": [2], \"gain_key\": \"age\"' } query_key: 'q' }",
      "unknown column 'q'"),
-    ("metrics_specs { output_weights { key: 'a' value: 1 } }", "output_weights cannot be used"),
     ("metrics_specs { metrics { class_name: 'NoSuchPlot' } }", "neither TFMA nor Keras has 'NoSuchPlot'"),
     ("model_specs { name: 'b' }", "has 2 models; slicebeam compares one"),
-    ("metrics_specs { thresholds { key: 'auc' value {} } }", "a threshold is for 'auc', a metric that is saved with the model"),
-    ("metrics_specs { metrics { class_name: 'AUC' } thresholds { key: 'auk' value {} } }", "did you mean 'auc'?"),
-    ("metrics_specs { metrics { class_name: 'ConfusionMatrixPlot' threshold { value_threshold {} } } }", "no single number"),
-    ("metrics_specs { metrics { class_name: 'ConfusionMatrixAtThresholds' threshold { value_threshold {} } } }", "no single number 'confusion_matrix_at_thresholds'"),
+    ("metrics_specs { output_names: 'a' output_weights { key: 'b' value: 1 } metrics { class_name: 'AUC' } }", "output_weights does not exist"),
+    ("model_specs { label_keys { key: 'a' value: 'b' } label_key: 'income' is_baseline: true }", "has label_key and label_keys; keep one"),
+    ("metrics_specs { metrics { class_name: 'Hinge' } per_slice_thresholds { key: 'hinge' value { thresholds {} } } }", "slicing_specs must be set"),
     ("metrics_specs { output_names: ['a', 'b'] metrics { class_name: 'AUC' } }", "add prediction_keys"),
 ]
 # fmt: on

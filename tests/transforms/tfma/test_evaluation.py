@@ -129,7 +129,12 @@ def test_every_number_is_tfmas(name, tmp_path):
                 mine = of_tfma[entry.key.SerializeToString()]
                 assert mine == entry.value or math.isnan(value), entry.key
                 if is_plain and entry.value.HasField("double_value"):
-                    shown = _shown(numbers[entry.key.name, ""], slice_id, role)
+                    is_unweighted = "weight_field" in document["dataset"] and (
+                        entry.key.HasField("example_weighted")
+                        and not entry.key.example_weighted.value
+                    )
+                    suffix = "@unweighted" if is_unweighted else ""
+                    shown = _shown(numbers[entry.key.name + suffix, ""], slice_id, role)
                     assert shown == pytest.approx(value, nan_ok=True)
             compared += 1
     assert compared >= 2 * len(keys)
@@ -143,12 +148,21 @@ def test_each_output_is_as_a_model_of_its_own(tmp_path):
         for name, (label, score) in outputs.items()
     )
     of = {name: metrics("MeanLabel", "Hinge", more=f'output_names: "{name}"') for name in outputs}
-    config = f"model_specs {{ {keys} }} {''.join(of.values())} {BY_SEX}"
+    average = metrics(
+        'MeanLabel|"name": "average"',
+        more="""output_names: "income" output_names: "old"
+      output_weights { key: "income" value: 1 } output_weights { key: "old" value: 3 }""",
+    )
+    config = f"model_specs {{ {keys} }} {''.join(of.values())} {average} {BY_SEX}"
     code, document = ours(adult(), config, tmp_path / "ours")
     assert code == 0
     ids = {None: (), **{one["slice_id"]: key_of(one) for one in document["slices"]}}
-    numbers = {(one["name"], one["output"]): one for one in document["tfma_metrics"]}
-    assert len(numbers) == 4
+    numbers = {(one["name"], one.get("output")): one for one in document["tfma_metrics"]}
+    assert len(numbers) == 7
+    for slice_id in ids:
+        parts = [_shown(numbers["mean_label", output], slice_id, "after") for output in outputs]
+        average = _shown(numbers["average", None], slice_id, "after")
+        assert average == pytest.approx((parts[0] + 3 * parts[1]) / 4)
     for output, (label, score) in outputs.items():
         single = f'model_specs {{ label_key: "{label}" prediction_key: "{score}" }}'
         folder = tmp_path / output
@@ -202,6 +216,8 @@ THRESHOLDS = {
     "higher, absolute": TWO_MODELS + metrics("BinaryAccuracy", each=change("HIGHER_IS_BETTER", "absolute", 0.0)) + BY_RACE,
     "lower, relative": TWO_MODELS + metrics("FallOut", each=of_slices(change("LOWER_IS_BETTER", "relative", -0.01))) + BY_RACE,
     "of a loss of Keras": TWO_MODELS + metrics("Poisson", each=change("LOWER_IS_BETTER", "absolute", -0.05)) + BY_RACE,
+    "of no metric, and of a plot": ONE_MODEL + metrics("AUC", more=f'thresholds {{ key: "auk" value {{ {LOWER.removeprefix("threshold {")} }}')
+        + metrics("ConfusionMatrixPlot", each=LOWER) + BY_SEX,
     "by name": ONE_MODEL + metrics("AUC", more=f'thresholds {{ key: "auc" value {{ {LOWER.removeprefix("threshold {")} }}') + BY_SEX,
 }
 # fmt: on
@@ -247,8 +263,9 @@ def test_the_verdict_in_words(tmp_path, capsys):
     men = frame[frame["sex"] == "Male"]
     value = ((men["score"] > 0.5) == men["label"]).mean()
     assert failure["value"] == pytest.approx(value)
-    assert (failure["slice"], failure["bounds"]) == ("sex = Male", "at least 0.86")
-    line = f"binary_accuracy is {value:.6g} on sex = Male, but the threshold is at least 0.86"
+    bounds = "value_threshold { lower_bound { value: 0.86 } }"
+    assert (failure["slice"], failure["bounds"]) == ("sex = Male", bounds)
+    line = f"binary_accuracy is {value:.6g} on sex = Male, but the threshold is {bounds}"
     assert line in capsys.readouterr().err
 
 
