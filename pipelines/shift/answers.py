@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from slicebeam.metrics.errors import shortened
 from slicebeam.pipelines.paid_api.calls import Item
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 # Codes of an answer that is not a class, and of a call that was paid perhaps and never answered.
 NO_RESULT, LOST = -1, -2
+# Items whose fields are in memory at a time: images of 100 kB are 100 MB.
+_READ_TOGETHER = 1024
 
 
 class AnswerSource(Protocol):
@@ -75,14 +78,16 @@ class Classes:
 class LedgerAnswers:
     """Answers bought from an API, or stored in the ledger.
 
-    ``buy``: makes the calls that the ledger has no answer of: items, and how many calls it may hold
-    in the end. ``class_of``: returns the class that an answer stands for, None for none.
+    ``read``: the fields of requests by the positions of items in the data, which are read when they are
+    asked about. ``buy``: makes the calls that the ledger has no answer of: items, and how many calls it
+    may hold in the end. ``class_of``: returns the class that an answer stands for, None for none.
     ``replayed``: answers that the ledger had before this run.
     """
 
     items: PoolItems
     classes: Classes
     ledger: Ledger
+    read: Callable[[IntArray], pa.Table]
     buy: Callable[[Sequence[Item], int | None], None]
     class_of: Callable[[Any], Any]
     replayed: int = 0
@@ -100,7 +105,8 @@ class LedgerAnswers:
             if most_calls is not None:
                 # Of those that may be paid some are in the ledger already.
                 limit = self.ledger.calls + most_calls - sum(had) - gone
-            self.buy(self._described(missing), limit)
+            for begin in range(0, missing.size, _READ_TOGETHER):
+                self.buy(self._described(missing[begin : begin + _READ_TOGETHER]), limit)
         answers = self.ledger.answers
         return np.array([self._code(answers.get(key)) for key in keys], np.int64)
 
@@ -115,9 +121,9 @@ class LedgerAnswers:
 
     def _described(self, items: IntArray) -> list[Item]:
         keys = self.items.keys.take(items).to_pylist()
-        has_fields = self.items.fields.num_columns > 0
-        rows = python_rows(self.items.requested(items)) if has_fields else [{}] * items.size
-        return [Item(key, row) for key, row in zip(keys, rows, strict=True)]
+        rows, place = np.unique(self.items.row[items], return_inverse=True)
+        fields = python_rows(self.read(rows).take(pa.array(place)))
+        return [Item(key, row) for key, row in zip(keys, fields, strict=True)]
 
     def _code(self, answer: Answer | None) -> int:
         if answer is None:

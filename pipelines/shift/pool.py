@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from slicebeam.metrics.arrays import Ragged
 from slicebeam.metrics.errors import ColumnError, InputError, OptionError, shortened
 from slicebeam.metrics.randomness import hash64, splitmix64
-from slicebeam.pipelines.prepare.source import read_rows
 from slicebeam.pipelines.shift.candidates import PoolCandidates
 from slicebeam.pipelines.shift.difficulties import (
     MOST_DISTINCT,
@@ -58,8 +57,7 @@ class PoolColumns:
     ``old_prediction``: the old API's predictions, None if unknown. ``difficulty``: numbers, such as
     a confidence; a value may be missing. ``recorded``: recorded answers of the new API; a missing
     one is "no result". ``example_id``: identifies an example; None for its position in the data.
-    ``fields``: what requests are made of, read of the candidates only. ``by``: slices for which the
-    shift is wanted too. ``class_type``: Arrow type in which classes are compared, of
+    ``by``: slices for which the shift is wanted too. ``class_type``: Arrow type in which classes are compared, of
     `extract_predictions.class_type`.
     """
 
@@ -68,7 +66,6 @@ class PoolColumns:
     difficulty: str | None
     recorded: str | None
     example_id: str | None
-    fields: tuple[str, ...]
     by: SliceMembership | None
     class_type: str
 
@@ -109,8 +106,7 @@ class PoolItems:
     or its position. ``keys``: string [n] the id, or ``#17`` for the example at position 17, counted
     from 0. ``old``: int32 [n] code of the old API's prediction, None if unknown. ``recorded``:
     int32 [n] code of the recorded answer, −1 for "no result", None without such a column.
-    ``fields``: the columns that requests are made of, ordered by their rows in the data. ``place``:
-    int64 [n] where in ``fields`` each is; empty without such columns. ``slices``: codes of the
+    ``row``: int64 [n] position in the data. ``slices``: codes of the
     slices that each is in, None if no slices were given.
     """
 
@@ -119,13 +115,8 @@ class PoolItems:
     keys: pa.StringArray
     old: NDArray[np.int32] | None
     recorded: NDArray[np.int32] | None
-    fields: pa.Table
-    place: IntArray
+    row: IntArray
     slices: Ragged | None
-
-    def requested(self, items: IntArray) -> pa.Table:
-        """Return the columns that the requests of some items are made of."""
-        return self.fields.take(pa.array(self.place[items]))
 
 
 @dataclass(frozen=True)
@@ -195,7 +186,7 @@ def read_pool(
     counts = _Counts(columns, tuple(classes), edges, seed, most, signed=signed)
     for chunk in _chunks(source, columns.counted()):
         counts.add(chunk)
-    return counts.pool(source)
+    return counts.pool()
 
 
 def _chunks(source: Source, columns: Sequence[str]) -> Iterator[Chunk]:
@@ -353,7 +344,7 @@ class _Counts:
         everywhere[present] = codes
         return everywhere
 
-    def pool(self, source: Source) -> LabelledPool:
+    def pool(self) -> LabelledPool:
         """Return the pool; refuse candidates with the same id."""
         columns, classes = self.columns, len(self.classes)
         packed, number = _counted(self.strata)
@@ -383,7 +374,7 @@ class _Counts:
             self.edges,
             by_old.sum(axis=1),
             by_old if known else None,
-            _items(columns, stratum, table, source),
+            _items(columns, stratum, table),
             np.searchsorted(stratum, np.arange(cells.size + 1)),
             self.fingerprint,
             slices,
@@ -459,7 +450,7 @@ def _as_class(value: Any, columns: PoolColumns) -> Any:
     )
 
 
-def _items(columns: PoolColumns, stratum: IntArray, table: pa.Table, source: Source) -> PoolItems:
+def _items(columns: PoolColumns, stratum: IntArray, table: pa.Table) -> PoolItems:
     row = table.column("row").to_numpy()
     identity = table.column("identity").to_numpy()
     if columns.example_id is None:
@@ -478,19 +469,8 @@ def _items(columns: PoolColumns, stratum: IntArray, table: pa.Table, source: Sou
         lengths = pc.list_value_length(lists).to_numpy().astype(np.int64)
         flat = pc.list_flatten(lists).to_numpy().astype(np.int64)
         slices = Ragged(np.concatenate([[0], np.cumsum(lengths)]), flat)
-    fields, place = pa.table({}), np.zeros(0, np.int64)
-    if columns.fields:
-        rows, place = np.unique(row, return_inverse=True)
-        fields = read_rows(source, rows, columns.fields)
     return PoolItems(
-        stratum.astype(np.int32),
-        identity,
-        keys,
-        codes("old"),
-        codes("recorded"),
-        fields,
-        place,
-        slices,
+        stratum.astype(np.int32), identity, keys, codes("old"), codes("recorded"), row, slices
     )
 
 

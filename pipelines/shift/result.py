@@ -75,8 +75,7 @@ class Bill(NamedTuple):
 
     ``limit``: calls that the budget buys; None without one. ``replayed``: answers that an earlier
     run had paid. ``unaccounted``: further calls without an answer, which may have been charged.
-    ``without_class``: why answers are no class, and how many for each reason. ``maps_answers``:
-    whether the file of the API maps answers to classes.
+    ``without_class``: why answers are no class, and how many for each reason.
     """
 
     limit: int | None
@@ -85,7 +84,6 @@ class Bill(NamedTuple):
     replayed: int = 0
     unaccounted: int = 0
     without_class: Sequence[tuple[str, int]] = ()
-    maps_answers: bool = False
 
 
 @dataclass(frozen=True)
@@ -440,16 +438,6 @@ class ShiftResult:
             warnings.append(
                 f"{self._without_class:,} of {calls:,} answers are not a class and count as 'no result'"
                 + (f": {', '.join(why)}." if why else ".")
-            )
-        unseen = [
-            repr(value)
-            for code, value in enumerate(self.pool.classes)
-            if code not in self.pool.labels and not self.old.matrix[:, code].any()
-        ]
-        if bill.maps_answers and unseen:
-            warnings.append(
-                f"'labels' in the --api file maps answers to class {', '.join(unseen)}, which occurs "
-                "neither as a label nor as an old prediction."
             )
         without = "got no answer (a time-out, a dropped connection or a killed run)"
         if bill.unaccounted:

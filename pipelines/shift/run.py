@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.metrics.errors import InputError, OptionError, nearest_hint
 from slicebeam.pipelines.changelist.document import ShiftChangeList
 from slicebeam.pipelines.config.shift import parse_budget
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
-from slicebeam.pipelines.prepare.source import read_source
+from slicebeam.pipelines.prepare.source import read_rows, read_source
 from slicebeam.pipelines.run.open_run import open_run
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.summary import gate_of, judged_anew, with_gate
@@ -97,7 +98,6 @@ def run_shift(
                 replayed=answers.replayed,
                 unaccounted=answers.ledger.unaccounted,
                 without_class=answers.without_class(assessed.items),
-                maps_answers=api is not None and api.labels is not None,
             )
         predicates = () if sliced.by is None else sliced.by.predicates
         result = ShiftResult(config, pool, assessed, old, bill, predicates)
@@ -147,12 +147,13 @@ def _price(config: ShiftConfig, api: ApiFile | None) -> tuple[float | None, str 
 
 @dataclass(frozen=True)
 class SlicedPool:
-    """The pool, the type in which its classes are compared, and the slices that are wanted too."""
+    """The pool, the type of its classes, the slices that are wanted too, and the columns of requests."""
 
     pool: LabelledPool
     source: Source
     class_type: str
     by: SliceMembership | None
+    fields: tuple[str, ...] = ()
     model: AnsweringModel | None = None
 
 
@@ -219,18 +220,16 @@ def read_sliced_pool(
         config.difficulty,
         config.replay_prediction,
         config.example_id,
-        tuple(fields),
         by,
         common,
     )
-    labels: tuple[Any, ...] = ()
-    if api is not None and api.labels is not None:
-        # An answer that stands for null is "no result".
-        labels = tuple(label for label in dict.fromkeys(api.labels.values()) if label is not None)
+    earlier: tuple[Any, ...] = ()
     if old_document is not None:
         kinds = (str,) if common == "string" else (bool, int, float)
-        # One of another kind is refused where the matrix is read.
-        labels += tuple(one for one in old_document.shift.predictions if isinstance(one, kinds))
+        # A class of another kind is refused where the matrix is read.
+        earlier = tuple(
+            value for value in old_document.shift.predictions if isinstance(value, kinds)
+        )
     pool = read_pool(
         columns,
         source,
@@ -238,9 +237,23 @@ def read_sliced_pool(
         signed=config.used_method == "plus",
         seed=config.seed,
         most=limit,
-        extra_classes=labels,
+        extra_classes=earlier,
     )
-    return SlicedPool(pool, source, common, by, model)
+    if api is not None:
+        _check_labels(api, Classes(pool.classes, common), pool)
+    return SlicedPool(pool, source, common, by, tuple(fields), model)
+
+
+def _check_labels(api: ApiFile, classes: Classes, pool: LabelledPool) -> None:
+    """Raise an InputError where 'labels' maps an answer to a class that the pool does not have."""
+    for answer, value in (api.labels or {}).items():
+        # An answer that stands for null is "no result".
+        if value is not None and classes.code(value) == NO_RESULT:
+            near = nearest_hint(str(value), list(map(str, pool.classes)))
+            raise InputError(
+                f"{api.path}, labels.{answer}: {value!r} is not a class of the data{near} classes: "
+                f"{', '.join(map(repr, pool.classes))}; map the answer to one of them, or to null (no result)"
+            )
 
 
 class _Asking:
@@ -279,6 +292,7 @@ class _Asking:
             else beneath(self.output, "ledger")
         )
         classes = Classes(self.sliced.pool.classes, self.sliced.class_type)
+        read = partial(read_rows, self.sliced.source, columns=self.sliced.fields)
         identity = self._identity()
         if api is not None:
             bought = buying(api, folder, identity, lambda value: classes.code(value) != NO_RESULT)
@@ -287,7 +301,7 @@ class _Asking:
             def buy(wanted: Sequence[Item], most_calls: int | None) -> None:
                 http.buy(wanted, ledger, most_calls, lambda _: self._one())
 
-            return LedgerAnswers(items, classes, ledger, buy, api.class_of)
+            return LedgerAnswers(items, classes, ledger, read, buy, api.class_of)
         ledger = stack.enter_context(Ledger.open(folder, identity))
         model = self.sliced.model
         if model is None:
@@ -296,7 +310,7 @@ class _Asking:
         def compute(wanted: Sequence[Item], _: int | None) -> None:
             model.buy(wanted, ledger, self._one)
 
-        return LedgerAnswers(items, classes, ledger, compute, lambda value: value)
+        return LedgerAnswers(items, classes, ledger, read, compute, lambda value: value)
 
     def _identity(self) -> dict[str, str]:
         """Return the identity of the ledger's answers."""

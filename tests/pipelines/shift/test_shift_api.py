@@ -265,14 +265,6 @@ def test_what_has_no_class_is_told_why(bench):
     assert f"{refused_number} HTTP 422" in told
 
 
-def test_a_class_that_was_never_seen_is_told(bench):
-    found, labels = bench(), {"a": "a", "b": "b", "c": "d", "UNKNOWN": None}
-    document = found.bought("--budget=100", labels=labels)
-    assert "to class 'd', which occurs neither" in " ".join(document["shift"]["warnings"])
-    document = found.bought("--budget=100", labels={**labels, "c": "c"})
-    assert "which occurs neither" not in " ".join(document["shift"]["warnings"])
-
-
 def test_rows_may_be_appended_where_items_have_an_id(bench):
     frame = frame_of(ROWS + 100)
     found = bench(frame)
@@ -410,7 +402,8 @@ def test_a_file_that_describes_the_run(bench, capsys):
     ({"json": {"id": "{idd}"}}, "unknown column 'idd'; did you mean 'id'"),
     ({"json": {"id": 7}}, "no {column} is in url, params, json or headers, so every call"),
     ({"labels": ["a"]}, "labels: ['a']: write pairs, as {name: value}"),
-    ({"labels": {"x": 7}}, "class 7 is not a class of label 'label', whose classes are text"),
+    ({"labels": {"x": 7}}, "labels.x: 7 is not a class of the data; classes: 'a', 'b', 'c'"),
+    ({"labels": {"x": None, "y": "c "}}, "labels.y: 'c ' is not a class of the data; did you mean 'c'?"),
     ({"price": 0.1, "currency": "EUR"}, "--budget is in USD and the price in EUR"),
     ({}, "is money, but calls have no price"),
     ({"price": 1}, "--budget buys 6 calls, but --method plus needs at least 18"),

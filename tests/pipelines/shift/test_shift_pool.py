@@ -34,7 +34,7 @@ from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from tests.refusals import refuses
 
 SEED = 5
-TEXT = PoolColumns("y", "o", "c", "r", "id", ("text", "image", "words"), None, "string")
+TEXT = PoolColumns("y", "o", "c", "r", "id", None, "string")
 
 
 def frame_of(rows, kind="text", seed=1):
@@ -143,10 +143,7 @@ def check(pool, frame, columns, *, bins=3, signed=False, most=20):
         assert items.recorded.tolist() == classes["r"].map(code).fillna(-1)[chosen].tolist()
     else:
         assert items.recorded is None
-    assert items.fields.column_names == list(columns.fields)
-    for name in columns.fields:
-        found = items.requested(np.arange(len(chosen))).column(name).to_pylist()
-        assert found == [frame[name][row] for row in chosen]
+    assert items.row.tolist() == chosen
 
 
 @pytest.mark.parametrize("kind", ["text", "int", "bool"])
@@ -158,15 +155,12 @@ def test_a_pool_is_what_pandas_says(tmp_path, kind, signed):
     check(pool, frame, columns, signed=signed)
     assert kind == "bool" or 1 in pool.sizes
     assert -1 in pool.stratum_bin
-    assert pool.items.fields.schema.field("image").type == pa.binary()
-    assert pool.items.fields.schema.field("words").type == pa.list_(pa.string())
-    assert pool.items.fields.schema.field("text").type == pa.string()
 
 
 def test_whole_numbers_that_were_read_as_floats_are_classes(tmp_path):
     frame = frame_of(300, "int")
     frame["r"] = frame["r"].astype(float)
-    columns = replace(TEXT, fields=(), class_type="double")
+    columns = replace(TEXT, class_type="double")
     pool = pool_of(columns, source_of(frame, tmp_path / "d"))
     check(pool, frame, columns)
     assert pool.classes == (-1.0, 2.0, 3.0, 5.0, 7.0, 40.0, 100.0)
@@ -187,10 +181,9 @@ def same(one, other):
     assert (one.classes, one.fingerprint) == (other.classes, other.fingerprint)
     for name in ("labels", "stratum_row", "stratum_bin", "edges", "sizes", "old", "starts"):
         assert getattr(one, name).tobytes() == getattr(other, name).tobytes()
-    for name in ("stratum", "identity", "old", "recorded", "place"):
+    for name in ("stratum", "identity", "old", "recorded", "row"):
         assert getattr(one.items, name).tobytes() == getattr(other.items, name).tobytes()
     assert one.items.keys.equals(other.items.keys)
-    assert one.items.fields.equals(other.items.fields)
 
 
 @pytest.mark.slow
@@ -211,7 +204,7 @@ def test_edges_of_many_values_do_not_depend_on_how_they_are_cut(tmp_path, monkey
     monkeypatch.setattr(pool_module, "MOST_DISTINCT", 200)
     frame = frame_of(3000, seed=4)
     frame["c"] = np.random.default_rng(4).normal(size=3000)
-    columns = replace(TEXT, fields=(), example_id=None)
+    columns = replace(TEXT, example_id=None)
     whole = pool_of(columns, source_of(frame, tmp_path / "d"))
     source = source_of(frame, tmp_path / "e", monkeypatch, row_group=100, chunk=70, split=200)
     same(pool_of(columns, source), whole)
@@ -222,7 +215,7 @@ def test_edges_of_many_values_do_not_depend_on_how_they_are_cut(tmp_path, monkey
 
 def test_a_csv_file_is_the_pool_that_its_parquet_is(tmp_path):
     frame = frame_of(400, "int").drop(columns=["image", "words"])
-    columns = replace(TEXT, fields=("text",), class_type="int64")
+    columns = replace(TEXT, class_type="int64")
     (tmp_path / "pool.csv").write_text(frame.to_csv(index=False), "utf-8")
     (tmp_path / "parts").mkdir()
     conversion = Conversion(tmp_path / "parts")
@@ -235,7 +228,7 @@ def test_counts_and_candidates_of_slices(tmp_path):
     frame, paris = frame_of(600), Singleton("city", "==", "Paris")
     others = ((Singleton("city", "is_null"),), (Singleton("city", "==", "Oslo"),))
     by = SliceMembership(((paris,), *others, (Singleton("c", ">=", 0.5), paris)))
-    columns, source = replace(TEXT, by=by, fields=()), source_of(frame, tmp_path / "d", chunk=77)
+    columns, source = replace(TEXT, by=by), source_of(frame, tmp_path / "d", chunk=77)
     pool = pool_of(columns, source)
     check(pool, frame, columns)
     city = frame["city"]
@@ -261,7 +254,7 @@ def test_counts_and_candidates_of_slices(tmp_path):
 
 
 def test_classes_that_only_an_answer_may_have(tmp_path):
-    frame, columns = frame_of(200), replace(TEXT, fields=())
+    frame, columns = frame_of(200), replace(TEXT)
     source = source_of(frame, tmp_path / "d")
     plain = pool_of(columns, source)
     more = pool_of(columns, source, extra_classes=["aaa", "class 1"])
@@ -275,7 +268,7 @@ def test_classes_that_only_an_answer_may_have(tmp_path):
 
 
 def test_the_fingerprint_is_of_the_classes_of_each_example(tmp_path):
-    columns = PoolColumns("y", "o", None, None, None, (), None, "int64")
+    columns = PoolColumns("y", "o", None, None, None, None, "int64")
     rows = [([1, 2, 2], [1, 1, 2]), ([1, 2, 1], [1, 1, 2])]
     rows += [([1, 2, 2], [1, 2, 1]), ([2, 1, 2], [1, 1, 2])]
     frames = [pd.DataFrame({"y": y, "o": o}) for y, o in rows]
@@ -284,14 +277,14 @@ def test_the_fingerprint_is_of_the_classes_of_each_example(tmp_path):
 
 
 def test_a_class_that_was_not_there_before_is_told():
-    columns = PoolColumns("y", None, None, None, None, (), None, "string")
+    columns = PoolColumns("y", None, None, None, None, None, "string")
     counts = pool_module._Counts(columns, ("a",), np.zeros(0), 1, 9, signed=False)
     chunk = Chunk(0, 0, "pool.csv", 100, 40, pa.table({"y": ["a", "b"]}))
     refuses(InputError, r"'y' of pool\.csv changed while it was read", counts.add, chunk)
 
 
 def test_an_extra_class_of_another_kind_is_refused():
-    columns = PoolColumns("y", None, None, None, None, (), None, "int64")
+    columns = PoolColumns("y", None, None, None, None, None, "int64")
     known = {"label": pa.array([0, 1])}
     assert all_classes(columns, known, [True, 2.0]) == [0, 1, 2]
     said = "whose classes are whole numbers; write it like"
@@ -318,7 +311,7 @@ def test_an_id_that_occurs_twice_is_shown(tmp_path, other):
     rows = np.flatnonzero((frame["y"] == frame["y"][0]) == (other == "the same stratum"))
     twice = int(rows[rows > 0][0])
     frame.loc[twice, "id"] = frame["id"][0]
-    columns, source = replace(TEXT, difficulty=None, fields=()), source_of(frame, tmp_path / "d")
+    columns, source = replace(TEXT, difficulty=None), source_of(frame, tmp_path / "d")
     said = rf"'0' more than once \(examples 1 and {twice + 1} of"
     refuses(InputError, said, pool_of, columns, source, most=None)
 
@@ -336,14 +329,14 @@ def test_columns_that_are_no_classes_are_refused(tmp_path, column, values, messa
         frame["r"] = rows % 500 + 601
         frame.loc[0, "r"] = 1
     frame[column] = values
-    columns = replace(TEXT, fields=(), class_type="double")
+    columns = replace(TEXT, class_type="double")
     refuses(InputError, message, pool_of, columns, source_of(frame, tmp_path / "d"))
 
 
 def test_recorded_answers_may_all_be_missing(tmp_path):
     frame = frame_of(100)
     frame["r"] = pd.Series([None] * 100, dtype="string")
-    pool = pool_of(replace(TEXT, fields=()), source_of(frame, tmp_path / "d"))
+    pool = pool_of(replace(TEXT), source_of(frame, tmp_path / "d"))
     assert set(pool.items.recorded) == {-1}
 
 
@@ -515,7 +508,7 @@ def drawn_pool(random):
         edges=np.zeros(0),
         sizes=sizes,
         old=counts,
-        items=PoolItems(stratum, identity, keys, old, None, pa.table({}), np.zeros(0, int), None),
+        items=PoolItems(stratum, identity, keys, old, None, np.arange(len(stratum)), None),
         starts=np.concatenate([[0], np.cumsum(sizes)]),
         fingerprint=0,
         slices=None,
