@@ -204,7 +204,7 @@ def _metric(payload: Payload, table: pa.Table, ids: Sequence[str]) -> dict[str, 
 
 def _texts(payload: Payload, column: pa.ChunkedArray) -> dict[str, Any]:
     coded = column.combine_chunks().dictionary_encode()
-    codes = pc.add(coded.indices, 1).fill_null(0).to_numpy().astype(np.uint8)
+    codes = pc.add(coded.indices, 1).fill_null(0).to_numpy().astype(np.uint16)
     return {"texts": [None, *coded.dictionary.to_pylist()], "codes": payload.column(codes)}
 
 

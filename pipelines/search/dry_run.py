@@ -108,7 +108,9 @@ def read_sample(config: RunConfig, files: Sequence[str]) -> DataSample:
     else:
         sample = _of_text(config, files, size, kind)
     if sample.rows == 0:
-        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
+        raise OptionError(
+            f"--data {' '.join(config.data)}: there are no examples in it; name files with some"
+        )
     return sample
 
 

@@ -74,6 +74,9 @@ def earlier_run(config: RunConfig) -> BaselineRun | None:
         {key: options.get(key) for key in _SAME}
         for options in (config.options_used(), document.provenance.config)
     )
+    if then["compare"] == "earlier":
+        # Its data is compared, not its slices.
+        then["compare"] = now["compare"]
     if not both:
         now = {"metric": ", ".join(config.metric), **now}
         then = {"metric": ", ".join(measured_then), **then}
