@@ -398,7 +398,7 @@ def encode(
         sum(fact["content"] for fact in facts) % 2**64,
         of_all,
         repeated_ids=repeated,
-        models_agree=bool(differs) and all(one is False for one in differs),
+        models_agree=bool(differs) and all(differ is False for differ in differs),
         label_counts=sum_labels(
             [fact["labels"] for fact in facts], [domain.radix for domain in encoding.domains]
         ),

@@ -96,7 +96,7 @@ class GivenSlices:
     @property
     def names(self) -> tuple[str | None, ...]:
         """What the user calls the slices."""
-        return tuple(one.name for one in self.wanted.slices)
+        return tuple(slice_.name for slice_ in self.wanted.slices)
 
 
 def wanted_slice(name: str, definition: AnyDefinition, slice_id: str) -> SliceRequest:
@@ -114,7 +114,10 @@ def read_given(changelist: str | None, slices: str | None) -> WantedSlices:
     """Return the slices of a ChangeList or of a YAML file, whichever is given."""
     if changelist is not None:
         document = read_search(changelist, "--changelist")
-        wanted = [wanted_slice(one.name, one.definition, one.slice_id) for one in document.slices]
+        wanted = [
+            wanted_slice(slice_.name, slice_.definition, slice_.slice_id)
+            for slice_ in document.slices
+        ]
         found_in = document.dataset.uri if document.provenance.command != "check" else ()
         return WantedSlices(
             "changelist", changelist, tuple(wanted), document.changelist_id, found_in
@@ -176,7 +179,7 @@ def _predicate_and_name(written: Any) -> tuple[str | tuple[Singleton, ...], str 
         _check_keys(predicate, "all")
         conditions = predicate["all"]
     if not (conditions and isinstance(conditions, list)) or not all(
-        isinstance(one, dict) for one in conditions
+        isinstance(condition, dict) for condition in conditions
     ):
         raise InputError(
             f"{shortened(repr(predicate))} is not a predicate; write text such as 'age < 25', "
@@ -223,18 +226,18 @@ def given_slices(wanted: WantedSlices, schema: pa.Schema) -> GivenSlices:
     option = _OPTIONS[wanted.source]
     found: dict[int, SliceRequest] = {}
     predicates = []
-    for one in wanted.slices:
+    for slice_ in wanted.slices:
         try:
-            conditions = tuple(_checked(one, columns, own=wanted.source != "changelist"))
+            conditions = tuple(_checked(slice_, columns, own=wanted.source != "changelist"))
         except InputError as error:
-            raise InputError(f"{option} {wanted.uri}, {one.place}: {error}") from error
+            raise InputError(f"{option} {wanted.uri}, {slice_.place}: {error}") from error
         identity = int(slice_hashes([conditions])[0])
         if identity in found:
             raise InputError(
-                f"{option} {wanted.uri}, {one.place}: the same predicate as {found[identity].place}; "
+                f"{option} {wanted.uri}, {slice_.place}: the same predicate as {found[identity].place}; "
                 "leave one out"
             )
-        found[identity] = one
+        found[identity] = slice_
         predicates.append(conditions)
     return GivenSlices(wanted, SliceMembership(tuple(predicates)))
 
@@ -317,7 +320,7 @@ def value_slices(uri: str, source: Source, work: WorkFolder, engine: Engine) -> 
         )
         for conditions in _conditions(spec, distinct(parts), source.schema):
             found.setdefault(
-                str(sorted(one.json_text() for one in conditions)),
+                str(sorted(condition.json_text() for condition in conditions)),
                 SliceRequest(f"slicing_specs {spec}", conditions),
             )
         if len(found) > MOST_SLICES:

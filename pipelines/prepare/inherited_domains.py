@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -120,7 +120,7 @@ def _was_wanted(document: SearchChangeList, name: str) -> bool:
     if document.check is not None or document.discovery is not None:
         return False
     roles = {options.get(role) for role in ROLES}
-    roles |= {averaged_column(one.key) for one in document.metrics}
+    roles |= {averaged_column(metric.key) for metric in document.metrics}
     chosen = options.get("features") or [name]
     return (
         name in chosen and name not in (options.get("exclude_features") or []) and name not in roles
@@ -157,7 +157,7 @@ def checked_domain(shape: Domain) -> FeatureDomain:
     except (pa.ArrowException, AttributeError, LookupError, TypeError, ValueError) as error:
         raise InputError(f"data_type {shortened(shape.data_type)!r} is not a type") from error
     _check_kind(shape, kind)
-    singletons = tuple(Singleton(one.field, one.op, one.value) for one in shape.singletons)
+    singletons = tuple(Singleton(term.field, term.op, term.value) for term in shape.singletons)
     if not singletons:
         raise InputError("it has no predicate")
     number = 0
@@ -195,11 +195,16 @@ def _check_kind(shape: Domain, kind: pa.DataType) -> None:
     # A numeric column of few integers is numeric where another run saw more.
     is_right |= pa.types.is_integer(kind)
     # Integers that a later run had as doubles, some being missing.
-    values = [one.value for one in shape.singletons if one.op in ("==", "contains")]
-    were_integers = bool(values) and all(isinstance(one, int) for one in values)
+    values = _named_values(shape)
+    were_integers = bool(values) and all(isinstance(value, int) for value in values)
     was_right = were_integers and shape.kind != "numeric" and pa.types.is_floating(kind)
     if not ((is_right and not unsupported(column)) or was_right):
         raise InputError(f"a column of {column} has no {shape.kind} domain")
+
+
+def _named_values(domain: Domain | FeatureDomain) -> list[Any]:
+    """Return the values that have predicates of their own."""
+    return [term.value for term in domain.singletons if term.op in ("==", "contains")]
 
 
 def _check_predicate(one: Singleton, shape: Domain, kind: pa.DataType) -> None:
@@ -216,28 +221,28 @@ def _check_predicate(one: Singleton, shape: Domain, kind: pa.DataType) -> None:
 
 def _check_values(domain: FeatureDomain, kind: pa.DataType) -> None:
     """Refuse values that have two predicates, and an *other* of other values."""
-    values = [one.value for one in domain.singletons if one.op in ("==", "contains")]
+    values = _named_values(domain)
     if values:
         check_condition(Singleton(domain.name, "in", values), kind)
     if len(domain.constants(values).unique()) < len(values):
         raise InputError("two of its predicates have the same value")
-    others = [one.value for one in domain.singletons if one.op == "not_in"]
+    others = [singleton.value for singleton in domain.singletons if singleton.op == "not_in"]
     if others not in ([], [values]):
         raise InputError("'not_in' does not list the values that have predicates of their own")
 
 
 def _check_bins(domain: FeatureDomain) -> None:
     """Refuse bins that overlap or are not in the order of their values, or none."""
-    bins = [one for one in domain.singletons if one.op != "is_null"]
+    bins = [singleton for singleton in domain.singletons if singleton.op != "is_null"]
     if not bins:
         raise InputError("it has no bin")
     for at, one in enumerate(bins):
         if (one.op == "<" and at) or (one.op == ">=" and at != len(bins) - 1):
             raise InputError(f"op {one.op!r} is not at the right end of the bins")
-    pairs = [one.value if one.op == "between" else [one.value, one.value] for one in bins]
+    pairs = [bin_.value if bin_.op == "between" else [bin_.value, bin_.value] for bin_ in bins]
     low, high = (sortable(domain.constants([pair[i] for pair in pairs])) for i in (0, 1))
-    empty = np.array([one.op == "between" for one in bins]) & (low >= high)
-    point = np.array([one.op == "==" for one in bins])
+    empty = np.array([bin_.op == "between" for bin_ in bins]) & (low >= high)
+    point = np.array([bin_.op == "==" for bin_ in bins])
     meets = np.where(point[:-1], high[:-1] >= low[1:], high[:-1] > low[1:])
     wrong = np.flatnonzero(empty | np.append(meets, False))
     if wrong.size:
@@ -291,7 +296,7 @@ class _ColumnOfBothRuns:
         """Yield the new values, the most important first."""
         uri, kind = self.given.uri, self.now.kind
         for occurred, where in ((False, "does not have"), (True, "counted among its other values")):
-            new = [one for one in self.now.new_values if one.occurred == occurred]
+            new = [value for value in self.now.new_values if value.occurred == occurred]
             if new:
                 yield self._named(new, f"{uri} {where}")
         seen, before = self.now.seen, self.then.domain.seen
@@ -399,7 +404,7 @@ def drift_lines(
 
 def is_carried_on(then: Domain, now: Domain) -> bool:
     """Return whether a domain has the predicates of an earlier one, *other* aside."""
-    kept = [one for one in then.singletons if one.op != "not_in"]
+    kept = [singleton for singleton in then.singletons if singleton.op != "not_in"]
     return then.kind == now.kind and all(one in now.singletons for one in kept)
 
 
@@ -416,23 +421,20 @@ def why_absent(condition: Condition, then: Domain, now: Domain) -> str:
         )
     if now.kind == "numeric":
         return f"then no value of {field} was in this range"
-    then_named, now_named = (
-        [one.value for one in domain.singletons if one.op in ("==", "contains")]
-        for domain in (then, now)
-    )
     if condition.op == "not_in":
-        new = [value for value in now_named if value not in then_named]
+        then_named = _named_values(then)
+        new = [value for value in _named_values(now) if value not in then_named]
         apart = ", ".join(map(shown, new[:_MOST_VALUES]))
         more = f", … {len(new) - _MOST_VALUES} more" if len(new) > _MOST_VALUES else ""
         if when == "now":
             own = "a predicate" if len(new) == 1 else "predicates"
             has = "has" if len(new) == 1 else "have"
             return f"now {apart}{more} {has} {own} apart from the other values of {field}"
-        if any(one.op == "not_in" for one in then.singletons):
+        if any(singleton.op == "not_in" for singleton in then.singletons):
             return f"then the other values of {field} contained {apart}{more}, too"
         return f"then {field} had no other values"
     others = then.seen is None and (then.kind == "list" or not then.closed)
-    others |= any(one.op == "not_in" for one in then.singletons)
+    others |= any(singleton.op == "not_in" for singleton in then.singletons)
     others |= then.seen is not None and then.seen.other > 0
     if others:
         return f"then this value of {field} was among the other values"

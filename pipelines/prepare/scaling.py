@@ -90,7 +90,7 @@ def scale(
     scaling = Scaling(space, classes, other, heaviest=largest)
     if space.ranked:
         scaling = _ranked(scaling, over, rows)
-    if any(one.startswith(ABOVE) for one in space.indicators):
+    if any(indicator.startswith(ABOVE) for indicator in space.indicators):
         scaling = _with_cuts(scaling, over, rows)
     return _refined(scaling, over, ranges, heaviest)
 
@@ -256,7 +256,7 @@ def _ranked(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
         # A score that is in no sample may be in any bucket.
         coarse.append((held > 1) | (step > 1))
     histograms = over("buckets", partial(_histograms, scaling.space, names, edges))
-    in_buckets = [np.sum([one[name] for one in histograms], axis=0) for name in names]
+    in_buckets = [np.sum([histogram[name] for histogram in histograms], axis=0) for name in names]
     space = replace(space, coarse=tuple(tuple(one.tolist()) for one in coarse))
     if space.average_precision:
         by_score = in_buckets[0].reshape(2, BUCKETS)
@@ -264,10 +264,10 @@ def _ranked(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
     return replace(
         scaling,
         space=space,
-        rows=tuple(one.reshape(2, BUCKETS).sum(axis=0) for one in in_buckets),
+        rows=tuple(bucket.reshape(2, BUCKETS).sum(axis=0) for bucket in in_buckets),
         edges=tuple(edges),
         coarse=tuple(coarse),
-        places=tuple(_places(one.reshape(2, BUCKETS)) for one in in_buckets),
+        places=tuple(_places(bucket.reshape(2, BUCKETS)) for bucket in in_buckets),
     )
 
 

@@ -101,7 +101,7 @@ def read_source(
         ("--baseline-data", of_earlier, True),
     ):
         if paths and not sum(
-            one.rows for one in source.splits if one.file.is_earlier == is_earlier
+            split.rows for split in source.splits if split.file.is_earlier == is_earlier
         ):
             raise OptionError(
                 f"{option} {' '.join(paths)}: there are no examples in it; name files with some"
@@ -222,8 +222,8 @@ _OPTION = "--within-findings"
 def findings_of(uri: str) -> Within:
     """Return the findings of a document, without counts."""
     document = read_search(uri, _OPTION)
-    wanted = {one.slice_id for one in document.findings}
-    found = [one for one in document.slices if one.slice_id in wanted]
+    wanted = {finding.slice_id for finding in document.findings}
+    found = [slice_ for slice_ in document.slices if slice_.slice_id in wanted]
     if not found:
         raise NoFindingsError(
             f"{_OPTION} {uri}: the document has no findings, so there is nothing to examine"
@@ -247,7 +247,7 @@ def read_within(
     from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
 
     membership = SliceMembership(tuple(predicate.singletons for predicate in within.slices))
-    for one in (one for conditions in membership.predicates for one in conditions):
+    for one in (condition for conditions in membership.predicates for condition in conditions):
         kind = source.column_type(one.field, f"{_OPTION} {within.uri}")
         try:
             check_condition(one, kind)

@@ -119,7 +119,7 @@ class Engine:
 
     def sent_options(self, stage: str, run: str) -> list[str]:
         """Return Beam's options of a stage's job as flags, with variables by name."""
-        return [redacted(one) for one in self._backend.sent_options(self.job_name(stage, run))]
+        return list(map(redacted, self._backend.sent_options(self.job_name(stage, run))))
 
     def sends(self, seconds: float | None) -> bool:
         """Return whether work of this duration goes to the engine, or is too small for a job."""

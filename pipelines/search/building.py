@@ -56,12 +56,9 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.pipelines.search.slices_table import Reported
 
-_PRESENTATION = frozenset(
-    {
-        *("data", "output", "work_dir", "runner_config", "runner_option", "beam"),
-        *("chunk_rows", "memory_budget"),
-    }
-)
+# Options that do not decide the result.
+_PRESENTATION = {"data", "output", "work_dir", "runner_config", "runner_option", "beam"}
+_PRESENTATION |= {"chunk_rows", "memory_budget"}
 
 
 def build(
@@ -82,7 +79,6 @@ def build(
     if "top_values" in options and prepared.top_values is not None:
         # Beside --domains it is the earlier run's.
         options["top_values"] = prepared.top_values
-    # What decides the result: not where, nor by which machine.
     decisive = {name: value for name, value in options.items() if name not in _PRESENTATION}
     identity = json.dumps([fingerprint, decisive], sort_keys=True).encode()
     changes = _overall(config, prepared)
@@ -129,8 +125,8 @@ def build(
         ),
         check=_check(results),
         confirmation=_confirmation(config, prepared),
-        findings=tuple(finding for one in lists for finding in one.findings),
-        finding_models=tuple(one.model for one in lists),
+        findings=tuple(finding for list_ in lists for finding in list_.findings),
+        finding_models=tuple(list_.model for list_ in lists),
         slices=slices,
         coverage=counted.coverage,
         provenance=Provenance(
@@ -159,12 +155,12 @@ def fingerprint_of(prepared: EncodedDataset) -> str:
     coded = [domain.singletons for domain in prepared.domains]
     if prepared.given is not None:
         coded = list(prepared.given.membership.predicates)
-    shapes: list[Any] = [[one.to_json() for one in conditions] for conditions in coded]
+    shapes: list[Any] = [[condition.to_json() for condition in conditions] for conditions in coded]
     if prepared.given is not None:
         shapes += [
-            one.definition.model_dump(mode="json")
-            for one in prepared.given.wanted.slices
-            if one.definition is not None
+            slice_.definition.model_dump(mode="json")
+            for slice_ in prepared.given.wanted.slices
+            if slice_.definition is not None
         ]
     content = json.dumps([prepared.rows, prepared.content, shapes], sort_keys=True)
     return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
@@ -248,7 +244,10 @@ def _models(prepared: EncodedDataset) -> Iterator[Model]:
 def _overall(config: RunConfig, prepared: EncodedDataset) -> tuple[Change, ...]:
     """Return the metrics on all examples; the changes between two models are one family of tests."""
     changes = [_global(name, prepared, grouped=bool(config.group)) for name in config.metric]
-    p = [math.nan if one.reason or one.p_value is None else one.p_value for one in changes]
+    p = [
+        math.nan if change.reason or change.p_value is None else change.p_value
+        for change in changes
+    ]
     adjusted = adjusted_overall(config, np.array(p)).tolist()
     return tuple(
         one

@@ -260,7 +260,7 @@ class RunPlan:
         sent = counted(sum(job.sent for job in self.jobs), "job")
         hours = f"{self.seconds:.3g} s of CPU ({self.seconds / 3600:.3g} vCPU-hours)"
         lines += ["", f"estimate: {about} {hours}; {sent} on the engine", _CAUTION]
-        lines += [f"not included: {one}" for one in facts["not_estimated"]]
+        lines += [f"not included: {fact}" for fact in facts["not_estimated"]]
         return "\n".join(lines)
 
 

@@ -405,7 +405,7 @@ class _Choice:
 
     def listed(self, found: ChosenSlices) -> FindingList:
         """Return the findings in the metric's own terms."""
-        positions = self.some[[one.candidate for one in found.findings]].astype(np.int64)
+        positions = self.some[[finding.candidate for finding in found.findings]].astype(np.int64)
         ids = self.results.names.ids(self.results.keys[positions]).to_pylist()
         examples = self._examples(self.results.sums[positions][:, : self.space.raw_columns])
         chosen = zip(found.findings, positions.tolist(), ids, examples.tolist(), strict=True)

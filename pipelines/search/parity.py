@@ -40,7 +40,7 @@ def _gaps_of(
     feature = next(at for at, one in enumerate(prepared.domains) if one.name == name)
     domain, space = prepared.domains[feature], prepared.space
     start = int(prepared.lattice.offsets[feature])
-    texts = [str(one) for one in domain.singletons]
+    texts = [str(singleton) for singleton in domain.singletons]
     positive = space.holds("positive")
     for old in (True, False) if space.comparison == "baseline" else (False,):
         cells = counts[start : start + domain.size]

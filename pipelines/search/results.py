@@ -101,12 +101,14 @@ class SliceNames:
         # What the digits of a key stand for: singletons, or the conditions of given slices.
         conditions: Sequence[Sequence[Singleton]]
         if given is None:
-            conditions = [(one,) for domain in prepared.domains for one in domain.singletons]
+            conditions = [
+                (singleton,) for domain in prepared.domains for singleton in domain.singletons
+            ]
             texts: Sequence[str] = [str(one) for (one,) in conditions]
             ids: list[str | None] = [None] * len(texts)
         else:
             conditions, texts = given.membership.predicates, given.texts
-            ids = [one.slice_id for one in given.wanted.slices]
+            ids = [slice_.slice_id for slice_ in given.wanted.slices]
         # Of a conjunction the sum of its conditions' identities is hashed.
         hashes = [sum(one.identity() for one in some) % 2**64 for some in conditions]
         json = [", ".join(one.json_text() for one in some) for some in conditions]

@@ -64,9 +64,9 @@ def write_slices(stream: IO[bytes], results: Results, lists: Sequence[FindingLis
     with pq.ParquetWriter(stream, SCHEMA, compression="zstd") as writer:
         for measured in results.metrics:
             rank = np.zeros(results.keys.size, np.int32)
-            for one in lists:
-                if one.model.metric == measured.name:
-                    rank[one.positions] = np.arange(1, one.positions.size + 1)
+            for list_ in lists:
+                if list_.model.metric == measured.name:
+                    rank[list_.positions] = np.arange(1, list_.positions.size + 1)
             for begin in range(0, results.keys.size, _ROWS_AT_A_TIME):
                 part = slice(begin, begin + _ROWS_AT_A_TIME)
                 writer.write_table(_table(results, measured, part, rank[part]))

@@ -75,7 +75,7 @@ def summary(
             sentences.append(f"It could not be tested: {tested.blind}.")
             continue
         found = _found(config, prepared, tested)
-        of_metric = [one for one in lists if one.model.metric == tested.metric]
+        of_metric = [list_ for list_ in lists if list_.model.metric == tested.metric]
         possible = any(one.model.stop != "not possible" for one in of_metric)
         if possible and tested.significant and prepared.given is None:
             number = counted(sum(len(one.findings) for one in of_metric), "finding")
@@ -86,7 +86,7 @@ def summary(
 
 def _held(lists: Sequence[FindingList]) -> str | None:
     """Return what the findings hold, in a sentence; None without any, of both sides, or that are no parts of a sum."""
-    listed = [one for one in lists if one.findings]
+    listed = [list_ for list_ in lists if list_.findings]
     if len(listed) != 1 or listed[0].model.direction != "worse":
         return None
     findings, share = listed[0].findings, listed[0].findings[-1].held_share
@@ -232,9 +232,9 @@ def _drifted(document: ChangeList) -> tuple[list[str], list[str]]:
     if not tests:
         return [], [NO_DRIFT]
     drifted = [
-        f"{one.feature} has drifted (population stability index {one.stability_index:.2f})"
-        for one in tests
-        if one.significant and one.stability_index >= LARGE_DRIFT
+        f"{test.feature} has drifted (population stability index {test.stability_index:.2f})"
+        for test in tests
+        if test.significant and test.stability_index >= LARGE_DRIFT
     ]
     return drifted, []
 
@@ -271,7 +271,7 @@ def lead(document: ChangeList) -> str:
     else:
         # Of a focus the body says it.
         sentences = [] if _focus(document) is not None else falls(document)
-    return "".join(f"{one}. " for one in sentences)
+    return "".join(f"{sentence}. " for sentence in sentences)
 
 
 def falls(document: ChangeList) -> list[str]:
@@ -293,7 +293,7 @@ def falls(document: ChangeList) -> list[str]:
 def _tolerated(document: ChangeList) -> dict[str, Tolerated]:
     """Return where metrics are worse by more than is tolerated, by metric."""
     tests = () if document.testing is None else document.testing.metrics
-    return {one.metric: one.tolerated for one in tests if one.tolerated is not None}
+    return {test.metric: test.tolerated for test in tests if test.tolerated is not None}
 
 
 def _worse_text(change: Change, margin: Tolerated | None) -> str | None:
@@ -313,7 +313,9 @@ def _worse_slices(document: ChangeList, margins: dict[str, Tolerated]) -> list[s
     """Return on how many slices each metric is significantly worse."""
     if document.testing is None:
         # After a shift, the slices that the user named.
-        changes = [one.changes[0] for one in document.slices if _has_fallen(one.changes[0])]
+        changes = [
+            slice_.changes[0] for slice_ in document.slices if _has_fallen(slice_.changes[0])
+        ]
         counts = {changes[0].metric: len(changes)} if changes else {}
     else:
         counts = {one.metric: one.degraded for one in document.testing.metrics}

@@ -78,7 +78,9 @@ def _check(name: str, config: RunConfig) -> None:
 def check_published(document: SearchChangeList, tolerance: Mapping[str, float]) -> None:
     """Refuse to judge a published result by another tolerance: OptionError."""
     tests = document.testing.metrics
-    published = {one.metric: one.tolerated.tolerance for one in tests if one.tolerated is not None}
+    published = {
+        test.metric: test.tolerated.tolerance for test in tests if test.tolerated is not None
+    }
     if published != dict(tolerance):
         raise OptionError(
             "--tolerance: the published result was judged by another one; leave --resume out to run it again"
