@@ -152,19 +152,18 @@ def joined(codes: np.ndarray, texts: pa.Array, separator: str) -> pa.Array:
 
 
 class Client:
-    """A browser's part: the token is exchanged for a cookie and a header."""
+    """A browser's part: the code of the address is exchanged for the token."""
 
     def __init__(self, address: str) -> None:
-        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/#token=(.+)", address)
+        found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/#code=(.+)", address)
         assert found
         self.port = int(found[1])
         self.headers = {
             "Content-Type": "application/json",
             "Origin": f"http://127.0.0.1:{self.port}",
         }
-        response, content = self._asked("POST", "session", {"token": found[2]})
-        self.headers["Cookie"] = response.headers["set-cookie"].partition(";")[0]
-        self.headers["X-Slicebeam-Token"] = json.loads(content)["header"]
+        _, content = self._asked("POST", "session", {"code": found[2]})
+        self.headers["X-Slicebeam-Token"] = json.loads(content)["token"]
 
     def _asked(self, method: str, path: str, body: Any = None) -> Any:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=600)

@@ -130,6 +130,18 @@ def counted(number: int, noun: str) -> str:
     return f"{number or 'no':{',' if number else ''}} {noun}{'' if number == 1 else 's'}"
 
 
+def percent(share: float) -> str:
+    """Return a share such that neither none nor all is reached by rounding.
+
+    >>> percent(0.125), percent(0.99999), percent(0.0001), percent(0.0)
+    ('12.5%', 'over 99.9%', 'below 0.1%', '0.0%')
+    """
+    text = f"{share:.1%}"
+    if text == "100.0%" and share < 1:
+        return "over 99.9%"
+    return "below 0.1%" if text == "0.0%" and share else text
+
+
 def shortened(text: str) -> str:
     """Return a text shortened to a line, with ``…`` for the omitted part."""
     return text if len(text) <= LONGEST_IN_TEXT else text[: LONGEST_IN_TEXT - 1] + "…"

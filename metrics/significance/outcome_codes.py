@@ -47,7 +47,7 @@ class Reason(_Code):
     SMALL_SLICE = "fewer examples than the metric needs"
     NO_EXAMPLES = "no examples satisfy it"
     UNVARYING = "the models differ, without variation that this test could go by"
-    FEW_EARLIER = "too few examples in the earlier data"
+    FEW_EARLIER = "too few examples in the earlier data; give more by --baseline-data"
 
 
 class Method(_Code):

@@ -218,7 +218,7 @@ def _inputs(case: _Case, *, are_pairs: bool) -> list[Text]:
     if not _is_flat(case):
         return [(str(first), str(second)) for first, second in case.content]
     if case.multi or (case.multi is None and not are_pairs):
-        return [str(one) for one in case.content]
+        return [str(text) for text in case.content]
     first, second = case.content
     return [(str(first), str(second))]
 
@@ -290,19 +290,21 @@ def _judged(
     said: str | None,
     expectations: SuiteExpectations,
 ) -> list[Test]:
-    """Return the tests of a case of MFT: of several inputs each is expected to be right."""
+    """Return the test of a case of MFT, which each of its inputs has to pass; one for each label."""
+    by_label: dict[tuple[str, str], list[Text]] = {}
+    name, output = _parted(said) if said else (OUTPUTS, "")
+    for text, label in zip(inputs, labels, strict=True):
+        if said:
+            by_label.setdefault((name, output), []).append(text)
+        elif label is not None:
+            by_label.setdefault((name, expectations.label(label)), []).append(text)
     tests = []
-    for number, (text, own) in enumerate(zip(inputs, labels, strict=True)):
-        name, output = _parted(said) if said else (OUTPUTS, "")
+    for number, ((name, output), (first, *others)) in enumerate(by_label.items()):
+        columns = {"expectation": name}
         if output:
             columns = {"output": output, "label": PASS if name == OUTPUTS else FAIL}
-        elif said:
-            columns = {"expectation": said}
-        elif own is not None:
-            columns = {"output": expectations.label(own), "label": PASS}
-        else:
-            continue
-        tests.append(_test(topic, "MFT", f"{place}.{number}", text, **columns))
+        columns["other_inputs"] = as_value(others) if others else ""
+        tests.append(_test(topic, "MFT", f"{place}.{number}", first, **columns))
     return tests
 
 

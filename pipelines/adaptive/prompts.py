@@ -8,6 +8,7 @@ topics differ. What all items share is left out.
 from __future__ import annotations
 
 import hashlib
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
@@ -34,6 +35,15 @@ _MOST_CANDIDATES = 500
 # What ends an item in a prompt and in a completion.
 END = '"\n'
 _BETWEEN = '" "'
+# What chat models put before an item of a list, and what they say of one or instead of one.
+_BULLET = re.compile(r'^\s*(?:[-*•]|\d+[.)])\s+(?=")')
+_PREAMBLE = re.compile(
+    r":\**$|^(?:sure|certainly|of course|absolutely|okay)[!,.] (?:here|i\b|let)"
+    r"|^(?:sure|certainly|of course|absolutely)!?$|^here(?:'s|’s| is| are) (?:a|an|another|one|some|the) "
+    r"(?:\w+ )?(?:new |next )?(?:item|test|example|topic|sentence|list|continuation)"
+    r"|^(?:i'm|i’m|i am) sorry, but i (?:can|am)|^as an ai\b|^i (?:can't|can’t|cannot) (?:continue|help|assist)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True)
@@ -139,17 +149,26 @@ def prompt_of(items: Sequence[PromptItem], focus: str) -> Prompt:
 
 
 def completion_of(text: str, prompt: Prompt) -> Completion | None:
-    """Return the item of a completion, None where it has none.
+    r"""Return the item of a completion, None where it has none.
 
-    Chat models begin with the quotation mark that ends the prompt; it is left out.
+    Chat models begin with words about the list, its topic, or the quotation mark that ends the prompt;
+    none of these is part of the item.
 
     >>> prompt = Prompt("", "/A", None, ())
     >>> completion_of('Not bad." "pos"', prompt)
     Completion(text='Not bad.', output='pos')
+    >>> completion_of('Sure, here is one:\n"Not bad." "pos"', prompt)
+    Completion(text='Not bad.', output='pos')
     """
-    text = text.strip()
-    item = text.removeprefix(f"{unquote(prompt.topic)}\n").lstrip()
-    item = item.removeprefix('"').partition(END)[0].removesuffix('"').strip()
+    lines = [_BULLET.sub("", line).strip() for line in text.splitlines()]
+    around = ("", "```", unquote(prompt.topic))
+    lines = [line for line in lines if line not in around and not _PREAMBLE.search(line)]
+    if not lines:
+        return None
+    # A first line that ends with a quotation mark goes on with the prompt.
+    quoted = (line for line in lines if line.startswith('"'))
+    item = lines[0] if lines[0].endswith('"') else next(quoted, lines[0])
+    item = item.removeprefix('"').removesuffix('"').strip()
     output = prompt.output or ""
     if prompt.output is None:
         item, between, output = item.partition(_BETWEEN)

@@ -22,6 +22,7 @@ from slicebeam.pipelines.adaptive.paid_outputs import (
 )
 from slicebeam.pipelines.adaptive.scoring import (
     EXCUSED,
+    NEEDED,
     NO_SCORE,
     Models,
     ScorableTests,
@@ -219,7 +220,7 @@ def _table(tests: pa.Table, results: Sequence[Scored]) -> pa.Table:
         )
         levels[topic_column(level + 1)] = at_level.take(encoded.indices).dictionary_encode()
     columns = {name: tests[name] for name in (ID, "topic", "label")} | levels
-    columns |= {name: tests[name] for name in ("input", "second_input", "expectation", "value")}
+    columns |= {name: tests[name] for name in NEEDED}
     for scored, prefix, result in zip(
         results, ("", "baseline_"), (PASSED, OLD_PASSED), strict=False
     ):

@@ -19,7 +19,7 @@ from slicebeam.pipelines.adaptive.expectations import (
     inputs_of,
     parse_expectation,
 )
-from slicebeam.pipelines.adaptive.tree import FAIL, ID, OFF_TOPIC, PASS
+from slicebeam.pipelines.adaptive.tree import FAIL, ID, IMPUTED, OFF_TOPIC, PASS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +42,9 @@ NO_SCORE = (
     "no probability or number of the class that the expectation compares",
 )
 _NO_OUTPUT, _NO_OTHER, _NO_SECOND, EXCUSED, _NO_NUMBER = range(1, len(NO_SCORE) + 1)
-NEEDED = ("input", "second_input", "expectation", "value")
+# Why a proposal is not scored whose answer nobody has judged.
+GUESS = "what is expected is a guess that nobody has judged (labeler imputed)"
+NEEDED = ("input", "second_input", "other_inputs", "expectation", "value")
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class ScorableTests:
     misread: pa.Array
 
 
-def scorable_tests(tree: TestTree) -> ScorableTests:
+def scorable_tests(tree: TestTree, *, with_guesses: bool = False) -> ScorableTests:
     """Return the tests that expect something, with the expectation that a label implies."""
     table = tree.table.filter(pa.array(tree.is_test)).combine_chunks()
     label, output = table["label"], table["output"]
@@ -85,6 +87,10 @@ def scorable_tests(tree: TestTree) -> ScorableTests:
     off_topic = pc.equal(label, OFF_TOPIC)
     nothing = pc.and_(pc.equal(expectation, ""), pc.invert(off_topic))
     _count(left_out, "off topic", off_topic)
+    guess = pc.and_(pc.equal(table["labeler"], IMPUTED), pc.equal(label, empty))
+    if not with_guesses:
+        _count(left_out, GUESS, guess)
+        off_topic = pc.or_(off_topic, guess)
     unlabelled = pc.and_(nothing, pc.equal(label, empty))
     judged = pc.and_(nothing, pc.is_in(label, pa.array([PASS, FAIL])))
     unknown = pc.and_(nothing, pc.invert(pc.or_(unlabelled, judged)))
@@ -109,6 +115,7 @@ def scorable_tests(tree: TestTree) -> ScorableTests:
             "label": label,
             "input": table["input"],
             "second_input": table["second_input"],
+            "other_inputs": table["other_inputs"],
             "expectation": expectation,
             "value": value,
         }
@@ -150,18 +157,18 @@ def inputs_by_test(tests: pa.Table, *, has_pairs: bool) -> list[list[Text]]:
     """Return the inputs that a model is given for each test, that of the test first."""
     found = [[text] for text in _inputs(tests, has_pairs=has_pairs)]
     for _, same in _by_expectation(tests):
-        if same.kind.kind.value == "inputs":
-            values = tests["value"].take(pa.array(same.rows)).to_pylist()
-            for row, value in zip(same.rows.tolist(), values, strict=True):
-                found[row] += _others(value, has_pairs=has_pairs)
+        for place, text in _others(tests, same, has_pairs=has_pairs):
+            found[same.rows[place]].append(text)
     return found
 
 
-def _others(value: str, *, has_pairs: bool) -> list[Text]:
-    """Return the further inputs in a value, all of them pairs where inputs are pairs."""
-    return [
-        (text, "") if has_pairs and isinstance(text, str) else text for text in inputs_of(value)
-    ]
+def _others(tests: pa.Table, same: _SameKind, *, has_pairs: bool) -> Iterator[tuple[int, Text]]:
+    """Yield the further inputs of tests of one expectation, each with the place of its test among them."""
+    column = tests["value" if same.kind.kind.value == "inputs" else "other_inputs"]
+    written = column.take(pa.array(same.rows)).to_numpy()
+    for place in np.flatnonzero(written != "").tolist():
+        for text in inputs_of(written[place]):
+            yield place, (text, "") if has_pairs and isinstance(text, str) else text
 
 
 def _inputs(tests: pa.Table, *, has_pairs: bool) -> list[Text]:
@@ -207,26 +214,33 @@ def score_block(tests: pa.Table, model: TextModel, models: Models, *, has_pairs:
     values = tests["value"].to_numpy(zero_copy_only=False)
     others: dict[str, IntArray] = {}
     for written, same in kinds:
-        of, other = [], []
-        if same.kind.kind.value == "inputs":
-            for place, value in enumerate(values[same.rows].tolist()):
-                for text in _others(value, has_pairs=has_pairs):
-                    of.append(place)
-                    other.append(places.setdefault(text, len(places)))
-        others[written] = np.array([of, other], dtype=np.int64)
+        found = [
+            (place, places.setdefault(text, len(places)))
+            for place, text in _others(tests, same, has_pairs=has_pairs)
+        ]
+        others[written] = np.array(found, dtype=np.int64).reshape(-1, 2).T
     outputs = model.outputs(list(places))
     failures, reasons = np.full(len(at), np.nan), np.zeros(len(at), np.int64)
     seconds = np.full(len(at), None, object)
     is_known = outputs.is_known
     for written, same in kinds:
         rows, own = same.rows, others[written]
-        second = _second(same, models, outputs, at[rows])
-        measured = ModelAnswers(outputs, at[rows], values[rows], own, same.kind.parameters, second)
-        score = same.kind.kind.score(measured)
+        # Of several inputs that should have an output, each is scored; the worst one counts.
+        of = np.arange(len(rows))
+        places_of = at[rows]
+        if same.kind.kind.value == "output":
+            of, places_of = np.append(of, own[0]), np.append(places_of, own[1])
+        second = _second(same, models, outputs, places_of)
+        measured = ModelAnswers(
+            outputs, places_of, values[rows][of], own, same.kind.parameters, second
+        )
+        score = np.full(len(rows), -np.inf)
+        with np.errstate(invalid="ignore"):
+            np.maximum.at(score, of, same.kind.kind.score(measured))
         why = np.where(np.isnan(score), _NO_NUMBER, 0)
         if second is not None:
-            why[~second.is_known] = _NO_SECOND
-            seconds[rows] = second.texts
+            why[of[~second.is_known]] = _NO_SECOND
+            seconds[rows] = second.texts[: len(rows)]
         # One of the further inputs that has no output says nothing of the test.
         why[own[0][~is_known[own[1]]]] = _NO_OTHER
         unless = same.kind.parameters.unless

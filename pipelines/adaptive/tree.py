@@ -34,7 +34,7 @@ ID = "id"
 # The columns of AdaTest.
 ADATEST = ("topic", "input", "output", "label", "labeler", "description")
 # What AdaTest has no column for: they are in a file only where a test needs them.
-EXTRA = ("expectation", "value", "second_input")
+EXTRA = ("expectation", "value", "second_input", "other_inputs")
 COLUMNS = (ID, *ADATEST, *EXTRA)
 # The column of a file that says whether a test was exported as training data.
 TRAINED = "training"
@@ -69,9 +69,16 @@ class Test:
     expectation: str = ""
     value: str = ""  # What the expectation is about: a class, a text, or another input.
     second_input: str = ""  # The second text of a pair.
+    # Further inputs that should have the output too: a text, or a JSON list of texts or pairs.
+    other_inputs: str = ""
     id: str = field(default_factory=new_id)  # Unique in a tree.
     # Further columns of the file, by name.
     other: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether what it expects is a proposer's guess, which nobody has judged."""
+        return self.labeler == IMPUTED and not self.label
 
 
 @dataclass(frozen=True, eq=False)

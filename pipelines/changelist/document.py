@@ -201,7 +201,7 @@ class SearchChangeList(ChangeList):
 
     def described(self) -> list[Slice]:
         """Return the slices that a discovery described, in their order; none of other documents."""
-        return [one for one in self.slices if one.found is not None]
+        return [slice_ for slice_ in self.slices if slice_.found is not None]
 
 
 class ShiftChangeList(ChangeList):

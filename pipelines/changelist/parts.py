@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0)]
+Probability = Annotated[float, Field(ge=0, le=1)]
 Direction = Literal["improved", "degraded", "none"]
 # Of the intervals of a search.
 CONFIDENCE = 0.95
@@ -62,7 +63,9 @@ class Predicate(Part):
     @property
     def singletons(self) -> tuple[Singleton, ...]:
         """Its conditions, as data is asked for them."""
-        return tuple(Singleton(one.field, one.op, one.value) for one in self.all)
+        return tuple(
+            Singleton(condition.field, condition.op, condition.value) for condition in self.all
+        )
 
     def __str__(self) -> str:
         return " & ".join(map(str, self.singletons))

@@ -23,7 +23,12 @@ from slicebeam.pipelines.changelist.document import (
     ShiftChangeList,
 )
 from slicebeam.transforms.storage.publish import DocumentFile, sha256_of
-from slicebeam.transforms.storage.storage import open_input, storage_errors, storage_path
+from slicebeam.transforms.storage.storage import (
+    named_content,
+    open_input,
+    storage_errors,
+    storage_path,
+)
 from slicebeam.transforms.storage.strict_text import parse_json
 
 if TYPE_CHECKING:
@@ -71,15 +76,9 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
     those of ``since``, which are most of a document.
     """
     path = storage_path(uri, option)
+    text = named_content(path, f"{option} {uri}", "name its changelist.json")
     try:
-        content = parse_json(path.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise FileError(f"{option} {uri}: no such file") from error
-    except IsADirectoryError as error:
-        raise FileError(f"{option} {uri} is a folder; name its changelist.json") from error
-    except OSError:
-        with storage_errors(path, "read"):
-            raise
+        content = parse_json(text.decode())
     except ValueError as error:
         raise InputError(f"{option} {uri}: not readable as JSON ({error})") from error
     version = content.get("schema_version") if isinstance(content, dict) else None
@@ -96,13 +95,14 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
         content.pop("since", None)
     kind = ShiftChangeList if _command(content) == "shift" else SearchChangeList
     try:
-        # As JSON, in which true is not 1, and "2" not 2.
+        # In strict JSON true is not 1, and "2" is not 2.
         document = kind.model_validate_json(json.dumps(content), strict=True)
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         raise InputError(
-            f"{option} {uri}: incomplete ChangeList ({place}: {first['msg']})"
+            f"{option} {uri}: not a valid ChangeList ({place}: {first['msg']}); restore it, "
+            "or run the command again"
         ) from error
     _refuse_doubles(f"{option} {uri}", document)
     check_findings(f"{option} {uri}", document, with_slices=with_slices)
@@ -135,16 +135,16 @@ def read_shift(uri: str, option: str) -> ShiftChangeList:
 def _refuse_doubles(where: str, document: ChangeList) -> None:
     """Refuse a slice, its metric, a domain, or a finding model that the document lists twice."""
     sections = [
-        ("slice", [one.slice_id for one in document.slices]),
-        ("the domain of", [one.name for one in document.dataset.domains]),
+        ("slice", [slice_.slice_id for slice_ in document.slices]),
+        ("the domain of", [domain.name for domain in document.dataset.domains]),
         (
             "the finding model",
-            [f"{one.metric}, {one.direction}" for one in document.finding_models],
+            [f"{model.metric}, {model.direction}" for model in document.finding_models],
         ),
     ]
     sections += [
-        (f"slice {one.slice_id}, metric", [change.metric for change in one.changes])
-        for one in document.slices
+        (f"slice {slice_.slice_id}, metric", [change.metric for change in slice_.changes])
+        for slice_ in document.slices
     ]
     for what, names in sections:
         if len(set(names)) < len(names):
@@ -163,61 +163,61 @@ def check_findings(where: str, document: ChangeList, *, with_slices: bool) -> No
 
 
 def _wrong_models(document: ChangeList) -> Iterator[str]:
-    metrics = [one.key for one in document.metrics]
+    metrics = [metric.key for metric in document.metrics]
     for number, model in enumerate(document.finding_models):
         place = f"finding_models[{number}]"
         if model.metric not in metrics:
             yield f"{place} is of {model.metric!r}, which is not a metric of the document"
-        if min(model.candidates, model.left_out) < 0:
-            yield f"{place} counts fewer than 0 slices"
-        for at, one in enumerate(model.intersections):
-            ranks, own = list(one.findings), f"{place}.intersections[{at}]"
+        for at, intersection_ in enumerate(model.intersections):
+            ranks = list(intersection_.findings)
             if ranks != sorted({*ranks} & {*range(1, len(model.coefficients))}):
-                yield f"{own} is of the findings {ranks}, which are not ascending ranks"
-            if not 0.0 < one.share <= 1.0:
-                yield f"{own}.share is {one.share:g}, which is not between 0 and 1"
-        whole = sum(one.share for one in model.intersections)
+                yield (
+                    f"{place}.intersections[{at}] is of the findings {ranks}, which are not ascending "
+                    "ranks"
+                )
+        whole = sum(intersection.share for intersection in model.intersections)
         if whole > 1.0 + _ROUNDING:
             yield f"the shares of {place}.intersections add up to {whole:g}, above 1"
 
 
 def _wrong_findings(document: ChangeList, *, with_slices: bool) -> Iterator[str]:
-    sizes = {one.slice_id: one.size.n for one in document.slices}
-    count_all = [one.key for one in document.metrics if one.counted is None]
-    models = [(one.metric, one.direction) for one in document.finding_models]
-    for at, one in enumerate(document.findings):
-        place, size = f"findings[{at}]", sizes.get(one.slice_id)
-        if (one.metric, one.direction) not in models:
-            yield f"{place} is of {one.metric!r}, {one.direction}, which is not in finding_models"
+    sizes = {slice_.slice_id: slice_.size.n for slice_ in document.slices}
+    count_all = [metric.key for metric in document.metrics if metric.counted is None]
+    models = [(model.metric, model.direction) for model in document.finding_models]
+    for at, finding in enumerate(document.findings):
+        place, size = f"findings[{at}]", sizes.get(finding.slice_id)
+        if (finding.metric, finding.direction) not in models:
+            yield f"{place} is of {finding.metric!r}, {finding.direction}, which is not in finding_models"
         if with_slices and size is None:
-            yield f"{place} is about slice {one.slice_id!r}, which is not in the document"
-        if size is not None and not (size if one.metric in count_all else 1) <= one.n <= size:
-            yield f"{place}.n is {one.n:,}, but its slice has {size:,} examples"
-        low, high = one.interval
+            yield f"{place} is about slice {finding.slice_id!r}, which is not in the document"
+        if (
+            size is not None
+            and not (size if finding.metric in count_all else 1) <= finding.n <= size
+        ):
+            yield f"{place}.n is {finding.n:,}, but its slice has {size:,} examples"
+        low, high = finding.interval
         if low is not None and high is not None and low > high:
             yield f"{place}.interval begins at {low:g}, above its end at {high:g}"
-        corrected = one.corrected
+        corrected = finding.corrected
         ends = (corrected.low, corrected.difference, corrected.high)
-        if (known := [end for end in ends if end is not None]) != sorted(known):
+        if (ordered := [end for end in ends if end is not None]) != sorted(ordered):
             yield f"{place}.corrected is {corrected.difference:g}, outside its interval"
-        difference = one.value - one.expected
-        off = abs(difference - one.difference)
-        if off > _ROUNDING * max(abs(one.value), abs(one.expected)):
+        difference = finding.value - finding.expected
+        off = abs(difference - finding.difference)
+        if off > _ROUNDING * max(abs(finding.value), abs(finding.expected)):
             yield (
-                f"{place}.difference is {one.difference:g}, but value - expected is {difference:g}"
+                f"{place}.difference is {finding.difference:g}, but value - expected is {difference:g}"
             )
-        if not 0.0 <= one.p_value <= 1.0:
-            yield f"{place}.p_value is {one.p_value:g}, which is not a probability"
-        if one.held_share is not None and not 0.0 <= one.held_share <= 1.0 + _ROUNDING:
-            yield f"{place}.held_share is {one.held_share:g}, which is not between 0 and 1"
+        if finding.held_share is not None and not 0.0 <= finding.held_share <= 1.0 + _ROUNDING:
+            yield f"{place}.held_share is {finding.held_share:g}, which is not between 0 and 1"
 
 
 def _wrong_ranks(document: ChangeList) -> Iterator[str]:
     for model in document.finding_models:
-        own = [one.rank for one in model.listed(document.findings)]
-        known = sorted([*own, *model.removed])
-        if own != sorted(own) or known != list(range(1, len(known) + 1)):
-            listed = ", ".join(map(str, own)) or "none"
+        listed_ranks = [finding.rank for finding in model.listed(document.findings)]
+        ranks = sorted([*listed_ranks, *model.removed])
+        if listed_ranks != sorted(listed_ranks) or ranks != list(range(1, len(ranks) + 1)):
+            listed = ", ".join(map(str, listed_ranks)) or "none"
             yield (
                 f"findings of {model.metric}, {model.direction}, have the ranks {listed}, which "
                 "are not consecutive from 1, apart from the removed ones"

@@ -165,7 +165,7 @@ class AdaptiveTests(Part):
 
     def trained_text(self) -> str:
         """Return what it means that topics were trained on; empty where none was."""
-        if not any(one.trained for one in self.topics):
+        if not any(topic.trained for topic in self.topics):
             return ""
         return (
             "(trained): tests of the topic, or of one below it, were exported as training data, so that it "

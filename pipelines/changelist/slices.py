@@ -13,7 +13,14 @@ from slicebeam.pipelines.changelist.discovered import (
     Found,
     PredicateDefinition,
 )
-from slicebeam.pipelines.changelist.parts import Confusion, Part, Predicate, optional
+from slicebeam.pipelines.changelist.parts import (
+    Confusion,
+    Count,
+    Part,
+    Predicate,
+    Probability,
+    optional,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -83,10 +90,10 @@ class Slice(Part):
 
     def words(self) -> str:
         """Return what people call it, in lower case: name, description, notes, phrases, attributed words."""
-        said = [self.name, self.description, *self.notes]
-        said += [] if self.found is None else [one.text for one in self.found.phrases]
-        said += [] if self.attribution is None else [self.attribution.text]
-        return "\n".join(filter(None, said)).lower()
+        texts = [self.name, self.description, *self.notes]
+        texts += [] if self.found is None else [phrase.text for phrase in self.found.phrases]
+        texts += [] if self.attribution is None else [self.attribution.text]
+        return "\n".join(filter(None, texts)).lower()
 
     def has_words(self, words: Iterable[str]) -> bool:
         """Return whether all of some words, of `words_of`, are in what people call it."""
@@ -95,7 +102,7 @@ class Slice(Part):
 
 def words_of(text: str) -> list[str]:
     """Return the words of a text filter, which are joined by &, in lower case."""
-    return [word for one in text.lower().split("&") if (word := one.strip())]
+    return [word for part in text.lower().split("&") if (word := part.strip())]
 
 
 class CorrectedDifference(Part):
@@ -134,7 +141,7 @@ class Finding(Part):
     corrected: CorrectedDifference = Field(description="for the choice of the slice")
     difference: float = Field(description="value minus expected, as observed")
     interval: tuple[float | None, float | None] = Field(description="of the observed difference")
-    p_value: float = Field(description="of a slice as extreme, by the findings of lower rank alone")
+    p_value: Probability = Field(description="of a slice as extreme, by those of lower rank alone")
     confirmed: ConfirmedDifference | None = optional("present with --confirm")
     held_share: float | None = optional("of what counts against the metric, in findings so far")
     rate_outside: float | None = optional("the metric, or its change, outside the findings so far")
@@ -144,7 +151,9 @@ class Intersection(Part):
     """Examples that are in the same of the first ten findings, and in no other of these."""
 
     findings: tuple[int, ...] = Field(description="their ranks; empty of examples in none of them")
-    share: float = Field(description="of the weight of all examples that the metric counts")
+    share: Annotated[float, Field(gt=0, le=1)] = Field(
+        description="of the weight of all examples that the metric counts"
+    )
     value: float | None = Field(description="the metric, or its change, over these examples")
 
 
@@ -160,8 +169,8 @@ class FindingModel(Part):
     intersections: tuple[Intersection, ...] = optional("the largest sets of examples first", ())
     r2: float | None = optional("share of the variance that membership explains, removed ones too")
     r2_expected: float | None = optional("mean of r2 if membership said nothing")
-    candidates: int = optional("slices that findings were chosen from", 0)
-    left_out: int = optional("significant slices that were too many to be considered", 0)
+    candidates: Count = optional("slices that findings were chosen from", 0)
+    left_out: Count = optional("significant slices that were too many to be considered", 0)
     stop: Literal[
         "nothing left", "small differences", "no candidates", "most findings", "not possible"
     ] = Field(
@@ -173,8 +182,8 @@ class FindingModel(Part):
 
     def listed(self, findings: Iterable[Finding]) -> list[Finding]:
         """Return those of a document's findings that it is about."""
-        own = self.metric, self.direction
-        return [one for one in findings if (one.metric, one.direction) == own]
+        wanted = self.metric, self.direction
+        return [finding for finding in findings if (finding.metric, finding.direction) == wanted]
 
     @property
     def whole(self) -> str:

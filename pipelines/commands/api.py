@@ -79,8 +79,8 @@ def _function(name: str, run_it: Callable[..., Any]) -> Any:
     """Return the function of a command, with its signature for `help` and notebooks."""
 
     def function(first: Any, /, *, progress: bool = False, **options: Any) -> Any:
-        given = {option: value for option, value in options.items() if value is not None}
-        return run_it(name, first, given, progress=progress)
+        chosen = {option: value for option, value in options.items() if value is not None}
+        return run_it(name, first, chosen, progress=progress)
 
     function.__name__ = function.__qualname__ = function_name(name)
     function.__doc__ = docstring(name)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.attribution.session import (
     Finished,
     LabelPaths,
@@ -48,39 +46,33 @@ def run(config: RoundsConfig, note: Note) -> Finished | Stopped:
     place = LabelPaths.of(base_of(config.changelist), config.labels_dir)
     labeler = _labeler(config, place.labels_dir, note)
     with _opened(config, note, begins=True, rounds=config.rounds) as opened:
-        came = run_rounds(
+        result = run_rounds(
             opened, labeler, budget=config.budget, rounds=config.rounds, train=config.train
         )
-    if isinstance(came, Stopped):
-        note(f"{came.left:,} items have no label yet; run the same command to continue")
-    return came
+    if isinstance(result, Stopped):
+        note(f"{result.left:,} items have no label yet; run the same command to continue")
+    return result
 
 
 @contextmanager
 def _opened(
     config: AttributionConfig, note: Note, *, begins: bool = False, rounds: int | None = None
 ) -> Iterator[Session]:
-    """Open the labels of the slice, and tell its notes in the end."""
+    """Open the labels of the slice, and print its notes in the end."""
     from slicebeam.pipelines.define.document_data import open_population
 
-    plan = Plan(
-        config.text,
-        looks=config.looks,
-        seed=config.seed,
-        least_precision=config.least_precision,
-        least_recall=config.least_recall,
-    )
+    planned = {"looks", "seed", "least_precision", "least_recall", "exponent", "uniform_share"}
+    options = config.model_dump(include=planned)
     if isinstance(config, DrawingConfig):
-        plan = replace(
-            plan, queries=config.query, exponent=config.exponent, uniform_share=config.uniform_share
-        )
+        options["queries"] = config.query
+    plan = Plan(config.text, **options)
     uri = base_of(config.changelist)
     place = LabelPaths.of(uri, config.labels_dir)
-    population, document, one = open_population(
+    population, document, labelled = open_population(
         uri, config.slice, data=config.data or None, confirmed=config.confirmed
     )
     with session(
-        population, document, one, plan, place, begins=begins, default_looks=rounds or 1
+        population, document, labelled, plan, place, begins=begins, default_looks=rounds or 1
     ) as opened:
         yield opened
         for text in opened.notes:
@@ -92,19 +84,8 @@ def _labeler(config: RoundsConfig, labels_dir: StoragePath, note: Note) -> Label
     from slicebeam.pipelines.attribution.asking import terminal_labeler
     from slicebeam.pipelines.attribution.labelers import LanguageModel, RecordedLabels
 
-    labels, positive, llm, ledger = config.labels, config.positive, config.llm, config.ledger
-    if labels is not None and llm is not None:
-        raise OptionError(f"--labels {labels} and --llm {llm} both give labels; choose one")
-    if positive and labels is None:
-        raise OptionError(
-            f"--positive {positive[0]!r} names a value of a column that means yes; name the column with --labels"
-        )
-    if ledger is not None and llm is None:
-        raise OptionError(
-            f"--ledger {ledger} stores the answers of a language model; name its file with --llm"
-        )
-    if labels is not None:
-        return RecordedLabels(labels, positive)
-    if llm is not None:
-        return LanguageModel(llm, ledger, labels_dir, note)
+    if config.labels is not None:
+        return RecordedLabels(config.labels, config.positive)
+    if config.llm is not None:
+        return LanguageModel(config.llm, config.ledger, labels_dir, note)
     return terminal_labeler()

@@ -19,7 +19,12 @@ from click.shell_completion import shell_complete
 from slicebeam.metrics.errors import EngineError, SlicebeamError, nearest, printable
 from slicebeam.pipelines.commands.command import Invocation
 from slicebeam.pipelines.commands.flags import program
-from slicebeam.pipelines.commands.signals import ending, hold_streams, install_handlers, interrupted
+from slicebeam.pipelines.commands.signals import (
+    ending,
+    guard_streams,
+    install_handlers,
+    interrupted,
+)
 from slicebeam.runner_configs.job_log import ignore_warnings_of_clients
 from slicebeam.transforms.storage.secrets import allow_http, forget, redacted
 
@@ -37,8 +42,8 @@ def _one_line(error: click.ClickException) -> str:
     """Return a usage error as the rest of the errors are: what, the value, the nearest name."""
     message = error.format_message().rstrip(".").replace("a valid float", "a valid number")
     if isinstance(error, click.NoSuchOption):
-        name, known = error.option_name, error.possibilities or []
-        near = nearest(name, known) or next(iter(known), None)
+        name, options = error.option_name, error.possibilities or []
+        near = nearest(name, options) or next(iter(options), None)
         message = f"no such option: {name}" + (f"; did you mean {near}?" if near else "")
     elif isinstance(error, click.MissingParameter) and error.ctx:
         message += f"; see {error.ctx.command_path} --help"
@@ -47,7 +52,7 @@ def _one_line(error: click.ClickException) -> str:
 
 def main() -> None:
     """Run the command line and exit with its code."""
-    hold_streams()
+    guard_streams()
     install_handlers()
     # What the network library has to say of a failure is not a line for a user, who can ask for it.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")

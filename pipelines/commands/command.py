@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import OptionError, nearest_hint
 from slicebeam.transforms.storage.secrets import allow_http
 
 if TYPE_CHECKING:
@@ -55,13 +54,6 @@ class Invocation:
 
     def log(self, run_options: RunOptions) -> EventLog | None:
         """Return the log of a run that is about to begin, if the user wants one."""
-        from slicebeam.pipelines.config.run_options import LOG_FORMATS
-
-        if run_options.log_format not in LOG_FORMATS:
-            hint = nearest_hint(run_options.log_format, LOG_FORMATS)
-            raise OptionError(
-                f"--log-format {run_options.log_format!r}{hint} choose from {', '.join(LOG_FORMATS)}"
-            )
         if run_options.log_format == "text":
             self.events = None
             return None
@@ -111,14 +103,14 @@ class CommandSpec:
         """Return its options as flags."""
         from slicebeam.pipelines.config.option_fields import declared
 
-        return [one for model in self.models for one in declared(model).values()]
+        return [field for model in self.models for field in declared(model).values()]
 
-    def execute(self, name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG002  (of others)
+    def execute(self, name: str, flags: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG002  (of others)
         """Run it with the flags that were given, print the result, and return the exit code."""
         from slicebeam.pipelines.config.common import validated
         from slicebeam.pipelines.config.option_fields import split_lists
 
-        config: Any = validated(self.models[0], split_lists(self.models[0], given))
+        config: Any = validated(self.models[0], split_lists(self.models[0], flags))
         result = self.run(config, quiet=getattr(config, "quiet", False))
         if self.shows:
             self.print_result(result, config, invocation.emit)
@@ -177,9 +169,9 @@ class FileCommand(CommandSpec):
 
     def fields(self) -> list[OptionField]:
         """Return its options, and those that replace a file's."""
-        return [*super().fields(), *named("commands.run_file:replaceable")()]
+        return [*super().fields(), *named("commands.run_file:override_fields")()]
 
-    def execute(self, name: str, given: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG002  (of others)
+    def execute(self, name: str, flags: Mapping[str, Any], invocation: Invocation) -> int:  # noqa: ARG002  (of others)
         """Run what is in the file, and return the exit code."""
-        code: int = named("commands.run_file:run_file")(given, invocation)
+        code: int = named("commands.run_file:run_file")(flags, invocation)
         return code

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.errors import OptionError, flag
 from slicebeam.pipelines.commands.command import CommandSpec, named
 from slicebeam.transforms.storage.secrets import allow_http
 
@@ -27,8 +27,6 @@ _WHY = {
     ("allow_http", "search"): "a search, which calls no endpoint",
     ("dry_run", "shift"): "shift; --plan estimates the cost; leave it out",
 }
-# Of a search or check: worse in a metric, other data, or either.
-FAIL_ON = ("worse", "drift", "any")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +44,7 @@ class DataCommand(CommandSpec):
 
     def fields(self) -> list[OptionField]:
         """Return its options as flags, the data as an argument too, and the output with its default."""
-        fields = {one.name: one for one in super().fields()}
+        fields = {field.name: field for field in super().fields()}
         data, output = fields["data"], fields["output"]
         files = replace(
             data.option,
@@ -62,17 +60,17 @@ class DataCommand(CommandSpec):
         }
         return [*fields.values()]
 
-    def execute(self, name: str, given: Mapping[str, Any], invocation: Invocation) -> int:
+    def execute(self, name: str, flags: Mapping[str, Any], invocation: Invocation) -> int:
         """Run it with the flags that were given, and what they leave open guessed."""
         from slicebeam.pipelines.config.common import validated
         from slicebeam.pipelines.config.option_fields import declared, split_lists
         from slicebeam.pipelines.config.own_data import default_output, with_guesses
 
         model, options_type = self.models
-        run_options = {key: given[key] for key in declared(options_type) if key in given}
-        options = {key: value for key, value in given.items() if key not in {*run_options, "files"}}
+        run_options = {key: flags[key] for key in declared(options_type) if key in flags}
+        options = {key: value for key, value in flags.items() if key not in {*run_options, "files"}}
         # A pattern without quotes becomes several words, all but the first of them without a flag.
-        options["data"] = (*given.get("data", ()), *given.get("files", ()))
+        options["data"] = (*flags.get("data", ()), *flags.get("files", ()))
         if not options["data"]:
             raise OptionError(f"no data; write slicebeam {name} data.parquet, and see its --help")
         options = split_lists(model, options)
@@ -110,9 +108,11 @@ class DataCommand(CommandSpec):
             if run_options.dry_run or getattr(config, "simulates", False):
                 _preview(config, engine, terminal, run_options, invocation)
                 return 0
-            perhaps = options.get("since_if_exists")
-            if perhaps is not None and config.since is None:
-                terminal.note(f"there is no {perhaps!r} yet, so there is nothing to compare with")
+            optional_since = options.get("since_if_exists")
+            if optional_since is not None and config.since is None:
+                terminal.note(
+                    f"there is no {optional_since!r} yet, so there is nothing to compare with"
+                )
             published = self.publish(config, engine, terminal, run_options)
             self.print_result(published, run_options, invocation.emit)
             if run_options.page:
@@ -127,23 +127,20 @@ class DataCommand(CommandSpec):
 
     def check_run_options(self, run_options: RunOptions) -> None:
         """Refuse options that it has no use for."""
-        from slicebeam.metrics.errors import flag
         from slicebeam.pipelines.config.option_fields import declared
 
         model, options_type = self.models
-        known = FAIL_ON if "baseline_data" in declared(model) else FAIL_ON[:1]
-        if run_options.fail_on not in (None, *known):
-            choices = f"choose from {', '.join(known)}" if known[1:] else "only 'worse' is known"
-            raise OptionError(f"--fail-on {run_options.fail_on!r}: {choices}")
         if run_options.tolerance and run_options.fail_on in (None, "drift"):
             raise OptionError(
                 "--tolerance is for --fail-on worse; add that, or leave --tolerance out"
             )
-        taken = declared(options_type)
+        fields = declared(options_type)
         for key, value in run_options:
-            if value and key not in taken:
+            if value and key not in fields:
                 why = _WHY.get((key, model.command), f"{model.command}; leave it out")
                 raise OptionError(f"{flag(key)} has no effect on {why}")
+            if key in fields:
+                fields[key].check_choice(value)
 
     def configured(self, options: Mapping[str, Any]) -> Any:
         """Return the validated configuration.
@@ -152,22 +149,22 @@ class DataCommand(CommandSpec):
         """
         from slicebeam.pipelines.config.common import validated
 
-        given = dict(options)
-        perhaps = given.pop("since_if_exists", None)
-        if perhaps is not None:
+        chosen = dict(options)
+        optional_since = chosen.pop("since_if_exists", None)
+        if optional_since is not None:
             from slicebeam.transforms.storage.storage import storage_path
 
-            if given.get("since") is not None:
+            if chosen.get("since") is not None:
                 raise OptionError(
                     "--since and --since-if-exists both name an earlier run; choose one"
                 )
-            if not isinstance(perhaps, str) or not perhaps:
-                raise OptionError(f"--since-if-exists {perhaps!r} is not a path")
-            if storage_path(perhaps, "--since-if-exists").is_file():
-                given["since"] = perhaps
+            if not isinstance(optional_since, str) or not optional_since:
+                raise OptionError(f"--since-if-exists {optional_since!r} is not a path")
+            if storage_path(optional_since, "--since-if-exists").is_file():
+                chosen["since"] = optional_since
         if self.configures:
-            return named(self.configures)(given)
-        return validated(self.models[0], given)
+            return named(self.configures)(chosen)
+        return validated(self.models[0], chosen)
 
     def publish(
         self, config: Any, engine: Engine, terminal: Terminal, run_options: RunOptions
@@ -189,7 +186,8 @@ def engine_of(options: Mapping[str, Any]) -> Engine:
     """Return the engine that options name; its worker processes start while this one imports."""
     from slicebeam.pipelines.run.engine import start_engine
 
-    return start_engine(options.get("runner_config", "direct"), options.get("runner_option", ()))
+    named = options.get("runner_config", "direct")
+    return start_engine(named, options.get("runner_option", ()), options.get("beam", ()))
 
 
 def _tolerance(run_options: RunOptions, config: Any) -> dict[str, float]:
@@ -207,23 +205,21 @@ def _check_effects(config: Any, run_options: RunOptions) -> None:
         raise OptionError(
             "--fail-on worse needs --alternative worse or both: with better, no slice is worse"
         )
-    if run_options.fail_on in FAIL_ON[1:] and not config.baseline_data:
+    if run_options.fail_on in ("drift", "any") and not config.baseline_data:
         raise OptionError(
             f"--fail-on {run_options.fail_on} needs --baseline-data, the data to compare with"
         )
-    unused: tuple[str, ...] = ()
     if run_options.dry_run:
         _tolerance(run_options, config)
-        unused, why = ("resume", "explain", "page"), "with --dry-run, which runs no job"
-    elif getattr(config, "simulates", False):
-        unused, why = ("fail_on", "page"), "on --plan and --repeat; leave it out"
-        if run_options.resume and not (config.output or config.work_dir):
-            raise OptionError(
-                "--resume continues in the folder where the run began: give its --output or --work-dir"
-            )
-    for key in unused:
-        if getattr(run_options, key):
-            raise OptionError(f"--{key.replace('_', '-')} has no effect {why}")
+    if not getattr(config, "simulates", False):
+        return
+    for key in ("fail_on", "page"):
+        if run_options.has(key):
+            raise OptionError(f"{flag(key)} has no effect on --plan and --repeat; leave it out")
+    if run_options.resume and not (config.output or config.work_dir):
+        raise OptionError(
+            "--resume continues in the folder where the run began: give its --output or --work-dir"
+        )
 
 
 def _preview(

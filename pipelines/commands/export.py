@@ -30,10 +30,10 @@ class ExportTfmaConfig(Display):
 
 def tfma(config: ExportTfmaConfig, note: Callable[[str], None]) -> Exported:
     """Write a ChangeList as an output folder of TensorFlow Model Analysis."""
-    found = export_changelist(config.changelist, config.to, _judged)
-    for one in found.notes:
-        note(f"note: {one}")
-    return found
+    exported = export_changelist(config.changelist, config.to, _judged)
+    for text in exported.notes:
+        note(f"note: {text}")
+    return exported
 
 
 def _judged(document: SearchChangeList) -> tuple[bool, tuple[str, ...]]:
@@ -42,11 +42,11 @@ def _judged(document: SearchChangeList) -> tuple[bool, tuple[str, ...]]:
     return (True, ()) if gate is None else (gate.passed, gate.reasons)
 
 
-def show_exported(found: Exported, _: ExportTfmaConfig) -> None:
+def show_exported(exported: Exported, _: ExportTfmaConfig) -> None:
     """Print the written folder."""
-    if found.derived:
-        sys.stdout.write(f"derived columns: {printable(', '.join(found.derived))}\n")
-    ok = "ok" if found.is_ok else "not ok"
+    if exported.derived:
+        sys.stdout.write(f"derived columns: {printable(', '.join(exported.derived))}\n")
+    ok = "ok" if exported.is_ok else "not ok"
     sys.stdout.write(
-        f"{found.slices:,} slices and all examples; validation {ok}\n{printable(found.folder)}\n"
+        f"{exported.slices:,} slices and all examples; validation {ok}\n{printable(exported.folder)}\n"
     )

@@ -47,7 +47,7 @@ _REFUSED = {
         "the examples are the PCollection",
     ),
     "confirm": "the examples of a PCollection have no order; search the files in output/examples",
-    **dict.fromkeys(("runner_config", "runner_option"), "the pipeline has its own runner"),
+    **dict.fromkeys(("runner_config", "runner_option", "beam"), "the pipeline has its own runner"),
     **dict.fromkeys(("model", "baseline_model"), "put RunInference before it, and name the column"),
     **dict.fromkeys(
         ("strategy", *STRATEGIES_OF),
@@ -86,8 +86,8 @@ class FindSlices(beam.PTransform):
             if options.get(name) is not None:
                 raise OptionError(f"FindSlices takes no {name}: {remedy}")
         # The names of files are known later.
-        given = {"output": output, "strategy": "batch", **options}
-        self.config = search_config({"data": (), **typed_options(SearchConfig, given)})
+        chosen = {"output": output, "strategy": "batch", **options}
+        self.config = search_config({"data": (), **typed_options(SearchConfig, chosen)})
 
     def expand(self, rows: beam.PCollection[Any]) -> beam.PCollection[dict[str, Any]]:
         """Wire the transform."""

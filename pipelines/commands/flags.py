@@ -49,11 +49,11 @@ class PanelCommand(click.Command):
 
     def invoke(self, ctx: click.Context) -> int:
         """Run the command with the flags that were given, and return the exit code."""
-        given = click.core.ParameterSource.COMMANDLINE
+        on_command_line = click.core.ParameterSource.COMMANDLINE
         options = {
             name: value
             for name, value in ctx.params.items()
-            if ctx.get_parameter_source(name) is given
+            if ctx.get_parameter_source(name) is on_command_line
         }
         return self.spec.execute(self.words, options, ctx.obj)
 

@@ -17,8 +17,10 @@ def files_of(data: Any, path: Path) -> tuple[str, ...]:
     """Return the files of the data, which are written where it is a table."""
     if isinstance(data, (str, os.PathLike)):
         return (os.fspath(data),)
-    if isinstance(data, (list, tuple)) and all(isinstance(one, (str, os.PathLike)) for one in data):
-        return tuple(os.fspath(one) for one in data)
+    if isinstance(data, (list, tuple)) and all(
+        isinstance(path_, (str, os.PathLike)) for path_ in data
+    ):
+        return tuple(os.fspath(path_) for path_ in data)
     table = storable(arrow_table(data))
     try:
         pq.write_table(table, path)

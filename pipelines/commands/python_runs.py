@@ -105,24 +105,24 @@ class Report:
         held_share, rate_outside : double; confirmed, confirmed_low, confirmed_high, confirmed_p :
         double, the difference on the reserved examples, confirmed_n : int64, null without ``confirm``.
         """
-        names = {one.slice_id: one.name for one in self.changelist.slices}
+        names = {slice_.slice_id: slice_.name for slice_ in self.changelist.slices}
         rows = [
             {
-                **one.model_dump(exclude={"interval", "corrected", "confirmed"}),
-                **_columns(one.corrected, _CORRECTED),
-                **_columns(one.confirmed, _CONFIRMED),
-                "slice": names[one.slice_id],
-                "ci_low": one.interval[0],
-                "ci_high": one.interval[1],
+                **finding.model_dump(exclude={"interval", "corrected", "confirmed"}),
+                **_columns(finding.corrected, _CORRECTED),
+                **_columns(finding.confirmed, _CONFIRMED),
+                "slice": names[finding.slice_id],
+                "ci_low": finding.interval[0],
+                "ci_high": finding.interval[1],
             }
-            for one in self.changelist.findings
+            for finding in self.changelist.findings
         ]
         return pa.Table.from_pylist(rows, schema=_FINDINGS)
 
     @property
     def parity(self) -> pa.Table:
         """The largest gaps of ``parity=``, as the document has them: a row for each column, model and measure."""
-        return pa.Table.from_pylist([one.model_dump() for one in self.changelist.parity])
+        return pa.Table.from_pylist([gap.model_dump() for gap in self.changelist.parity])
 
     def show(self, report: Literal["findings", "all"] = "findings") -> None:
         """Print it as the command does; in a notebook show its page in a frame.
@@ -178,25 +178,27 @@ def _errors_in(words: Callable[[str], str]) -> Iterator[None]:
 
 
 @_errors_in(_words_of_python)
-def run_document(name: str, first: Any, given: dict[str, Any], *, progress: bool) -> Any:
+def run_document(name: str, first: Any, options: dict[str, Any], *, progress: bool) -> Any:
     """Run a command on a ChangeList or another file, the first argument, and return what it returns."""
     command = COMMANDS[name]
     model = command.models[0]
     named = {} if first is None else {first_argument(model): first}
-    config = validated(model, typed_options(model, {**named, **given}))
+    config = validated(model, typed_options(model, {**named, **options}))
     return command.run(config, quiet=not progress)
 
 
 @_errors_in(_words_of_python)
-def run(name: str, data: Any, given: dict[str, Any], *, progress: bool) -> Report:
+def run(name: str, data: Any, options: dict[str, Any], *, progress: bool) -> Report:
     """Run a command on data, with options by the names of the flags, ``_`` for ``-``."""
     command = data_command(name)
     model, options_type = command.models
-    beside = {key for key, one in declared(options_type).items() if one.is_keyword} & given.keys()
-    run_options = validated(RunOptions, {key: given.pop(key) for key in beside})
+    beside = {
+        key for key, field in declared(options_type).items() if field.is_keyword
+    } & options.keys()
+    run_options = validated(RunOptions, {key: options.pop(key) for key in beside})
     allow_http(run_options.allow_http)
-    given_data = given.pop("baseline_data", None)
-    typed = typed_options(model, given)
+    given_data = options.pop("baseline_data", None)
+    typed = typed_options(model, options)
     is_kept = "output" in typed
     # Lasting results are not in a temporary folder.
     if run_options.resume and not is_kept:
@@ -235,17 +237,17 @@ def opened_slices(published: Published) -> Iterator[IO[bytes]]:
         yield stream
 
 
-def typed_options(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any]:
+def typed_options(model: type[Options], options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options as the command line would have them."""
     fields, first = declared(model), first_argument(model)
     typed = {}
-    for name, value in given.items():
+    for name, value in options.items():
         if name not in fields:
-            raise unknown_name("option", name, [one for one in fields if one != first])
+            raise unknown_name("option", name, [field for field in fields if field != first])
         if name == first == "data":
             raise OptionError("the data is the first argument; leave the option 'data' out")
         several = value if isinstance(value, (list, tuple)) else [value]
-        plain = [os.fspath(one) if isinstance(one, os.PathLike) else one for one in several]
+        plain = [os.fspath(part) if isinstance(part, os.PathLike) else part for part in several]
         typed[name] = as_flag(name, fields[name], plain if several is value else plain[0])
     return typed
 
@@ -260,16 +262,16 @@ def shifted_slices(document: ShiftChangeList) -> pa.Table:
         the accuracy now and before, and their difference with its interval; p_value, q_value : double;
         significant : bool; direction : text.
     """
-    calls = {one.slice_id: one.calls for one in document.shift.slices}
+    calls = {slice_.slice_id: slice_.calls for slice_ in document.shift.slices}
     rows = []
-    for one in document.slices:
-        change = one.changes[0]
+    for slice_ in document.slices:
+        change = slice_.changes[0]
         row = {
             **change.model_dump(include={"p_value", "significant", "direction"}),
-            "slice_id": one.slice_id,
-            "slice": one.name,
-            "n": one.size.n,
-            "calls": calls[one.slice_id],
+            "slice_id": slice_.slice_id,
+            "slice": slice_.name,
+            "n": slice_.size.n,
+            "calls": calls[slice_.slice_id],
             "value": change.after.value,
             **_columns(change.before, {"reference": "value"}),
             **_columns(change.delta, {"delta": "value", "ci_low": "lo", "ci_high": "hi"}),

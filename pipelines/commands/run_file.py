@@ -24,10 +24,10 @@ from slicebeam.pipelines.config.option_fields import (
     declared,
     listed,
 )
-from slicebeam.pipelines.config.placeholders import parts_of
+from slicebeam.pipelines.config.placeholders import split_placeholders
 from slicebeam.pipelines.config.run_options import FileRunOptions, RunOptions
 from slicebeam.transforms.storage.secrets import check_place, value_of
-from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.storage import named_content, storage_path
 from slicebeam.transforms.storage.strict_text import parse_json, parse_yaml
 
 if TYPE_CHECKING:
@@ -54,33 +54,33 @@ def _config(command: Command) -> type[DataConfig]:
     return model
 
 
-def replaceable() -> list[OptionField]:
+def override_fields() -> list[OptionField]:
     """Return the options that may replace those of a file."""
-    found: dict[str, OptionField] = {}
+    fields: dict[str, OptionField] = {}
     for config in map(_config, get_args(Command)):
         for name, field in declared(config).items():
-            if field.option.stands_instead:
+            if field.option.is_overridable:
                 option = replace(field.option, help=f"Replace {name!r} of the file.")
-                found.setdefault(
+                fields.setdefault(
                     name, replace(field, option=option, is_required=False, default=None)
                 )
-    return list(found.values())
+    return list(fields.values())
 
 
-def run_file(given: Mapping[str, Any], invocation: Invocation) -> int:
+def run_file(flags: Mapping[str, Any], invocation: Invocation) -> int:
     """Run the command in a file, and return the exit code."""
-    wanted = {one: given[one] for one in declared(FileRunOptions) if one in given}
+    wanted = {field: flags[field] for field in declared(FileRunOptions) if field in flags}
     if "log_format" in wanted:
         invocation.log(validated(RunOptions, wanted))
-    instead = {
-        one.name: listed(given[one.name]) if one.option.by_commas else given[one.name]
-        for one in replaceable()
-        if one.name in given
+    overrides = {
+        field.name: listed(flags[field.name]) if field.option.by_commas else flags[field.name]
+        for field in override_fields()
+        if field.name in flags
     }
-    spec = read_run(given["file"], given.get("date"), os.environ, instead)
+    spec = read_run(flags["file"], flags.get("date"), os.environ, overrides)
     if spec.steps:
         common = validated(RunOptions, {**spec.run_options, **wanted})
-        return run_steps(given["file"], spec.steps, common, wanted, invocation)
+        return run_steps(flags["file"], spec.steps, common, wanted, invocation)
     run_options = validated(RunOptions, {**spec.run_options, **wanted})
     return data_command(spec.command).launch(spec.options, run_options, invocation)
 
@@ -89,7 +89,7 @@ def read_run(
     file: str,
     date: str | None,
     environment: Mapping[str, str],
-    instead: Mapping[str, Any] = MappingProxyType({}),
+    overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> RunSpec:
     """Return the run that a configuration file, or the document of an earlier run, describes.
 
@@ -109,17 +109,17 @@ def read_run(
             key: as_flag(f"{file}, {key}", fields[key], value) if key in fields else value
             for key, value in made_by.config.items()
         }
-        kept = {key: value for key, value in recorded.items() if key not in instead}
+        kept = {key: value for key, value in recorded.items() if key not in overrides}
         refuse_unconfirmed(file, kept, {})
-        return RunSpec(made_by.command, kept | dict(instead), {})
-    filling = _Filling(file, _day(date), environment)
+        return RunSpec(made_by.command, kept | dict(overrides), {})
+    placeholders = _Placeholders(file, _day(date), environment)
     if "steps" in content:
-        return _several(file, content, filling, instead)
-    return _one(file, content, filling, instead)
+        return _run_of_steps(file, content, placeholders, overrides)
+    return _single(file, content, placeholders, overrides)
 
 
-def _several(
-    file: str, content: Mapping[Any, Any], filling: _Filling, instead: Mapping[str, Any]
+def _run_of_steps(
+    file: str, content: Mapping[Any, Any], placeholders: _Placeholders, overrides: Mapping[str, Any]
 ) -> RunSpec:
     """Return the run of a file with ``steps``; what stands above them holds for each that has it."""
     steps = content["steps"]
@@ -127,9 +127,9 @@ def _several(
         raise InputError(
             f"{file}, steps: {steps!r} is not a list of steps; write '- command: search'"
         )
-    if "output" in instead:
+    if "output" in overrides:
         raise OptionError(
-            f"--output {instead['output']}: each step of {file} has an output; change it in the file"
+            f"--output {overrides['output']}: each step of {file} has an output; change it in the file"
         )
     if "command" in content:
         raise InputError(f"{file}: 'command' and 'steps' exclude each other; leave one out")
@@ -147,8 +147,8 @@ def _several(
             raise OptionError(f"{where}.{name}: it holds for all steps; write it above 'steps'")
         mine = {key: value for key, value in common.items() if key in fields}
         keys |= dict.fromkeys([*fields, *_RUN_FIELDS])
-        replaced = {key: value for key, value in instead.items() if key in fields}
-        specs.append(_one(where, {**mine, **step}, filling, replaced, "."))
+        replaced = {key: value for key, value in overrides.items() if key in fields}
+        specs.append(_single(where, {**mine, **step}, placeholders, replaced, "."))
     for key in common:
         if key not in keys:
             raise InputError(f"{file}: {unknown_name('key', str(key), ['steps', *keys])}")
@@ -160,33 +160,32 @@ def _several(
     return RunSpec(specs[0].command, {}, run_options, tuple(specs))
 
 
-def _one(
+def _single(
     file: str,
     content: Mapping[Any, Any],
-    filling: _Filling,
-    instead: Mapping[str, Any],
+    placeholders: _Placeholders,
+    overrides: Mapping[str, Any],
     separator: str = ", ",
 ) -> RunSpec:
     """Return the run of a command's options; ``file`` and ``separator`` are for the errors."""
-    filling = replace(filling, place=f"{file}{separator}")
+    placeholders = replace(placeholders, place=f"{file}{separator}")
     command = _command(file, content)
     fields = declared(_config(command))
     options: dict[str, Any] = {}
     run_options: dict[str, Any] = {}
     for key, value in content.items():
-        field = fields.get(key) or _RUN_FIELDS.get(key)
-        if field is None and key != "command":
-            known = ["command", *fields, *_RUN_FIELDS]
-            place = f"{file}.{key}" if separator == "." else file
-            raise InputError(f"{place}: {unknown_name('key', str(key), known)}")
-        if field is None:
+        if key == "command":
             continue
+        if (field := fields.get(key) or _RUN_FIELDS.get(key)) is None:
+            keys = ["command", *fields, *_RUN_FIELDS]
+            place = f"{file}.{key}" if separator == "." else file
+            raise InputError(f"{place}: {unknown_name('key', str(key), keys)}")
         typed = as_flag(f"{file}{separator}{key}", field, value)
-        if key in fields:
-            options[key] = filling.filled(field, typed) if field.option.has_placeholders else typed
-        else:
+        if key not in fields:
             run_options[field.name] = typed
-    return RunSpec(command, options | dict(instead), run_options)
+        else:
+            options[key] = placeholders.expand(field, typed)
+    return RunSpec(command, options | dict(overrides), run_options)
 
 
 def _key(field: OptionField) -> str:
@@ -194,20 +193,15 @@ def _key(field: OptionField) -> str:
     return field.flags[0].removeprefix("--").replace("-", "_")
 
 
-_RUN_FIELDS = {_key(one): one for one in declared(RunOptions).values()}
+_RUN_FIELDS = {_key(field): field for field in declared(RunOptions).values()}
 # What is printed and resumed is that of the file, not of a step.
 _OF_ALL = frozenset({"json", "quiet", "log_format", "resume"})
 
 
 def _content(file: str) -> dict[Any, Any]:
-    path = storage_path(file)
     try:
-        text = path.read_text("utf-8")
+        text = named_content(storage_path(file), file).decode()
         content = parse_json(text) if file.endswith(".json") else parse_yaml(text)[0]
-    except FileNotFoundError as error:
-        raise FileError(f"{file}: no such file") from error
-    except IsADirectoryError as error:
-        raise FileError(f"{file} is a folder; name a file") from error
     except ValueError as error:
         raise FileError(f"{file}: cannot be read ({' '.join(str(error).split())})") from error
     if not isinstance(content, dict):
@@ -235,7 +229,7 @@ def _day(date: str | None) -> dt.date:
 
 
 @dataclass(frozen=True)
-class _Filling:
+class _Placeholders:
     """What the placeholders of a file stand for."""
 
     file: str
@@ -243,41 +237,43 @@ class _Filling:
     environment: Mapping[str, str]
     place: str = ""
 
-    def filled(self, field: OptionField, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        """Return a value with what its placeholders stand for."""
+    def expand(self, field: OptionField, value: Any) -> Any:
+        """Return a value with what its placeholders stand for, if the option may have any."""
+        if not field.option.has_placeholders:
+            return value
         if isinstance(value, tuple):
-            return tuple(self._text(field, one) for one in value)
+            return tuple(self._text(field, text) for text in value)
         return self._text(field, value)
 
     def _text(self, field: OptionField, text: str) -> str:
         where = f"{self.place}{field.name}"
 
         def value(variable: re.Match[str]) -> str:
-            found = value_of(variable, where, self.environment)
+            text_of = value_of(variable, where, self.environment)
             if field.option.keeps_variables:
                 return f"${{{variable[0]}}}"
             check_place(variable["name"], where)
-            return found
+            return text_of
 
-        parts = parts_of(text, where, value)
+        parts = split_placeholders(text, where, value)
         return "".join(
-            part if isinstance(part, str) else self._filled(where, part) for part in parts
+            part if isinstance(part, str) else self._expanded(where, part) for part in parts
         )
 
-    def _filled(self, where: str, placeholder: Placeholder) -> str:
-        found = _DATE.fullmatch(placeholder.name)
+    def _expanded(self, where: str, placeholder: Placeholder) -> str:
+        date = _DATE.fullmatch(placeholder.name)
         written = placeholder.written
         if placeholder.name == "here":
             return str(storage_path(self.file).parent)
-        if found is None:
+        if date is None:
             raise InputError(
                 f"{where}: {written} is not a placeholder; write {{date}}, {{date-1}}, "
                 "{date:%Y%m%d} or {here}, and {{ for a brace"
             )
         try:
-            day = self.day + dt.timedelta(days=int(found["days"] or 0))
+            day = self.day + dt.timedelta(days=int(date["days"] or 0))
         except OverflowError as error:
             raise InputError(
                 f"{where}: {written} of {self.day} is not a date in the years 1 to 9999"
             ) from error
-        return day.strftime(found["format"]) if found["format"] else day.isoformat()
+        return day.strftime(date["format"]) if date["format"] else day.isoformat()

@@ -46,10 +46,15 @@ def serve(config: ServeConfig, _: object) -> None:
                 stack.enter_context(shown.at_end)
                 app = application(shown, session)
 
+            def renew() -> None:
+                publish(session.address())
+
+            session.on_new_code.append(renew)
+
             def started() -> None:
-                publish(session.address)
-                _say(config, session.address, is_running=False)
-                _open(config, session.address, state)
+                renew()
+                _say(config, session.address(), is_running=False)
+                _open(config, session.address(), state)
 
             run_server(app, bound, started)
     except RunningError as error:
@@ -66,7 +71,12 @@ def _opened(
         publish = stack.enter_context(only_server(served.state))
     except RunningError as error:
         raise OptionError(f"{name} is served already, at {error.address}") from error
-    publish(f"http://127.0.0.1:{session.port}/runs/{quote(name)}/#token={session.token}")
+
+    def renew() -> None:
+        publish(session.address(f"/runs/{quote(name)}/"))
+
+    renew()
+    session.on_new_code.append(renew)
     stack.enter_context(served.at_end)
     return served
 
@@ -82,7 +92,9 @@ def _say(config: ServeConfig, address: str, *, is_running: bool) -> None:
         if is_running and not config.quiet:
             sys.stderr.write(f"{config.changelist} is served already, at the address below\n")
         elif not config.quiet:
-            sys.stderr.write("Ctrl-C ends the server. The address lets in whoever has it.\n")
+            sys.stderr.write(
+                "Ctrl-C ends the server. The address opens one tab; run the command again for another.\n"
+            )
         sys.stdout.write(f"{address}\n")
     sys.stdout.flush()
 

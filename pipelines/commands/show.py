@@ -49,38 +49,38 @@ def show(config: ShowConfig, note: Callable[[str], None]) -> list[dict[str, Any]
 
 def _slices(uri: str, document: SearchChangeList, config: ShowConfig) -> tuple[Rows, int]:
     words = words_of(config.words or "")
-    slices = [one for one in document.slices if one.has_words(words)]
+    slices = [slice_ for slice_ in document.slices if slice_.has_words(words)]
     similarity: FloatArray | None = None
     if config.text is not None and slices:
         similarity = _of_centroids(_opened(uri, document, config), slices, config.text)
         order = np.argsort(-similarity, kind="stable")
         similarity, slices = similarity[order], [slices[at] for at in order]
     shown = slices[: config.limit]
-    rows = [slice_summary(one) | {"phrases": _phrases(one)} for one in shown]
+    rows = [slice_summary(listed) | {"phrases": _phrases(listed)} for listed in shown]
     return _with_similarity(rows, similarity), len(slices)
 
 
-def _phrases(one: Slice) -> list[str]:
-    return [] if one.found is None else [phrase.text for phrase in one.found.phrases]
+def _phrases(listed: Slice) -> list[str]:
+    return [] if listed.found is None else [phrase.text for phrase in listed.found.phrases]
 
 
 def _of_centroids(examples: DocumentData, slices: Sequence[Slice], text: str) -> FloatArray:
     """Return the cosine of the mean embedding of each slice's examples with that of a text: [slices]."""
     query = _query(examples, text)
-    definitions = {f"slice {one.slice_id}": one.definition for one in slices}
+    definitions = {f"slice {slice_.slice_id}": slice_.definition for slice_ in slices}
     centroids, sizes = examples.centroids(definitions)
-    for one, held in zip(slices, sizes, strict=True):
-        check_size(one, int(held), "--text")
+    for listed, held in zip(slices, sizes, strict=True):
+        check_size(listed, int(held), "--text")
     return similarities(centroids, query)
 
 
 def _examples(
     uri: str, document: SearchChangeList, config: ShowConfig, name: str
 ) -> tuple[Rows, int]:
-    one = find_slice(document, name)
+    chosen = find_slice(document, name)
     examples = _opened(uri, document, config)
     query = None if config.text is None else _query(examples, config.text)
-    places = np.concatenate(examples.tiers(one, FAILING, "--slice"))
+    places = np.concatenate(examples.tiers(chosen, FAILING, "--slice"))
     similarity: FloatArray | None = None
     if query is not None:
         similarity = examples.cosines(query)[places]

@@ -1,4 +1,4 @@
-"""How an interrupted command ends, and how any continues without the streams it usually has."""
+"""How an interrupted command ends, and how a command runs with closed streams."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from typing import IO, TYPE_CHECKING, Any, TextIO
 if TYPE_CHECKING:
     from types import FrameType
 
-# Exit codes of what a signal ended are this and its number, as shells have it.
+# The exit code after a signal is this plus its number, as in shells.
 _BY_SIGNAL = 128
-_TOLD = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
+_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "hung up"}
 _received: list[int] = []
 
 
 def install_handlers() -> None:
     """Let Ctrl-C, a scheduler's SIGTERM and a lost terminal end the command in order.
 
-    Each raises KeyboardInterrupt where the command is, so that workers are ended and the lock is
-    given up.
+    Each raises KeyboardInterrupt in the command, which ends its workers and releases its lock.
     """
-    for number in _TOLD:
+    for number in _WORDS:
         # What is ignored stays ignored, as nohup wants it.
         if signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _end)
@@ -32,31 +31,29 @@ def install_handlers() -> None:
 def _end(number: int, frame: FrameType | None) -> None:  # noqa: ARG001  (a handler's signature)
     _received.append(number)
     if number != signal.SIGINT:
-        # Schedulers repeat themselves, and must not disturb the tidying up.
+        # Schedulers repeat the signal, which must not interrupt the cleanup.
         signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
 def interrupted() -> bool:
-    """Whether a signal came that ends the command."""
+    """Return whether a signal ended the command."""
     return bool(_received)
 
 
 def ending() -> tuple[int, str]:
     """Return exit code and word of the signal that ended the command, Ctrl-C by default."""
     number = _received[0] if _received else signal.SIGINT
-    return _BY_SIGNAL + number, _TOLD[signal.Signals(number)]
+    return _BY_SIGNAL + number, _WORDS[signal.Signals(number)]
 
 
-def hold_streams() -> None:
-    """Make standard streams that are closed harmless, and those that close later.
+def guard_streams() -> None:
+    """Let a command run with standard streams that are closed, or that close later.
 
-    A file that is opened takes the lowest number that is free, and what is written to stderr must
-    not go into it. Nobody reads what is written to a closed pipe, and the run is not for that; but
-    what stdout can't take for another reason is an error.
+    A closed stream becomes the null device, so that no file takes its number and gets its messages.
+    A closed pipe is ignored; any other write error on stdout is raised.
     """
     while (number := os.open(os.devnull, os.O_RDWR)) < 3:
-        # That was closed, and is this now.
         os.set_inheritable(number, True)
     os.close(number)
     sys.stdout = _stream(1, sys.stdout, BrokenPipeError)
@@ -71,7 +68,7 @@ class _Lenient(io.FileIO):
         self.error = error
 
     def write(self, data: Any, /) -> int:
-        """Write, or let it be."""
+        """Write; an error of this kind is ignored."""
         try:
             return super().write(data)
         except self.error:
@@ -84,7 +81,7 @@ def _stream(number: int, before: IO[str] | None, error: type[OSError]) -> TextIO
     return io.TextIOWrapper(
         io.BufferedWriter(_Lenient(number, error)),
         encoding=getattr(before, "encoding", "utf-8"),
-        # Signs that the terminal's encoding lacks are shown as question marks.
+        # Characters that the terminal's encoding lacks are shown as question marks.
         errors="replace",
         line_buffering=number == 2 or os.isatty(number),
     )

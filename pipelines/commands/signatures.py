@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import keyword
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Any, get_args
 
 from slicebeam.pipelines.commands.table import COMMANDS
@@ -34,16 +35,16 @@ def function_name(name: str) -> str:
     >>> function_name("adapt import-checklist"), function_name("adapt from")
     ('import_checklist', 'from_')
     """
-    own = name.rsplit(maxsplit=1)[-1].replace("-", "_")
-    return f"{own}_" if keyword.iskeyword(own) else own
+    word = name.rsplit(maxsplit=1)[-1].replace("-", "_")
+    return f"{word}_" if keyword.iskeyword(word) else word
 
 
 def keywords(name: str) -> list[OptionField]:
     """Return the options of a command that are keywords of its function, required ones first."""
-    fields = [one for model in COMMANDS[name].models for one in declared(model).values()]
-    panels = by_panel([one for one in fields if one.is_keyword])
-    ordered = [one for panel in panels.values() for one in panel]
-    return sorted(ordered, key=lambda one: _default(one) is not _NONE)
+    fields = [field for model in COMMANDS[name].models for field in declared(model).values()]
+    panels = by_panel([field for field in fields if field.is_keyword])
+    ordered = list(chain.from_iterable(panels.values()))
+    return sorted(ordered, key=lambda field: _default(field) is not _NONE)
 
 
 def signature(name: str) -> inspect.Signature:
@@ -52,12 +53,12 @@ def signature(name: str) -> inspect.Signature:
     positional = inspect.Parameter(first, inspect.Parameter.POSITIONAL_ONLY)
     chosen = [
         inspect.Parameter(
-            one.name,
+            field.name,
             inspect.Parameter.KEYWORD_ONLY,
-            default=_default(one),
-            annotation=annotation(one),
+            default=_default(field),
+            annotation=annotation(field),
         )
-        for one in keywords(name)
+        for field in keywords(name)
     ]
     progress = inspect.Parameter(
         "progress", inspect.Parameter.KEYWORD_ONLY, default=False, annotation="bool"
@@ -73,11 +74,11 @@ def docstring(name: str) -> str:
     if first not in ("data", "changelist"):
         about = declared(spec.models[0])[first].help
     lines = [_worded(spec.help), "", "Parameters", "----------", f"{first} : {about}"]
-    for one in keywords(name):
-        help_ = one.help
-        if one.default_words:
-            help_ += f" By default {one.default_words}."
-        lines.append(f"{one.name} : {_worded(help_)}")
+    for field in keywords(name):
+        help_ = field.help
+        if field.default_words:
+            help_ += f" By default {field.default_words}."
+        lines.append(f"{field.name} : {_worded(help_)}")
     lines += [
         f"progress : {_PROGRESS}",
         "",

@@ -116,14 +116,14 @@ def _checked(
     step, place = steps[at], f"{file}, steps[{at}]"
     _check_output(place, step, steps[:at])
     command = data_command(step.command)
-    known = declared(command.models[1])
-    above = {name: getattr(common, name) for name in common.model_fields_set if name in known}
+    fields = declared(command.models[1])
+    above = {name: getattr(common, name) for name in common.model_fields_set if name in fields}
     try:
-        given = {**above, **step.run_options, **wanted}
-        refused = [name for name in step.run_options if name not in known]
-        for name in ["dry_run", *refused] if given.get("dry_run") else refused:
+        chosen = {**above, **step.run_options, **wanted}
+        refused = [name for name in step.run_options if name not in fields]
+        for name in ["dry_run", *refused] if chosen.get("dry_run") else refused:
             raise OptionError(f"{flag(name)} is not for a step of {step.command}; leave it out")
-        options = validated(RunOptions, given)
+        options = validated(RunOptions, chosen)
         command.check_run_options(options)
         config = command.configured(step.options)
         if isinstance(config, ShiftConfig) and config.simulates:

@@ -162,7 +162,7 @@ COMMANDS: dict[str, CommandSpec] = {
     "serve": CommandSpec(
         group="Describe",
         help="Show a result in the browser, with all tested slices and the examples.\n\n"
-        "The page is served on this machine only, to who has the address that is printed.",
+        "The server listens on 127.0.0.1 only; the printed address contains the access token.",
         example="slicebeam serve out --open",
         options="config.serve:ServeConfig",
         runs="commands.serve:serve",
@@ -192,8 +192,8 @@ COMMANDS: dict[str, CommandSpec] = {
         group="Tests",
         help="Score a test tree, and report the topics that fail, and those fixed and broken.\n\n"
         "A topic with those below it is a slice of the ChangeList: with --baseline-model the two models are "
-        "compared test by test (McNemar's test, Benjamini-Hochberg over all topics). An answer that an "
-        "endpoint sold is in the ledger before it is used, and is not paid twice.",
+        "compared test by test (McNemar's test, Benjamini-Hochberg over all topics). Paid answers are "
+        "written to the ledger before use, and are not paid twice.",
         example="slicebeam adapt run tests.csv --model models:new --baseline-model models:old "
         "--output out --fail-on worse",
         options="config.adapt:AdaptRunConfig",
@@ -216,7 +216,7 @@ COMMANDS: dict[str, CommandSpec] = {
         group="Files",
         help="Write failing tests with the label that is right, to train on.\n\n"
         "The file has the columns of texts and labels of the data, the topic, and a weight: tests of the same "
-        "text share the weight 1. Tests that say no label are left out and counted. Exported tests are marked "
+        "text share the weight 1. Tests without a label are skipped and counted. Exported tests are marked "
         "in the tree, so that slicebeam adapt run says which topics were trained on.",
         example="slicebeam adapt export-training tests.csv --changelist out --data train.parquet "
         "--label label --to more.parquet",
@@ -227,8 +227,8 @@ COMMANDS: dict[str, CommandSpec] = {
     "adapt from": CommandSpec(
         group="Files",
         help="Make topics of the slices that a run found, with their failing examples as tests.\n\n"
-        "A test expects the label of its example. The examples that the model gets wrong come first, of two "
-        "models those that the update broke.",
+        "A test expects the label of its example. The examples that the model gets wrong come first; when two "
+        "models are compared, those that the update broke.",
         example="slicebeam adapt from out --text review --to tests.csv",
         options="config.adapt:AdaptFromConfig",
         runs="adaptive.from_slices.make_tests:make_tests",

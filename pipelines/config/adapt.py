@@ -32,7 +32,7 @@ from slicebeam.pipelines.config.shift import Amount
 
 FAIL_ON = ("worse", "failing")
 # What proposes tests, by name.
-PROPOSERS = ("templates", "mined", "neighbours", "tree", "endpoint")
+PROPOSERS = ("templates", "mined", "neighbours", "tree", "random", "endpoint")
 
 
 def class_pairs(classes: Sequence[str]) -> dict[str, str]:
@@ -160,8 +160,9 @@ class AdaptSuggestConfig(ProposalSources):
     topic: Annotated[str, Option("Data")] = ""
     """Topic that gets the suggestions, such as /Negation. [default: the whole tree]"""
     proposer: Annotated[Names, Option("Search", metavar="<proposer>")] = ()
-    """What proposes: templates, mined, neighbours, tree, endpoint. Repeatable, or separated by
-    commas. [default: all that have what they need]"""
+    """What proposes: templates, mined, neighbours, tree, endpoint; random draws texts of --pool, as
+    a baseline. Repeatable, or separated by commas. [default: all that have what they need, without
+    random]"""
     proposals: Annotated[
         int, Field(ge=1, le=10_000), Option("Search", flags=("--proposals", "-k"))
     ] = 25

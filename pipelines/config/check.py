@@ -25,9 +25,9 @@ from slicebeam.pipelines.config.slices import RunConfig
 
 _PREDICTION = "prediction score model loss"
 _OLD_MODEL = "baseline_prediction baseline_score baseline_model baseline_loss"
-# What a check takes over from the run whose slices it checks, unless the user gives it or one of
-# these: options that belong together, and those on which its meaning or its default depends.
-_TAKEN_OVER = {
+# Options that a check inherits from the baseline run. Each is not inherited if the user sets it, or one
+# of these: options that belong together, and those on which its meaning or its default depends.
+_INHERITED = {
     **dict.fromkeys(("label", "metric", "alternative", "test", "weight", "seed"), ""),
     **dict.fromkeys(_PREDICTION.split(), _PREDICTION),
     **dict.fromkeys((*_OLD_MODEL.split(), "compare"), f"{_OLD_MODEL} compare"),
@@ -59,7 +59,7 @@ class CheckConfig(RunConfig):
     slices: Annotated[OptionalFile, Option("Known slices")] = default(None)
     """YAML file of predicates to check, such as '- age < 25 & sex = Female'."""
     encoder: Annotated[
-        str | None, Option("Known slices", metavar="<encoder>", stands_instead=True)
+        str | None, Option("Known slices", metavar="<encoder>", is_overridable=True)
     ] = None
     """Encoder in --changelist, to confirm it. Needed if it is code (module:function) or an endpoint
     (openai:URL) that receives your texts."""
@@ -109,19 +109,18 @@ def check_config(options: dict[str, Any]) -> CheckConfig:
         from slicebeam.pipelines.changelist.reading import read_search
         from slicebeam.pipelines.changelist.revisions import base_of
 
-        # Of a folder the last revision.
         options = {**options, "changelist": base_of(changelist)}
         document = read_search(options["changelist"], "--changelist")
-        taken = taken_over(document.provenance.config, options)
+        taken = inherited_options(document.provenance.config, options)
         refuse_unconfirmed(options["changelist"], taken, options)
         options = {**taken, **options}
     return validated(CheckConfig, with_eval_config(options))
 
 
-def taken_over(earlier: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of an earlier run that a check has too, unless others were given."""
-    beside = dict(_TAKEN_OVER)
-    if given.get("compare") == "baseline":
+def inherited_options(earlier: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that a check inherits from an earlier run, unless the user sets others."""
+    beside = dict(_INHERITED)
+    if options.get("compare") == "baseline":
         beside |= dict.fromkeys(_OLD_MODEL.split(), _OLD_MODEL)
     if not (earlier.get("model") or earlier.get("baseline_model")):
         del beside["features"], beside["exclude_features"]
@@ -130,7 +129,7 @@ def taken_over(earlier: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str
     taken = {
         name: earlier[name]
         for name, others in beside.items()
-        if name in earlier and not any(other in given for other in (name, *others.split()))
+        if name in earlier and not any(other in options for other in (name, *others.split()))
     }
     if "group" in taken:
         # A discovery takes both, and examples are resampled by one.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
 
-from slicebeam.metrics.errors import InputError, OptionError, flag, nearest_hint, unknown_name
+from slicebeam.metrics.errors import InputError, OptionError, flag, unknown_name
 from slicebeam.pipelines.config.option_fields import (
     FILE,
     PATH,
@@ -46,12 +46,12 @@ def memory_bytes(text: str) -> int:
     >>> memory_bytes("512MB")
     512000000
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    unit = _UNITS.get(found[2].upper()) if found else None
-    if found is None or unit is None:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    unit = _UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None:
         raise InputError(f"--memory-budget {text!r} is not a size; write it as 512MB or 2GB")
     # No machine has more bytes than 64 bits count.
-    size = int(min(float(found[1]) * unit, 2.0**63))
+    size = int(min(float(match[1]) * unit, 2.0**63))
     if size < _SMALLEST_BUDGET:
         raise InputError(f"--memory-budget {text!r} is less than 16MB, the smallest that works")
     return size
@@ -86,18 +86,37 @@ def known_size(text: str) -> str:
 
 Delimiter = Annotated[str, AfterValidator(delimiter_character), Option(metavar="<character>")]
 Size = Annotated[str, AfterValidator(known_size), Option(metavar="<size>")]
-_OF_ENGINE = Option("Engine", comes_first=True, has_placeholders=True, stands_instead=True)
+_OF_ENGINE = Option("Engine", comes_first=True, has_placeholders=True, is_overridable=True)
 EngineName = Annotated[
     str,
     _OF_ENGINE,
     Option(
-        help="Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.",
+        help="Engine: direct, direct_multi, prism, flink, spark, dataflow, a runner class of Beam's "
+        "such as FlinkRunner, or a YAML file.",
         metavar="<engine>",
     ),
 ]
 EngineOptions = Annotated[
-    Pairs, _OF_ENGINE, Option(help="Option of the engine. Repeatable.", keeps_variables=True)
+    Pairs,
+    _OF_ENGINE,
+    Option(
+        help="Option of slicebeam for the engine: workers, smallest_job_seconds, job_timeout, "
+        "shared_folder or private_network. Repeatable.",
+        keeps_variables=True,
+    ),
 ]
+BeamOptions = Annotated[
+    Pairs,
+    _OF_ENGINE,
+    Option(
+        help="Option of Beam or of its runner, by its name, such as flink_master=host:8081. "
+        "Repeatable.",
+        keeps_variables=True,
+    ),
+]
+# The arguments of `start_engine`: --runner-config, --runner-option and --beam.
+EngineChoice = tuple[str, tuple[str, ...], tuple[str, ...]]
+IN_PROCESS: EngineChoice = ("direct", (), ())
 
 
 class DataConfig(Options):
@@ -132,23 +151,19 @@ class DataConfig(Options):
     """Maximum number of examples to read at a time."""
     runner_config: EngineName = "direct"
     runner_option: EngineOptions = default(())
+    beam: BeamOptions = default(())
 
-    # Before pydantic compares with the type, whose message has no nearest name.
     @field_validator("*", mode="before")
     @classmethod
-    def _is_known(cls, value: Any, info: ValidationInfo) -> Any:
+    def _has_names(cls, value: Any, info: ValidationInfo) -> Any:
         name = str(info.field_name)
-        known = declared(cls)[name].choices if name in declared(cls) else ()
-        if known and value is not None and value not in known:
-            hint = nearest_hint(str(value), known)
-            raise InputError(f"{flag(name)} {value!r}{hint} choose from {', '.join(known)}")
         is_empty = value == "" or (isinstance(value, (list, tuple)) and "" in value)
         # A delimiter is not a name, and has a check of its own.
         if is_empty and name != "delimiter":
             raise InputError(f"{flag(name)} contains an empty name; give one or leave it out")
         return value
 
-    @field_validator("runner_option")
+    @field_validator("runner_option", "beam")
     @classmethod
     def _without_secrets(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         # The engine is made of what the user gave; a configuration is written down.
@@ -157,7 +172,9 @@ class DataConfig(Options):
     @property
     def files_read(self) -> tuple[str, ...]:
         """The files that decide the result, besides the data."""
-        files = (name for name, one in declared(type(self)).items() if one.option.metavar == FILE)
+        files = (
+            name for name, field in declared(type(self)).items() if field.option.metavar == FILE
+        )
         return tuple(filter(None, (getattr(self, name) for name in files)))
 
     @property
@@ -183,7 +200,7 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 # What is derived of embeddings or members lies in a file for each chunk, beside those of other stages.
 CHUNK_OPTIONS = frozenset({"memory_budget", "chunk_rows"})
 NON_IDENTITY_OPTIONS = CHUNK_OPTIONS.union(
-    ("work_dir", "output", "runner_config", "runner_option", "save_slices")
+    ("work_dir", "output", "runner_config", "runner_option", "beam", "save_slices")
 )
 
 
@@ -191,9 +208,11 @@ def validated(kind: type[AnyOptions], options: Mapping[str, Any]) -> AnyOptions:
     """Return the validated options of a command."""
     fields = declared(kind)
     # What a class excludes without an option is not for its command.
-    known = [name for name, one in kind.model_fields.items() if name in fields or not one.exclude]
+    names = [
+        name for name, field in kind.model_fields.items() if name in fields or not field.exclude
+    ]
     for name in options:
-        if name not in known:
+        if name not in names:
             raise unknown_name("option", name, fields)
     try:
         return kind(**options)

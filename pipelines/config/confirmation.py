@@ -24,6 +24,7 @@ _REASONS = {
     "baseline_model": _RUNS_CODE,
     "runner_config": _STARTS,
     "runner_option": _STARTS,
+    "beam": _STARTS,
     "api": _SENDS,
     "phrases": _SENDS,
     "tfma_module": _IMPORTS,
@@ -61,9 +62,9 @@ def refuse_unconfirmed(
     for name, value in options.items():
         reason = _reason(name, value)
         if reason is not None and confirmed.get(name) != value:
-            given = f"{flag(name)} {_written(value)}"
+            named = f"{flag(name)} {_written(value)}"
             raise InputError(
-                f"{source} names {given}, and {reason}; if you trust it, confirm it with {given}"
+                f"{source} names {named}, and {reason}; if you trust it, confirm it with {named}"
             )
 
 

@@ -55,7 +55,7 @@ class DiscoverConfig(SearchConfig):
     text: Annotated[Column | None, Option("Embeddings")] = None
     """Column of texts to embed. With --embedding, the texts are only displayed."""
     encoder: Annotated[
-        str | None, Option("Embeddings", metavar="<encoder>", stands_instead=True)
+        str | None, Option("Embeddings", metavar="<encoder>", is_overridable=True)
     ] = None
     """Encoder of texts: lsa (fitted to them), minilm, openai:URL (an endpoint), or module:function
     (which returns a Beam model handler). With --embedding, the encoder that made the vectors.
@@ -74,7 +74,7 @@ class DiscoverConfig(SearchConfig):
     """Share of the examples that the mixture is fitted to, with --loss-weight."""
     slices: Annotated[int, Field(ge=0, le=1000), Option("Embeddings")] = 10
     """Number of slices to describe by phrases and examples."""
-    phrases: Annotated[OptionalFile, Option("Embeddings", stands_instead=True)] = default(None)
+    phrases: Annotated[OptionalFile, Option("Embeddings", is_overridable=True)] = default(None)
     """File of phrases that may describe slices, one per line; or YAML file of an API whose model
     suggests phrases. [default: taken from the texts]"""
     within_findings: Annotated[OptionalFile, Option("Data")] = default(None)

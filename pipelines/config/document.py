@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError, flag
-from slicebeam.pipelines.config.common import EngineName, EngineOptions
+from slicebeam.pipelines.config.common import BeamOptions, EngineName, EngineOptions
 from slicebeam.pipelines.config.confirmation import Confirmed
 from slicebeam.pipelines.config.option_fields import (
     PATH,
@@ -86,8 +86,11 @@ class ExamplesConfig(TextsConfig):
 class CountingConfig(ExamplesConfig):
     """Options of every command that counts new slices."""
 
+    other_data: Annotated[bool, Option("Data")] = False
+    """Count on --data even if it is not the data that the ChangeList is about."""
     runner_config: EngineName = "direct"
     runner_option: EngineOptions = default(())
+    beam: BeamOptions = default(())
 
 
 class SliceConfig(DocumentConfig):
@@ -183,11 +186,13 @@ class DefineConfig(CountingConfig):
 
     @model_validator(mode="after")
     def _is_defined_once(self) -> DefineConfig:
-        given = [name for name in METHODS if getattr(self, name) is not None]
-        if len(given) != 1:
-            found = f"not {' and '.join(map(flag, given))}" if given else "none of them is given"
+        chosen = [name for name in METHODS if getattr(self, name) is not None]
+        if len(chosen) != 1:
+            problem = (
+                f"not {' and '.join(map(flag, chosen))}" if chosen else "none of them is given"
+            )
             raise InputError(
-                f"a slice needs exactly one of {', '.join(map(flag, METHODS))}; {found}"
+                f"a slice needs exactly one of {', '.join(map(flag, METHODS))}; {problem}"
             )
         return self
 
@@ -286,6 +291,12 @@ class SampleConfig(DrawingConfig):
 
 class RoundsConfig(DrawingConfig):
     """Options of ``slicebeam attribute run``."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Excludes("labels", "llm", "both give labels"),
+        Requires("positive", "labels", "it names values of that column"),
+        Requires("ledger", "llm", "it stores the answers of a language model"),
+    )
 
     budget: Annotated[int, Option("Labels")]
     """Number of labels in all rounds, including those of earlier runs."""

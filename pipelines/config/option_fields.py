@@ -1,4 +1,4 @@
-"""What an option is: a field of a pydantic model, with its help, its group and its spelling.
+"""Options: fields of pydantic models, each with its help, its group and its spelling.
 
 Each option is declared once, as a field whose annotation holds an `Option` and below which stands
 its help. The flags of the command line, the keywords of Python, the keys of a run file and the
@@ -30,9 +30,9 @@ from typing import (
     get_origin,
 )
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from slicebeam.metrics.errors import OptionError, flag
+from slicebeam.metrics.errors import OptionError, flag, nearest_hint
 from slicebeam.metrics.kinds import TFMA, split_outside
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Option:
     has_placeholders : dates and environment variables stand in it in a run file
     keeps_variables : the names of its environment variables stay in the configuration
     takes_numbers : a number stands for its text in a run file and in Python
-    stands_instead : may be given to ``slicebeam run`` in place of the file's
+    is_overridable : ``slicebeam run`` takes it in place of the file's
     """
 
     panel: str = ""
@@ -127,7 +127,7 @@ class Option:
     has_placeholders: bool = False
     keeps_variables: bool = False
     takes_numbers: bool = False
-    stands_instead: bool = False
+    is_overridable: bool = False
 
 
 # How values are written. A path may have placeholders.
@@ -135,12 +135,12 @@ Column = Annotated[str, Option(metavar=COLUMN)]
 Names = Annotated[Texts, Option(by_commas=True)]
 Columns = Annotated[Names, Option(metavar=COLUMNS)]
 SliceName = Annotated[str, Option(metavar="<slice>")]
-Model = Annotated[str, Option(metavar="<model>", has_placeholders=True, stands_instead=True)]
+Model = Annotated[str, Option(metavar="<model>", has_placeholders=True, is_overridable=True)]
 File = Annotated[_Path, Option(metavar=FILE, has_placeholders=True)]
 OptionalFile = Annotated[_OptionalPath, Option(metavar=FILE, has_placeholders=True)]
 Folder = Annotated[_Path, Option(metavar=FOLDER, has_placeholders=True)]
 OptionalFolder = Annotated[_OptionalPath, Option(metavar=FOLDER, has_placeholders=True)]
-Output = Annotated[_OutputPath, Option(metavar=FOLDER, has_placeholders=True, stands_instead=True)]
+Output = Annotated[_OutputPath, Option(metavar=FOLDER, has_placeholders=True, is_overridable=True)]
 Paths = Annotated[_Paths, Option(metavar=PATH, has_placeholders=True)]
 Pairs = Annotated[_Pairs, Option(metavar="<key=value>")]
 Integers = Annotated[_Integers, Option(metavar="<numbers>", by_commas=True)]
@@ -199,7 +199,9 @@ class Differs(Rule):
 
     def _broken(self, name: str, options: Options) -> str | None:
         column = getattr(options, name)
-        same = (one for one in self.others.split() if column and getattr(options, one) == column)
+        same = (
+            name_ for name_ in self.others.split() if column and getattr(options, name_) == column
+        )
         if (other := next(same, None)) is None:
             return None
         return f"{flag(other)} {column!r} is the {name.replace('_', ' ')}; name another column"
@@ -228,6 +230,14 @@ class Options(BaseModel):
         value = getattr(self, name)
         return bool(value) or (self.has(name) and value != type(self).model_fields[name].default)
 
+    # Before pydantic compares with the type, whose message has no nearest name.
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_choice(cls, value: Any, info: ValidationInfo) -> Any:
+        if (field := declared(cls).get(str(info.field_name))) is not None:
+            field.check_choice(value)
+        return value
+
     @model_validator(mode="after")
     def _keeps_rules(self) -> Options:
         for kind in type(self).__mro__:
@@ -248,7 +258,7 @@ class OptionField:
     is_required, is_nullable : whether it must be given, and whether None is a value
     is_keyword : whether it is a keyword of the function of Python
     bounds : such as ``at least 2``; empty for none
-    option : what it says of itself
+    option : its help, group and spelling
     """
 
     name: str
@@ -269,18 +279,26 @@ class OptionField:
     @property
     def default_words(self) -> str:
         """The default in words; empty for a constant."""
-        found = _DEFAULT.search(self._text)
-        return found[1] if found else ""
+        match = _DEFAULT.search(self._text)
+        return match[1] if match else ""
 
     @property
     def _text(self) -> str:
-        classes = (_texts(one.__module__).get(one.__name__, {}) for one in self.model.__mro__)
-        return self.option.help or next(one[self.name] for one in classes if self.name in one)
+        classes = (_texts(kind.__module__).get(kind.__name__, {}) for kind in self.model.__mro__)
+        return self.option.help or next(texts[self.name] for texts in classes if self.name in texts)
 
     @property
     def choices(self) -> tuple[str, ...]:
         """The words that it takes; empty for any."""
         return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+    def check_choice(self, value: Any) -> None:
+        """Refuse a word that is not one of the choices."""
+        if self.choices and value is not None and value not in self.choices:
+            hint = nearest_hint(str(value), self.choices)
+            raise OptionError(
+                f"{flag(self.name)} {value!r}{hint} choose from {', '.join(self.choices)}"
+            )
 
     @property
     def is_list(self) -> bool:
@@ -327,15 +345,15 @@ def with_keywords(text: str, quote: str = "") -> str:
 @cache
 def declared(model: type[BaseModel]) -> dict[str, OptionField]:
     """Return the options of a model by their names, in the order of its fields."""
-    found = {}
+    fields = {}
     for name, field in model.model_fields.items():
         kind, is_nullable, inner = _plain(field.annotation)
         metadata = [*inner, *field.metadata]
-        options = [vars(one) for one in metadata if isinstance(one, Option)]
-        option = Option(**{key: value for one in options for key, value in one.items() if value})
+        options = [vars(part) for part in metadata if isinstance(part, Option)]
+        option = Option(**{key: value for part in options for key, value in part.items() if value})
         if not option.panel:
             continue
-        found[name] = OptionField(
+        fields[name] = OptionField(
             name=name,
             model=model,
             kind=kind,
@@ -346,13 +364,15 @@ def declared(model: type[BaseModel]) -> dict[str, OptionField]:
             bounds=" and ".join(_bounds(metadata)),
             option=option,
         )
-    return found
+    return fields
 
 
 def first_argument(model: type[BaseModel]) -> str:
     """Return the option that is the first argument of the function of Python."""
     return next(
-        name for name, one in declared(model).items() if one.is_required and not one.is_keyword
+        name
+        for name, field in declared(model).items()
+        if field.is_required and not field.is_keyword
     )
 
 
@@ -361,9 +381,11 @@ def by_panel(fields: list[OptionField]) -> dict[str, list[OptionField]]:
     panels: dict[str, list[OptionField]] = {
         title: [] for title in ("Arguments", "Required", *PANELS)
     }
-    for one in sorted(fields, key=lambda one: not one.option.comes_first):
-        of_usage = "Arguments" if one.option.is_argument else "Required" if one.is_required else ""
-        panels[of_usage or one.option.panel].append(one)
+    for option in sorted(fields, key=lambda field: not field.option.comes_first):
+        of_usage = (
+            "Arguments" if option.option.is_argument else "Required" if option.is_required else ""
+        )
+        panels[of_usage or option.option.panel].append(option)
     return {title: chosen for title, chosen in panels.items() if chosen}
 
 
@@ -387,12 +409,12 @@ def listed(values: Sequence[str]) -> tuple[str, ...]:
         ) from error
 
 
-def split_lists(model: type[Options], given: Mapping[str, Any]) -> dict[str, Any]:
+def split_lists(model: type[Options], flags: Mapping[str, Any]) -> dict[str, Any]:
     """Return flags as they were given, with the values of those that commas separate."""
     fields = declared(model)
     return {
         name: listed(value) if name in fields and fields[name].option.by_commas else value
-        for name, value in given.items()
+        for name, value in flags.items()
     }
 
 
@@ -401,13 +423,14 @@ def as_flag(where: str, field: OptionField, value: Any) -> Any:
     if value is None:
         raise OptionError(f"{where}: the key has no value; give one or leave the key out")
     if field.takes_mapping and isinstance(value, dict):
-        return tuple(f"{name}={_scalar(one)}" for name, one in value.items())
+        pairs = [(name, part if isinstance(part, list) else [part]) for name, part in value.items()]
+        return tuple(f"{name}={_scalar(part)}" for name, parts in pairs for part in parts)
     if not field.is_list:
         return _single(where, field, value)
     if field.option.by_commas and isinstance(value, str):
         return listed([value])
     several = value if isinstance(value, (list, tuple)) else [value]
-    return tuple(_single(where, field, one) for one in several)
+    return tuple(_single(where, field, part) for part in several)
 
 
 @cache
@@ -416,17 +439,17 @@ def _texts(module: str) -> dict[str, dict[str, str]]:
     path = getattr(sys.modules[module], "__file__", None)
     tree = ast.parse(Path(path).read_text("utf-8") if path else "")
     return {
-        one.name: {
+        statement.name: {
             field.target.id: " ".join(text.value.value.split())
-            for field, text in pairwise(one.body)
+            for field, text in pairwise(statement.body)
             if isinstance(field, ast.AnnAssign)
             and isinstance(field.target, ast.Name)
             and isinstance(text, ast.Expr)
             and isinstance(text.value, ast.Constant)
             and isinstance(text.value.value, str)
         }
-        for one in tree.body
-        if isinstance(one, ast.ClassDef)
+        for statement in tree.body
+        if isinstance(statement, ast.ClassDef)
     }
 
 
@@ -437,18 +460,18 @@ def _plain(annotation: Any) -> tuple[Any, bool, list[Any]]:
         plain, is_nullable, more = _plain(kind)
         return plain, is_nullable, [*inner, *more]
     if get_origin(annotation) in (Union, types.UnionType):
-        kinds = [one for one in get_args(annotation) if one is not type(None)]
+        kinds = [kind_ for kind_ in get_args(annotation) if kind_ is not type(None)]
         plain, _, inner = _plain(kinds[0])
         return plain, len(kinds) < len(get_args(annotation)), inner
     return annotation, False, []
 
 
 def _bounds(metadata: list[Any]) -> Iterator[str]:
-    for one in metadata:
+    for bound in metadata:
         # A `Field` in a union keeps its own list.
-        yield from _bounds(getattr(one, "metadata", []))
+        yield from _bounds(getattr(bound, "metadata", []))
         for name, words in _BOUNDS.items():
-            value = getattr(one, name, None)
+            value = getattr(bound, name, None)
             if value is not None:
                 yield f"{words} {value:,}"
 

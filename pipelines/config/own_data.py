@@ -53,15 +53,18 @@ def with_guesses(
     model: type[DataConfig], options: Mapping[str, Any]
 ) -> tuple[dict[str, Any], str | None]:
     """Return options with the label and the predictions that no option names, and which they are."""
-    needs = _needs(model, options)
+    if not _is_open(model, options):
+        return dict(options), None
+    # A file that is missing is answered before the metrics are imported, which takes longest.
+    data, files = _files(options)
+    needs = _needs(options)
     if not any(needs.values()):
         return dict(options), None
-    data, files = _files(options)
     names = _columns(files[0], data)
     taken = {name for columns in _named_columns(model, options).values() for name in columns}
     fits = {
-        role: [name for name in names if name.casefold() in known and name not in taken]
-        for role, known in NAMES.items()
+        role: [name for name in names if name.casefold() in usual and name not in taken]
+        for role, usual in NAMES.items()
     }
     roles = ["label"] if needs["label"] else []
     kinds = ["prediction"] if needs["prediction"] and fits["prediction"] else []
@@ -102,8 +105,8 @@ def check_columns(model: type[DataConfig], options: Mapping[str, Any]) -> None:
 def _files(options: Mapping[str, Any]) -> tuple[DataConfig, list[str]]:
     from slicebeam.transforms.storage.files import expand_paths
 
-    known = DataConfig.model_fields.keys() & options.keys()
-    data = validated(DataConfig, {"output": OUTPUTS, **{key: options[key] for key in known}})
+    keys = DataConfig.model_fields.keys() & options.keys()
+    data = validated(DataConfig, {"output": OUTPUTS, **{key: options[key] for key in keys}})
     return data, expand_paths(data.data)
 
 
@@ -119,29 +122,35 @@ def _named_columns(
     """Return by option the columns that the user names."""
     return {
         key: (options[key],) if isinstance(options[key], str) else tuple(options[key])
-        for key, one in declared(model).items()
-        if one.option.metavar in (COLUMN, COLUMNS) and options.get(key) and key != "column_names"
+        for key, field in declared(model).items()
+        if field.option.metavar in (COLUMN, COLUMNS) and options.get(key) and key != "column_names"
     }
 
 
-def _needs(model: type[DataConfig], options: Mapping[str, Any]) -> dict[str, bool]:
-    """Return what has to be guessed: nothing that a file or another run gives, too."""
-    if not {"label", "prediction", "metric"} <= model.model_fields.keys() or any(
-        name in options for name in ("eval_config", "changelist", "loss")
-    ):
-        return {}
-    is_open = not any(old + name in options for old in ("", "baseline_") for name in _OF_MODELS)
-    if "label" in options and not is_open:
-        return {}
+def _is_open(model: type[DataConfig], options: Mapping[str, Any]) -> bool:
+    """Return whether a label or predictions may have to be guessed, which no file or other run gives."""
+    return {"label", "prediction", "metric"} <= model.model_fields.keys() and not (
+        {"eval_config", "changelist", "loss"} & options.keys()
+        or ("label" in options and _has_predictions(options))
+    )
+
+
+def _has_predictions(options: Mapping[str, Any]) -> bool:
+    return any(old + name in options for old in ("", "baseline_") for name in _OF_MODELS)
+
+
+def _needs(options: Mapping[str, Any]) -> dict[str, bool]:
+    """Return what has to be guessed."""
     from slicebeam.metrics.kinds import is_tfma
     from slicebeam.metrics.measures.registry import needs_of, user_named
 
     metrics = options.get("metric") or ("accuracy",)
     needs = needs_of([user_named(name) for name in metrics if not is_tfma(name)])
+    has_predictions = _has_predictions(options)
     return {
         "label": needs.labels and "label" not in options,
-        "prediction": needs.predictions and is_open,
-        "score": needs.scores and is_open,
+        "prediction": needs.predictions and not has_predictions,
+        "score": needs.scores and not has_predictions,
     }
 
 

@@ -30,28 +30,28 @@ class Placeholder:
     name: str
 
 
-def parts_of(
+def split_placeholders(
     text: str, where: str, value: Callable[[re.Match[str]], str]
 ) -> Iterator[str | Placeholder]:
     """Yield the placeholders of a text, and what stands between them with its variables filled in.
 
-    >>> list(parts_of("{{${A}}}/{date}", "run.yaml, data", lambda match: match["name"].lower()))
+    >>> list(split_placeholders("{{${A}}}/{date}", "run.yaml, data", lambda match: match["name"].lower()))
     ['{a}/', Placeholder(written='{date}', name='date')]
 
     ``where``: file and key, for an error. ``value``: returns what a variable stands for; the groups
     ``name`` and ``default`` are as for `variables.value_of`.
     """
     literal, end = "", 0
-    for found in _PLACEHOLDER.finditer(text):
-        literal += text[end : found.start()]
-        end = found.end()
-        if found["doubled"]:
-            literal += found["doubled"][0]
-        elif found["variable"] is not None:
-            variable = _VARIABLE.fullmatch(found["variable"])
+    for match in _PLACEHOLDER.finditer(text):
+        literal += text[end : match.start()]
+        end = match.end()
+        if match["doubled"]:
+            literal += match["doubled"][0]
+        elif match["variable"] is not None:
+            variable = _VARIABLE.fullmatch(match["variable"])
             if variable is None:
                 raise InputError(
-                    f"{where}: {found[0]} does not name an environment variable; write ${{NAME}} "
+                    f"{where}: {match[0]} does not name an environment variable; write ${{NAME}} "
                     "or ${NAME:-default}"
                 )
             literal += value(variable)
@@ -59,7 +59,7 @@ def parts_of(
             if literal:
                 yield literal
             literal = ""
-            yield Placeholder(found[0], found["name"] or "")
+            yield Placeholder(match[0], match["name"] or "")
     literal += text[end:]
     if literal:
         yield literal

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from slicebeam.pipelines.config.option_fields import Option, Options, SliceName
+from slicebeam.pipelines.config.option_fields import Excludes, Option, Options, Rule, SliceName
 
-LOG_FORMATS = ("text", "json")
 # What is printed of the slices.
 Report = Literal["findings", "all"]
 
@@ -35,9 +34,13 @@ class Display(Options):
 class RunOptions(Display):
     """Options of a run besides its configuration."""
 
+    rules: ClassVar[tuple[Rule, ...]] = (Excludes("dry_run", "resume explain page"),)
+
     explain: Annotated[SliceName | None, Option("Output")] = None
     """Slice (id or text) whose test to explain, with all numbers."""
-    fail_on: Annotated[str | None, Option("Output")] = Field(default=None, init=False)
+    fail_on: Annotated[Literal["worse", "drift", "any"] | None, Option("Output")] = Field(
+        default=None, init=False
+    )
     """worse: exit with 1 if any metric is significantly worse on a slice, or over all examples than
     before or with --since; with 2 if some metric could not be tested. drift, with --baseline-data: if
     a feature is distributed differently by a population stability index of 0.1 or more. any: if
@@ -51,7 +54,9 @@ class RunOptions(Display):
     """What to print: findings, or all for the table of the worst slices."""
     page: Annotated[bool, Option("Output")] = Field(default=False, init=False)
     """Write report.html too, the page that shows the result."""
-    log_format: Annotated[str, Option("Output")] = Field(default="text", init=False)
+    log_format: Annotated[Literal["text", "json"], Option("Output")] = Field(
+        default="text", init=False
+    )
     """Format of the messages on stderr: text, or json (one object per line, for schedulers)."""
     resume: Annotated[bool, Option("Engine", comes_first=True)] = False
     """Continue a stopped run. Start it if there is none; do nothing if it has published its
@@ -73,7 +78,7 @@ class DiscoverRunOptions(RunOptions):
 
     dry_run: bool = Field(default=False, init=False, exclude=True)
     tolerance: tuple[str, ...] = Field(default=(), init=False, exclude=True)
-    fail_on: Annotated[str | None, Option("Output")] = Field(default=None, init=False)
+    fail_on: Annotated[Literal["worse"] | None, Option("Output")] = Field(default=None, init=False)
     """worse: exit with 1 if any metric is significantly worse on a slice, or over all examples than
     before; with 2 if some metric could not be tested."""
 
@@ -86,7 +91,7 @@ class ShiftRunOptions(RunOptions):
     tolerance: tuple[str, ...] = Field(default=(), init=False, exclude=True)
     as_json: Annotated[bool, Option("Output", flags=("--json",))] = Field(default=False, init=False)
     """Print the summary, plan or measurement as JSON on stdout."""
-    fail_on: Annotated[str | None, Option("Output")] = Field(default=None, init=False)
+    fail_on: Annotated[Literal["worse"] | None, Option("Output")] = Field(default=None, init=False)
     """worse: exit with 1 if the accuracy fell significantly, overall or on a slice of --by or
     --changelist."""
     resume: Annotated[bool, Option("Engine", comes_first=True)] = False
@@ -98,5 +103,5 @@ class FileRunOptions(RunOptions):
     """Those of ``slicebeam run``."""
 
     explain: str | None = Field(default=None, init=False, exclude=True)
-    fail_on: str | None = Field(default=None, init=False, exclude=True)
+    fail_on: None = Field(default=None, init=False, exclude=True)
     tolerance: tuple[str, ...] = Field(default=(), init=False, exclude=True)

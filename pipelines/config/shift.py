@@ -148,7 +148,7 @@ class ShiftConfig(DataConfig):
     strata."""
     bins: Annotated[int, Field(ge=1, le=100), Option("Budget")] = 3
     """Number of quantile bins of --difficulty."""
-    api: Annotated[OptionalFile, Option("New answers", stands_instead=True)] = default(None)
+    api: Annotated[OptionalFile, Option("New answers", is_overridable=True)] = default(None)
     """YAML file that describes the requests to the HTTP API and its answers."""
     model: Annotated[Model | None, Option("New answers")] = None
     """scikit-learn model to call instead of an API, or module:function that returns a Beam model

@@ -44,9 +44,6 @@ def needs_of(metrics: Sequence[str]) -> MetricNeeds:
     return registry.needs_of(metrics)
 
 
-_TWO = "compare with different things"
-
-
 class RunConfig(DataConfig):
     """Options of every command that tests slices."""
 
@@ -57,15 +54,17 @@ class RunConfig(DataConfig):
         Requires("baseline_loss", "loss"),
         Excludes("prediction", "model", "both give predictions"),
         Excludes("baseline_prediction", "baseline_model", "both give predictions"),
-        Differs("label", "prediction score baseline_prediction baseline_score"),
-        Differs("label", "query weight group example_id"),
-        Excludes("baseline_data", "baseline_prediction", _TWO),
-        Excludes("baseline_data", "baseline_score", _TWO),
-        Excludes("baseline_data", "baseline_model", _TWO),
-        Excludes("baseline_data", "baseline_loss", _TWO),
-        Excludes("baseline_data", "query"),
+        Differs(
+            "label",
+            "prediction score baseline_prediction baseline_score query weight group example_id",
+        ),
+        Excludes(
+            "baseline_data",
+            "baseline_prediction baseline_score baseline_model baseline_loss",
+            "compare with different things",
+        ),
+        Excludes("baseline_data", "query eval_config"),
         Requires("compare=earlier", "baseline_data"),
-        Excludes("baseline_data", "eval_config"),
     )
 
     baseline_data: Annotated[Texts, Option("Data", metavar=PATH, has_placeholders=True)] = ()
@@ -106,7 +105,7 @@ class RunConfig(DataConfig):
     threshold: Annotated[float, Field(ge=0, le=1), Option("Models")] = 0.5
     """Smallest score, or probability by --model, that predicts the positive class."""
     metric: Annotated[
-        Names, Option("Statistics", metavar="<metrics>", comes_first=True, stands_instead=True)
+        Names, Option("Statistics", metavar="<metrics>", comes_first=True, is_overridable=True)
     ] = ("accuracy",)
     """Metrics: accuracy, error_rate, precision, recall, f1, fbeta:2, fpr, fnr, specificity, npv,
     balanced_accuracy, mcc, kappa, auc, average_precision, log_loss, brier,
@@ -119,7 +118,7 @@ class RunConfig(DataConfig):
     of TensorFlow Model Analysis, computed after the search for the slices it found. Repeatable, or
     separated by commas; the first one steers the search. [default: accuracy; loss with --loss]"""
     tfma_module: Annotated[
-        Texts, Option("Statistics", metavar="<module>", stands_instead=True)
+        Texts, Option("Statistics", metavar="<module>", is_overridable=True)
     ] = ()
     """Module of your own TFMA metrics, which --metric or --eval-config names. Importing it runs its
     code. Repeatable."""
@@ -163,26 +162,27 @@ class RunConfig(DataConfig):
     """Smallest slice to test, in examples. [default: 20]"""
     since: Annotated[OptionalFile, Option("Output")] = default(None)
     """ChangeList of an earlier run, to report what is new, gone, worse or better since. Its bins
-    and values are used unless you choose others."""
+    and values are used unless you choose others. With one model its data is compared, like
+    --baseline-data, where it is still there."""
     # Becomes `since`, or nothing, before there is a configuration.
     since_if_exists: Annotated[OptionalFile, Option("Output"), Field(exclude=True)] = default(None)
     """Like --since, but a missing file is not an error. For the first of a series of runs."""
 
     @model_validator(mode="before")
     @classmethod
-    def _with_what_follows(cls, given: dict[str, Any]) -> dict[str, Any]:
+    def _with_what_follows(cls, chosen: dict[str, Any]) -> dict[str, Any]:
         """Return options with what follows from others."""
-        given = dict(given)
+        chosen = dict(chosen)
         # Who names a column of losses need not say that they are what is compared.
-        if given.get("loss"):
-            given.setdefault("metric", ("loss",))
-        if query := given.get("query"):
-            if given.get("example_id") not in (None, query):
+        if chosen.get("loss"):
+            chosen.setdefault("metric", ("loss",))
+        if query := chosen.get("query"):
+            if chosen.get("example_id") not in (None, query):
                 raise OptionError(
                     "--example-id has no effect with --query, whose queries are the examples; leave it out"
                 )
-            given["example_id"] = None if given.get("group") else query
-        names = given.get("metric")
+            chosen["example_id"] = None if chosen.get("group") else query
+        names = chosen.get("metric")
         if isinstance(names, (list, tuple)) and any(is_tfma(str(name)) for name in names):
             others = tuple(dict.fromkeys(str(name) for name in names if is_tfma(str(name))))
             if is_tfma(str(names[0])):
@@ -190,9 +190,9 @@ class RunConfig(DataConfig):
                     f"--metric {others[0]} can't steer a search; name one of slicebeam's own metrics "
                     f"first, such as --metric accuracy --metric '{others[0]}'"
                 )
-            given["metric"] = tuple(name for name in names if not is_tfma(str(name)))
-            given["tfma_metric"] = others
-        return given
+            chosen["metric"] = tuple(name for name in names if not is_tfma(str(name)))
+            chosen["tfma_metric"] = others
+        return chosen
 
     @field_validator("tfma_metric")
     @classmethod
@@ -248,8 +248,8 @@ class RunConfig(DataConfig):
                     (needs.label_lists, "prediction", "lists of labels"),
                     (needs.predictions, "prediction score model", ""),
                 ):
-                    names = [f"{prefix}{one}" for one in options.split()]
-                    if is_read and not any(getattr(self, one) for one in names):
+                    names = [f"{prefix}{option}" for option in options.split()]
+                    if is_read and not any(getattr(self, option) for option in names):
                         of_lists = kind and f", a column of {kind}"
                         instead = ", or --compare overall" if prefix and compares else ""
                         what = f"--metric {name}" if name in self.metric else "--parity"
@@ -361,7 +361,9 @@ class RunConfig(DataConfig):
     def _predicting(self, prefix: str) -> str:
         """Return which option of a model predicts, the first of them that is given; empty for none."""
         options = (f"{prefix}{name}" for name in ("prediction", "model", "score"))
-        return next((one.removeprefix(prefix) for one in options if getattr(self, one)), "")
+        return next(
+            (option.removeprefix(prefix) for option in options if getattr(self, option)), ""
+        )
 
     @property
     def measured(self) -> Sequence[str]:

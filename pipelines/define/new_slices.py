@@ -11,6 +11,7 @@ from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of, later_revision, publish_revision
 from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.changelist.slices import Origin
+from slicebeam.pipelines.config.common import IN_PROCESS, EngineChoice
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
 from slicebeam.transforms.storage.storage import storage_path
 
@@ -36,17 +37,18 @@ class DefinedSlice:
 
 @dataclass(frozen=True)
 class Counting:
-    """Where slices are counted."""
+    """Where slices are counted; ``other_data``: whether it may be other data than the document's."""
 
     data: tuple[str, ...] = ()
-    runner_config: str = "direct"
-    runner_option: tuple[str, ...] = ()
+    engine: EngineChoice = IN_PROCESS
     confirmed: Confirmed = NOTHING
+    other_data: bool = False
 
     @classmethod
     def of(cls, config: CountingConfig) -> Counting:
         """Return where a command's options say."""
-        return cls(config.data, config.runner_config, config.runner_option, config.confirmed)
+        engine = config.runner_config, config.runner_option, config.beam
+        return cls(config.data, engine, config.confirmed, config.other_data)
 
 
 # A slice that somebody made after looking at the result has an interval, and no test: the correction
@@ -99,6 +101,7 @@ class EditSession:
     def counted(self, wanted: Sequence[DefinedSlice], counting: Counting) -> list[Slice]:
         """Return new slices with their sizes and changes."""
         from slicebeam.pipelines.define.measuring import measured
+        from slicebeam.pipelines.search.fingerprints import check_same_data
 
         known = {one.slice_id: one.name for one in self.document.slices}
         ids = [slice_id_of(one.definition) for one in wanted]
@@ -108,13 +111,14 @@ class EditSession:
                     f"slice {slice_id}, {shortened(known[slice_id])!r}, has the same definition; "
                     "there is nothing to add"
                 )
+        if counting.data and not counting.other_data:
+            check_same_data(self.uri, self.document, counting.data, counting.confirmed)
         found = measured(
             self.document,
             [(one.name, one.definition) for one in wanted],
             data=counting.data or None,
             changelist_uri=self.uri,
-            runner_config=counting.runner_config,
-            runner_option=counting.runner_option,
+            engine=counting.engine,
             confirmed=counting.confirmed,
         )
         slices = []
@@ -170,8 +174,7 @@ class EditSession:
                     document,
                     data=counting.data or None,
                     changelist_uri=self.uri,
-                    runner_config=counting.runner_config,
-                    runner_option=counting.runner_option,
+                    engine=counting.engine,
                     confirmed=counting.confirmed,
                 )
             except InputError as error:

@@ -25,7 +25,7 @@ class Given(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
-_Given = TypeVar("_Given", bound=Given)
+_Given = TypeVar("_Given", bound=BaseModel)
 
 
 class RefusedError(Exception):

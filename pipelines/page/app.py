@@ -22,7 +22,7 @@ from slicebeam.pipelines.page import (
 )
 from slicebeam.pipelines.page import served_page as content
 from slicebeam.pipelines.page.answers import HANDLERS, RefusedError, reads, takes
-from slicebeam.pipelines.page.protection import ASSETS, PageSession, Protection
+from slicebeam.pipelines.page.protection import ASSETS, SESSION, PageCode, PageSession, Protection
 from slicebeam.pipelines.page.runs import OverRuns, Runs
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ class _Outputs:
 
 def _protected(routes: list[BaseRoute], session: PageSession) -> ASGIApp:
     assets = [reads(f"/{name}", _asset(name, kind)) for name, kind in ASSETS.items()]
-    page = [reads("/", _page), *assets]
+    page = [reads("/", _page), takes(SESSION, PageCode, session.begin), *assets]
     return Protection(Starlette(routes=[*page, *routes], exception_handlers=HANDLERS), session)
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, RootModel, StringConstraints, model_validator
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist.edits import (
@@ -28,16 +28,14 @@ from slicebeam.pipelines.changelist.edits import (
 )
 from slicebeam.pipelines.changelist.revisions import SupersededError
 from slicebeam.pipelines.page.answers import Given, RefusedError, reads, takes
-from slicebeam.pipelines.page.slice_examples import table_slice
+from slicebeam.pipelines.page.slice_examples import data_check, table_slice
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from starlette.routing import Route
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.edits import Edited
-    from slicebeam.pipelines.define.new_slices import Counting, EditSession, Revision
+    from slicebeam.pipelines.define.new_slices import Counting, DefinedSlice, EditSession
     from slicebeam.pipelines.page.served import ServedOutput
 
 # Edits of the journal that are listed, the last ones.
@@ -45,6 +43,9 @@ _LISTED = 100
 # Revisions are written one after the other, so that none goes on from any but the last.
 WRITING = threading.Lock()
 _Name = Annotated[str, Field(max_length=500)]
+_Text = Annotated[str, Field(max_length=20_000)]
+_Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=10_000)]
+_Rows = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=10_000)]
 # How errors of the command speak of what is a field in the page.
 _FIELDS = re.compile(r"--where: |--(name|threshold|text-filter|ids|classifier)")
 
@@ -59,25 +60,39 @@ class _OfSlice(_Based):
     slice_id: Annotated[str, Field(min_length=1, max_length=200)]
 
 
-class _Renamed(_OfSlice):
+class _Rename(_OfSlice):
+    op: Literal["rename"]
     name: _Name
 
 
-class _Described(_OfSlice):
-    text: Annotated[str, Field(max_length=20_000)]
+class _Describe(_OfSlice):
+    op: Literal["describe"]
+    text: _Text
 
 
-class _Noted(_OfSlice):
-    note: Annotated[str, Field(max_length=20_000)]
+class _Note(_OfSlice):
+    op: Literal["note"]
+    note: _Text
 
 
-_Words = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=10_000)]
-_Rows = Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(max_length=10_000)]
+class _Remove(_OfSlice):
+    op: Literal["remove"]
 
 
-class _Defined(_Based):
+class _Add(_OfSlice):
+    """A slice of the table of all tested slices."""
+
+    op: Literal["add"]
+
+
+class _Undo(_Based):
+    op: Literal["undo"]
+
+
+class _Define(_Based):
     """A slice of a predicate, a text, or rows of the data that are marked."""
 
+    op: Literal["define"]
     name: _Name
     where: _Words | None = None
     text: _Words | None = None
@@ -86,13 +101,28 @@ class _Defined(_Based):
     no: _Rows = ()
 
     @model_validator(mode="after")
-    def _is_defined_once(self) -> _Defined:
+    def _is_defined_once(self) -> _Define:
         if [self.where is None, self.text is None, not (self.yes or self.no)].count(False) != 1:
             raise ValueError("a slice needs one of where, text, and marked rows")
         return self
 
 
-_Edit = TypeVar("_Edit", bound=_Based)
+# Edits that need no data.
+_Plain = _Rename | _Describe | _Note | _Remove | _Undo
+_Edit = Annotated[_Plain | _Define | _Add, Field(discriminator="op")]
+_SUMMARIES = {
+    "rename": "renamed",
+    "describe": "described",
+    "note": "noted",
+    "remove": "removed a slice",
+    "undo": "undid the last edit",
+    "define": "defined a slice",
+    "add": "added a slice of the table",
+}
+
+
+class EditRequest(RootModel[_Edit]):
+    """One edit; ``op`` says which."""
 
 
 @dataclass
@@ -128,83 +158,94 @@ class Editing:
             "has_ids": document.dataset.id_field is not None,
         }
 
-    def define(self, given: _Defined) -> dict[str, Any]:
-        """Define a slice by a predicate, by words or by marked examples, and count it on the data."""
-        from slicebeam.pipelines.config.common import validated
-        from slicebeam.pipelines.config.document import DefineConfig
-        from slicebeam.pipelines.define.defining import defined, defined_by_marks
+    def write(self, request: EditRequest) -> dict[str, Any]:
+        """Write an edit as the next revision; one of another revision than the last is refused."""
+        from slicebeam.pipelines.define.new_slices import EditSession
 
-        counting = self._counting()
-
-        def counted(base: EditSession) -> Edited:
-            marked = f"{len(given.yes):,} marked examples"
-            name = given.name.strip() or (given.where or given.text or marked)
-            options: dict[str, Any] = {"where": given.where, "text_filter": given.text}
-            options |= {"threshold": given.threshold, "changelist": base.uri, "name": name}
+        edit = request.root
+        counting = self._counting() if isinstance(edit, _Define | _Add) else None
+        with WRITING:
+            now, document = self.served.latest(), self.served.search()
+            if document.revision != edit.revision:
+                raise RefusedError(
+                    f"revision {document.revision} has come since you read {edit.revision}; look at "
+                    "it and edit again",
+                    409,
+                )
+            base = EditSession(now.uri, document)
+            if isinstance(edit, _Define | _Add):
+                edited = _counted(base, edit, counting)
+            else:
+                edited = _edited(document, edit)
             try:
-                check_name(base.document, name)
-                if given.where is None and given.text is None:
-                    new = defined_by_marks(base, name, counting, given.yes, given.no)
-                else:
-                    new = defined(base, validated(DefineConfig, options), counting, _no_payment)
-            except InputError as error:
-                # The page has fields, and no options.
-                raise RefusedError(_FIELDS.sub(r"\1", str(error))) from error
-            (one,) = base.counted([new], counting)
-            return added(base.document, one)
-
-        return self.edited(given, counted, "defined a slice", counting)
-
-    def add(self, given: _OfSlice) -> dict[str, Any]:
-        """Put a slice of the table into the document, counted on the data."""
-        from slicebeam.pipelines.define.new_slices import DefinedSlice
-
-        counting = self._counting()
-
-        def put(base: EditSession) -> Edited:
-            name, definition, _ = table_slice(base.uri, base.document, given.slice_id)
-            (one,) = base.counted([DefinedSlice(name, definition)], counting)
-            return added(base.document, one)
-
-        return self.edited(given, put, "added a slice of the table", counting)
+                revision = base.publish(edited, _SUMMARIES[edit.op], counting)
+            except SupersededError as error:
+                raise RefusedError(
+                    "another edit came meanwhile; look at it and edit again", 409
+                ) from error
+        self.served.look_again()
+        return {
+            "revision": revision.document.revision,
+            "file": revision.path.name,
+            "notes": list(revision.notes),
+            "slices": [changed.slice_id for changed in revision.changed],
+        }
 
     def _counting(self) -> Counting:
         from slicebeam.pipelines.define.new_slices import Counting
 
         config = self.served.config
-        return Counting(config.data, confirmed=config.confirmed)
+        if config.data:
+            checked = data_check(self.served, self.served.search())
+            if checked.is_same is False:
+                raise RefusedError(checked.said, 409)
+        return Counting(config.data, confirmed=config.confirmed, other_data=True)
 
-    def edited(
-        self,
-        given: _Based,
-        edit: Callable[[EditSession], Edited],
-        summary: str,
-        counting: Counting | None = None,
-    ) -> dict[str, Any]:
-        """Write an edit as the next revision; one of another revision than the last is refused."""
-        from slicebeam.pipelines.define.new_slices import EditSession
 
-        with WRITING:
-            now, document = self.served.latest(), self.served.search()
-            if document.revision != given.revision:
-                raise RefusedError(
-                    f"revision {document.revision} has come since you read {given.revision}; look at "
-                    "it and edit again",
-                    409,
-                )
-            base = EditSession(now.uri, document)
-            try:
-                revision: Revision = base.publish(edit(base), summary, counting)
-            except SupersededError as error:
-                raise RefusedError(
-                    "another edit came meanwhile; look at it and edit again", 409
-                ) from error
-        return {
-            "revision": revision.document.revision,
-            "file": revision.path.name,
-            "notes": list(revision.notes),
-            "slices": [one.slice_id for one in revision.changed],
-        }
+def _edited(document: SearchChangeList, edit: _Plain) -> Edited:
+    if isinstance(edit, _Undo):
+        return undone(document)
+    slice_id = find_slice(document, edit.slice_id).slice_id
+    if isinstance(edit, _Rename):
+        return renamed(document, slice_id, edit.name.strip())
+    if isinstance(edit, _Describe):
+        return described(document, slice_id, edit.text)
+    if isinstance(edit, _Note):
+        return annotated(document, slice_id, edit.note)
+    return removed(document, slice_id)
+
+
+def _counted(base: EditSession, edit: _Define | _Add, counting: Any) -> Edited:
+    """Count a slice on the data, and put it into the document."""
+    from slicebeam.pipelines.define.new_slices import DefinedSlice
+
+    if isinstance(edit, _Add):
+        name, definition, _ = table_slice(base.uri, base.document, edit.slice_id)
+        new = DefinedSlice(name, definition)
+    else:
+        new = _defined(base, edit, counting)
+    (counted,) = base.counted([new], counting)
+    return added(base.document, counted)
+
+
+def _defined(base: EditSession, edit: _Define, counting: Counting) -> DefinedSlice:
+    """Return a slice of a predicate, of words or of marked examples."""
+    from slicebeam.pipelines.config.common import validated
+    from slicebeam.pipelines.config.document import DefineConfig
+    from slicebeam.pipelines.define.defining import defined, defined_by_marks
+
+    marked = f"{len(edit.yes):,} marked examples"
+    name = edit.name.strip() or (edit.where or edit.text or marked)
+    options: dict[str, Any] = {"where": edit.where, "text_filter": edit.text}
+    options |= {"threshold": edit.threshold, "changelist": base.uri, "name": name}
+    try:
+        check_name(base.document, name)
+        if edit.where is None and edit.text is None:
+            return defined_by_marks(base, name, counting, edit.yes, edit.no)
+        return defined(base, validated(DefineConfig, options), counting, _no_payment)
+    except InputError as error:
+        # The page has fields, and no options.
+        raise RefusedError(_FIELDS.sub(r"\1", str(error))) from error
 
 
 def _no_payment(_: str) -> None:
@@ -214,30 +255,4 @@ def _no_payment(_: str) -> None:
 def routes(served: ServedOutput) -> list[Route]:
     """Return the routes of edits."""
     editing = Editing(served)
-
-    def edits(
-        path: str, model: type[_Edit], edit: Callable[[SearchChangeList, _Edit], Edited], said: str
-    ) -> Route:
-        def answer(given: _Edit) -> dict[str, Any]:
-            return editing.edited(given, lambda base: edit(base.document, given), said)
-
-        return takes(f"/edits/{path}", model, answer)
-
-    return [
-        reads("/edits", editing.listed),
-        edits(
-            "rename", _Renamed, lambda of, to: renamed(of, _id(of, to), to.name.strip()), "renamed"
-        ),
-        edits(
-            "describe", _Described, lambda of, to: described(of, _id(of, to), to.text), "described"
-        ),
-        edits("note", _Noted, lambda of, to: annotated(of, _id(of, to), to.note), "noted"),
-        edits("remove", _OfSlice, lambda of, to: removed(of, _id(of, to)), "removed a slice"),
-        edits("undo", _Based, lambda of, _: undone(of), "undid the last edit"),
-        takes("/edits/define", _Defined, editing.define),
-        takes("/edits/add", _OfSlice, editing.add),
-    ]
-
-
-def _id(document: SearchChangeList, given: _OfSlice) -> str:
-    return find_slice(document, given.slice_id).slice_id
+    return [reads("/edits", editing.listed), takes("/edits", EditRequest, editing.write)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from slicebeam.pipelines.changelist.slices import words_of
@@ -68,8 +69,8 @@ def where(given: Filter, index: SliceIndex, document: SearchChangeList) -> tuple
         ("level = ?", given.level, 0),
         ("n >= ?", given.least, 0),
         ("n <= ?", given.most, None),
-        ("delta >= ?::FLOAT", given.low, None),
-        ("delta <= ?::FLOAT", given.high, None),
+        ("delta >= ?", _float(given.low), None),
+        ("delta <= ?", _float(given.high), None),
     ]
     for sql, value, none in bounds:
         if value != none:
@@ -92,6 +93,12 @@ def where(given: Filter, index: SliceIndex, document: SearchChangeList) -> tuple
     parts += [_has_condition(key, index, values) for key in given.conditions]
     said = _said(given.text, index, document, values)
     return " AND ".join([*parts, *said]), values
+
+
+def _float(bound: float | None) -> float | None:
+    """Return a bound as the table has numbers: of four bytes, beyond which is infinity."""
+    with np.errstate(over="ignore"):
+        return None if bound is None else float(np.float32(bound))
 
 
 def _said(

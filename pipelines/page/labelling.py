@@ -153,6 +153,7 @@ class Labelling:
         with WRITING, self._of(given) as now:
             now.follow(self.served.latest().uri, self.served.search())
             finished = estimate(now)
+            self.served.look_again()
             self.close()
         return {
             "decision": finished.assessed.decision,

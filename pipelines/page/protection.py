@@ -6,23 +6,29 @@ it points here; another user of the machine can reach the port. Neither knows th
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import re
 import secrets
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 from urllib.parse import quote, unquote
 
+from pydantic import Field
 from starlette.datastructures import Headers, MutableHeaders
 
-from slicebeam.pipelines.page.answers import RefusedError, failed
+from slicebeam.pipelines.page.answers import Given, RefusedError, failed
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-HEADER = "x-slicebeam-token"
+HEADER, SESSION = "x-slicebeam-token", "/api/session"
 # Bytes of a body: of JSON, and of a file that a user brings.
 MOST_JSON, MOST_UPLOADED = 1 << 20, 512 << 20
+# Seconds that a request may take to go on with its head, or with its body.
+MOST_SECONDS = 20.0
 _JSON, _BYTES = "application/json", "application/octet-stream"
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 # Files of the page, which are the same for every output and hold nothing of any.
@@ -50,22 +56,46 @@ _HEADERS = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass
 class PageSession:
     """What lets a page ask a server.
 
-    ``port``: that the server listens at. ``token``: 256 bits, in the fragment of the address that
-    the user opens, which a browser sends to no server; the page keeps it for its tab and sends it
-    in a header. A cookie would go to every port of this machine.
+    ``port``: that the server listens at. ``token``: 256 bits, which the page keeps for its tab and
+    sends in a header; a cookie would go to every port of this machine. The page gets it for a code
+    in the fragment of its address, which a browser sends to no server. A code is good once, so that
+    an address in a history, a log or a screenshot opens nothing. ``on_new_code``: what says to the
+    user where the next page is opened.
     """
 
     port: int
     token: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    on_new_code: list[Callable[[], None]] = field(default_factory=list, repr=False)
+    _code: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
-    @property
-    def address(self) -> str:
-        """The address of the page, with the token."""
-        return f"http://127.0.0.1:{self.port}/#token={self.token}"
+    def address(self, path: str = "/") -> str:
+        """Return the address of a page, with the code."""
+        return f"http://127.0.0.1:{self.port}{path}#code={self._code}"
+
+    def begin(self, request: PageCode) -> dict[str, str]:
+        """Return the token for the code of an address, which is replaced by another one."""
+        with self._lock:
+            if not hmac.compare_digest(request.code.encode(), self._code.encode()):
+                raise RefusedError(
+                    "this address was opened before, or is of an earlier server; run slicebeam serve "
+                    "again for another one",
+                    401,
+                )
+            self._code = secrets.token_urlsafe(32)
+            for publish in self.on_new_code:
+                publish()
+        return {"token": self.token}
+
+
+class PageCode(Given):
+    """The code of an address."""
+
+    code: Annotated[str, Field(max_length=100)]
 
 
 class _TooLargeError(RefusedError):
@@ -117,8 +147,9 @@ class Protection:
             return None if method != "POST" else (405, "POST is not used here")
         # Whatever else there is, or is not, only the page may know.
         shown = headers.get(HEADER, "").encode()
-        if not hmac.compare_digest(shown, self.session.token.encode()):
-            return 401, "open the address that slicebeam serve printed: it holds the token"
+        is_known = hmac.compare_digest(shown, self.session.token.encode())
+        if not is_known and (method, path) != ("POST", SESSION):
+            return 401, "open the address that slicebeam serve prints when you run it again"
         if headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return 403, "another site sent this request"
         if method != "POST":
@@ -170,12 +201,18 @@ def _spellings(name: str) -> tuple[str, str]:
 
 
 def _bounded(receive: Receive, most: int) -> Receive:
-    """Return what reads a body and stops where it is longer than ``most`` bytes."""
-    seen = 0
+    """Return what reads a body and stops where it is longer than ``most`` bytes, or does not go on."""
+    seen, is_whole = 0, False
 
     async def bounded() -> Message:
-        nonlocal seen
-        message = await receive()
+        nonlocal seen, is_whole
+        if is_whole:
+            return await receive()
+        try:
+            message = await asyncio.wait_for(receive(), MOST_SECONDS)
+        except asyncio.TimeoutError:
+            raise RefusedError("the rest of the request did not come", 408) from None
+        is_whole = not message.get("more_body", False)
         seen += len(message.get("body", b""))
         if seen > most:
             raise _TooLargeError(f"a request has at most {most >> 20} MB", 413)

@@ -220,19 +220,16 @@ class Queries:
             found = self._at(cursor, places)
         text = io.StringIO()
         writer = csv.writer(text)
-        # As ``csv.ts`` writes it.
         numbers = [name for name in _NUMBERS if name != "complement_error"]
         names = ["slice_id", "slice", "n", "metric", *numbers, "significant", "label", "test"]
         writer.writerow([*names, "reason"])
         for one in found:
             row = self._row(one)
-            row["metric"], row["significant"] = given.metric, str(row["significant"]).lower()
+            row["metric"] = given.metric
             for name in ("p_value", "q_value"):
                 row[name] = _power(row[name])
-            for name in numbers:
-                row[name] = None if row[name] is None else f"{row[name]:.7g}"
             cells = [row["name"] if name == "slice" else row[name] for name in [*names, "reason"]]
-            writer.writerow([quoted(one) if isinstance(one, str) else one for one in cells])
+            writer.writerow(map(_cell, cells))
         return Response(text.getvalue(), media_type="text/csv")
 
     def around(self, given: OneSlice) -> dict[str, Any]:
@@ -391,6 +388,13 @@ class Queries:
                 whole["slice"] = " & ".join(self.index.conditions[one].text for one in codes)
             found.append({name: whole[name] for name in SCHEMA.names})
         return pa.Table.from_pylist(found, schema=SCHEMA)
+
+
+def _cell(value: Any) -> Any:
+    """Return a cell as the page's own file has it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return quoted(value) if isinstance(value, str) else value
 
 
 def _firsts(found: duckdb.DuckDBPyConnection) -> list[int]:

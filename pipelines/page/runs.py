@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from copy import deepcopy
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow.parquet as pq
@@ -20,9 +20,11 @@ from slicebeam.pipelines.changelist.reading import (
 from slicebeam.pipelines.page.answers import Given
 from slicebeam.pipelines.page.overview import overview_of
 from slicebeam.pipelines.page.served import NAMED
-from slicebeam.transforms.storage.storage import storage_errors, storage_path
+from slicebeam.transforms.storage.storage import identity, storage_errors, storage_path
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from slicebeam.pipelines.changelist.document import ChangeList
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -35,6 +37,8 @@ _LISTED = (
 _MOST_RUNS, _MOST_BYTES = 100, 200 << 20
 # Runs of which the list says what changed.
 _MOST_SINCE = 3
+# Readings that are kept.
+_MOST_READ = 2_000
 _VALUES = ("n", "value", "value_low", "value_high", "significant")
 
 
@@ -50,6 +54,8 @@ class Runs:
 
     def __init__(self, folder: StoragePath) -> None:
         self.folder = folder
+        # What was read of a document, by its name, what was read, and the state that it had.
+        self._read: dict[tuple[str, str], tuple[list[int | str], dict[str, Any]]] = {}
 
     @classmethod
     def within(cls, uri: str) -> Runs | None:
@@ -92,12 +98,31 @@ class Runs:
         return sorted(map(self._listed, self.names()), key=_age, reverse=True)
 
     def _listed(self, name: str) -> dict[str, Any]:
+        def listed() -> dict[str, Any]:
+            try:
+                content = overview_of(self._document(name, with_slices=False), ())
+            except SlicebeamError as error:
+                return {"name": name, "error": str(error)}
+            return {
+                "name": name,
+                "overview": {key: content[key] for key in _LISTED if key in content},
+            }
+
+        return self._once(name, "", listed)
+
+    def _once(self, name: str, what: str, read: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+        """Return what is read of a run, whose documents are parsed again only where one has changed."""
         try:
-            content = overview_of(self._document(name, with_slices=False), ())
-        except SlicebeamError as error:
-            return {"name": name, "error": str(error)}
-        listed = {key: content[key] for key in _LISTED if key in content}
-        return {"name": name, "overview": listed}
+            state = identity(storage_path(self.path(name)))
+        except OSError:
+            return read()
+        held = self._read.get((name, what))
+        if held is None or held[0] != state:
+            self._read[name, what] = held = state, read()
+            while len(self._read) > _MOST_READ:
+                self._read.pop(next(iter(self._read)), None)
+        # The caller adds to it.
+        return deepcopy(held[1])
 
     def over(self, given: OverRuns) -> list[dict[str, Any]]:
         """Return a slice's value in each of the newest runs, the oldest first, or why it has none."""
@@ -112,11 +137,16 @@ class Runs:
         return str(self.folder / name / CHANGELIST)
 
     def _moment(self, run: dict[str, Any], given: OverRuns) -> dict[str, Any]:
-        moment = {"name": run["name"], "created_at": run["overview"]["created_at"]}
-        try:
-            return {**moment, **self._value(run["name"], given)}
-        except SlicebeamError as error:
-            return {**moment, "missing": str(error)}
+        name = run["name"]
+
+        def value() -> dict[str, Any]:
+            try:
+                return self._value(name, given)
+            except SlicebeamError as error:
+                return {"missing": str(error)}
+
+        held = self._once(name, f"{given.slice_id} {given.metric}", value)
+        return {"name": name, "created_at": run["overview"]["created_at"], **held}
 
     def _value(self, name: str, given: OverRuns) -> dict[str, Any]:
         document = self._document(name, with_slices=True)
@@ -134,7 +164,7 @@ class Runs:
         if not isinstance(document, SearchChangeList):
             return {"missing": "the run tested no slices"}
         path = file_of(self.path(name), document, TABLE)
-        if isinstance(path, Path) and path.is_file() and path.stat().st_size > _MOST_BYTES:
+        if path.is_file() and int(identity(path)[0]) > _MOST_BYTES:
             return {
                 "missing": "the table of this run is too large to look it up here; open the run"
             }

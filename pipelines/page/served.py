@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 import threading
+import time
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -100,6 +101,13 @@ class ServedOutput:
         """Return the output with the last revision of its document."""
         if not isinstance(self.document, SearchChangeList):
             return self
+        clock = time.monotonic()
+        if (
+            not isinstance(self.folder, Path)
+            and clock - _LISTED.get(self.state, -_SECONDS) < _SECONDS
+        ):
+            return _LATEST[self.state][2] if self.state in _LATEST else self
+        _LISTED[self.state] = clock
         numbers = revisions(self.folder)
         if not numbers or numbers[-1] <= self.document.revision:
             return self
@@ -115,7 +123,14 @@ class ServedOutput:
             _LATEST[self.state] = known = (path, stamp, now)
         return known[2]
 
+    def look_again(self) -> None:
+        """Let the next request see a revision that this server has just written."""
+        _LISTED.pop(self.state, None)
 
+
+# In a bucket, each listing is a request: the seconds for which it holds, and when it was last made.
+_SECONDS = 2.0
+_LISTED: dict[Path, float] = {}
 # Of each output the path of its last revision, when that was written, and what it is with it.
 _LATEST: dict[Path, tuple[StoragePath, int, ServedOutput]] = {}
 

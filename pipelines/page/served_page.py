@@ -33,6 +33,9 @@ def routes(served: ServedOutput) -> list[Route]:
         tables = packed_tables(now.document, kept, {}, maps or ())
         overview = overview_of(now.document, list(_left_out(now, has_maps=maps is not None)))
         overview["notes"] = [*_replaced(served), *overview["notes"]]
+        discovery = now.document.discovery
+        # Items to label are drawn by how near their embeddings are to the words.
+        overview["can_label"] = discovery is not None and discovery.encoder != "none"
         overview["has_tests"] = served.config.tree is not None
         return {"overview": overview, "tables": tables}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import logging
@@ -13,6 +14,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, OptionError
+from slicebeam.pipelines.page.protection import MOST_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 _LOCK = "server.lock"
 # Seconds that requests get to end in when the server is ended.
 _LAST_SECONDS = 3
+# At a time; of further ones each is refused.
+_MOST_CONNECTIONS = 256
 
 
 class RunningError(Exception):
@@ -47,7 +51,9 @@ def only_server(state: Path) -> Iterator[Callable[[str], None]]:
         os.ftruncate(file, 0)
 
         def publish(address: str) -> None:
-            os.pwrite(file, json.dumps({"address": address, "pid": os.getpid()}).encode(), 0)
+            content = json.dumps({"address": address, "pid": os.getpid()}).encode()
+            os.pwrite(file, content, 0)
+            os.ftruncate(file, len(content))
 
         yield publish
         os.ftruncate(file, 0)
@@ -80,6 +86,34 @@ def _is_unforeseen(record: logging.LogRecord) -> bool:
     return "graceful shutdown exceeded" not in str(record.msg)
 
 
+def _protocol() -> type:
+    """Return what reads requests, and closes a connection on which half a head came and no more."""
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Protocol(H11Protocol):
+        _waits: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: Any) -> None:
+            super().connection_made(transport)
+            self._waits = self.loop.call_later(MOST_SECONDS, transport.close)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            is_answering = self.cycle is not None and not self.cycle.response_complete
+            if is_answering and self._waits is not None:
+                self._waits.cancel()
+                self._waits = None
+            elif not is_answering and self._waits is None:
+                self._waits = self.loop.call_later(MOST_SECONDS, self.transport.close)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            if self._waits is not None:
+                self._waits.cancel()
+
+    return Protocol
+
+
 def run_server(app: ASGIApp, bound: socket.socket, started: Callable[[], None]) -> None:
     """Answer requests until SIGINT or SIGTERM."""
     import uvicorn
@@ -109,6 +143,8 @@ def run_server(app: ASGIApp, bound: socket.socket, started: Callable[[], None]) 
 
     config: Any = uvicorn.Config(
         app,
+        http=_protocol(),
+        limit_concurrency=_MOST_CONNECTIONS,
         log_config=None,
         access_log=False,
         server_header=False,

@@ -18,8 +18,8 @@ from slicebeam.metrics.errors import SlicebeamError
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.parts import Predicate
 from slicebeam.pipelines.changelist.reading import opened_table
-from slicebeam.pipelines.define.fingerprints import fingerprint_again
 from slicebeam.pipelines.page.answers import Given, RefusedError, takes
+from slicebeam.pipelines.search.fingerprints import fingerprint_again, short
 from slicebeam.transforms.encode.column import python_values
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import identity, storage_path, written_whole
@@ -61,8 +61,8 @@ def data_check(served: ServedOutput, document: SearchChangeList) -> DataCheck:
         return DataCheck(True, "The data has the fingerprint that the document has.")
     return DataCheck(
         False,
-        f"The data is not what the document is about: its fingerprint is {_short(found)}, and that "
-        f"of the document {_short(expected)}. Name the data by --data.",
+        f"The data is not what the document is about: its fingerprint is {short(found)}, and that "
+        f"of the document {short(expected)}. Name the data by --data.",
     )
 
 
@@ -79,10 +79,6 @@ def _fingerprint(served: ServedOutput, document: SearchChangeList) -> str:
     with written_whole(kept) as stream:
         stream.write(json.dumps({"of": key, "fingerprint": found}).encode())
     return found
-
-
-def _short(fingerprint: str) -> str:
-    return fingerprint.partition(":")[2][:12]
 
 
 # Characters of a value that a page has at once, and that are sent at the most.

@@ -21,7 +21,7 @@ from slicebeam.pipelines.paid_api.answer_paths import (
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.request_templates import Request, RequestFields, RequestTemplates
 from slicebeam.transforms.storage.secrets import hiding
-from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.transforms.storage.storage import named_content, storage_path
 from slicebeam.transforms.storage.strict_text import parse_yaml
 
 _HIDDEN = "***"
@@ -162,14 +162,10 @@ class _Context(NamedTuple):
 
 
 def _content(path: str) -> tuple[dict[Any, Any], yaml.Node | None]:
-    file = storage_path(path, "--api")
     try:
-        content, node = parse_yaml(file.read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise FileError(f"{path}: no such file") from error
-    except IsADirectoryError as error:
-        raise FileError(f"{path} is a folder; name a file") from error
-    except (OSError, ValueError) as error:
+        text = named_content(storage_path(path, "--api"), path).decode()
+        content, node = parse_yaml(text)
+    except ValueError as error:
         reason = " ".join(str(error).split())
         raise FileError(f"{path}: cannot be read ({reason})") from error
     if not isinstance(content, dict):

@@ -20,7 +20,7 @@ from urllib.parse import quote, urlencode, urlsplit
 from pydantic import BaseModel, ConfigDict, Field
 
 from slicebeam.metrics.errors import ColumnError, InputError, unknown_name
-from slicebeam.pipelines.config.placeholders import parts_of
+from slicebeam.pipelines.config.placeholders import split_placeholders
 from slicebeam.transforms.storage.secrets import URL_SIGNS, refuse_plain_http, value_of
 
 if TYPE_CHECKING:
@@ -208,7 +208,9 @@ class RequestTemplates:
 
     def _text(self, key: str, template: str) -> _Text:
         parts: list[str | _Column] = []
-        for part in parts_of(template, f"{self.path}, {key}", partial(self._variable, key)):
+        for part in split_placeholders(
+            template, f"{self.path}, {key}", partial(self._variable, key)
+        ):
             if isinstance(part, str):
                 parts.append(part)
             elif part.name:

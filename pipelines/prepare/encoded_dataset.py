@@ -40,14 +40,11 @@ from slicebeam.transforms.encode.passes import (
     from_row,
     number_equal_rows,
     over_shards,
-    read_found,
     read_repeats,
-    write_found,
 )
-from slicebeam.transforms.encode.shards import CONTENT, Shard, read_all_facts, rows_in
+from slicebeam.transforms.encode.shards import CONTENT, read_all_facts, rows_in
 from slicebeam.transforms.storage.parts import WriteParts
-from slicebeam.transforms.storage.storage import matching, storage_path
-from slicebeam.transforms.storage.work_files import part_path
+from slicebeam.transforms.storage.storage import matching
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -121,13 +118,16 @@ class EncodedDataset:
             of_all[None, : self.space.columns] if sums is None else sums, self.space, of_all
         )
 
-    def kept_pass(
+    def exact_auc(self, memory: int, work: WorkFolder, engine: Engine) -> ExactAuc:
+        """Return what counts AUC and average precision from the scores."""
+        counted = self.lattice, self.scaling, self.shards, self.totals
+        return ExactAuc(*counted, memory, work, engine)
+
+    def scan(
         self, stage: str, function: Function, work: WorkFolder, engine: Engine, seconds: float
     ) -> list[Found]:
-        """Return the result of a function on the shards, of ``seconds`` for each example; a run that continues finds it."""
-        shards = [storage_path(path) for path in self.shards]
-        whole = self.rows * seconds
-        return pass_over_shards(shards, stage, function, work, engine, whole, keeps=True)
+        """Return the result of a function on the shards, of ``seconds`` for each example."""
+        return pass_over_shards(self.shards, stage, function, work, engine, self.rows * seconds)
 
 
 # CPU time of summing an example of a shard, and below what it is not worth a job.
@@ -156,29 +156,17 @@ def pass_over(
 
 
 def pass_over_shards(
-    shards: Sequence[StoragePath],
+    shards: Sequence[str],
     stage: str,
     function: Function,
     work: WorkFolder,
     engine: Engine,
     seconds: float,
-    *,
-    keeps: bool = False,
 ) -> list[Found]:
-    """Return the result of a function on the shards; with ``keeps`` a run that continues finds it in any case."""
-    groups = 2 * engine.workers
-    if engine.workers > 1 and seconds >= LEAST_PASS_SECONDS:
-        dealt = [[*map(str, shards[at::groups])] for at in range(min(groups, len(shards)))]
-        return pass_over(partial(over_shards, function), dealt, stage, work, engine, seconds)
-    if not keeps:
-        return [function(map(Shard, shards))]
-    path = part_path(work.folder(stage), 0)
-    # Workers of an earlier process may have written it in several parts.
-    if work.done(stage) != {"parts": 1}:
-        work.empty(stage)
-        write_found(path, function(map(Shard, shards)))
-        work.finish(stage, {"parts": 1})
-    return [read_found(path)]
+    """Return the result of a function on the shards, of groups of them where that is worth a job."""
+    groups = 2 * engine.workers if engine.workers > 1 and seconds >= LEAST_PASS_SECONDS else 1
+    dealt = [shards[at::groups] for at in range(min(groups, len(shards)))]
+    return pass_over(partial(over_shards, function), dealt, stage, work, engine, seconds)
 
 
 _MOST_REASONS = 5
@@ -193,7 +181,7 @@ def prepare(
 ) -> EncodedDataset:
     """Read the data, learn the domains and write the encoded shards."""
     if config.domains:
-        from slicebeam.pipelines.prepare.given_domains import read_domains_of
+        from slicebeam.pipelines.prepare.inherited_domains import read_domains_of
 
         # What is wrong with it is said before anything takes long.
         read_domains_of(config.domains, config.domains_option)
@@ -369,6 +357,7 @@ def encode(
         reads_data=True,
     )
     paths = matching(encoding.folder, "*.arrow")
+    shards = tuple(map(str, paths))
     facts = read_all_facts(paths)
     rows = sum(fact["rows"] for fact in facts)
     if rows != encoding.source.rows:
@@ -385,20 +374,18 @@ def encode(
 
     def over(stage: str, function: Function) -> list[Found]:
         seconds = rows * SECONDS_PER_ROW
-        return pass_over_shards(paths, f"{prefix}{stage}", function, work, engine, seconds)
+        return pass_over_shards(shards, f"{prefix}{stage}", function, work, engine, seconds)
 
     scaling = scale(encoding, over, facts, rows)
     found = over("totals", partial(totals, scaling, lattice))
     of_all = np.sum([one["totals"] for one in found], axis=0)
     if config.weight and not scaling.space.weights(of_all).sum() > 0:
         raise OptionError(f"--weight {config.weight!r} is 0 for every example")
-    shards = tuple(map(str, paths))
     repeated: RepeatedIds | None = None
     if config.numbers_rows and not prefix:
         scaling, repeated = _with_numbers(config, encoding, scaling, paths, rows, work, engine)
     differs = [fact["differs"] for fact in facts if fact["rows"]]
-    exact = ExactAuc(lattice, scaling, shards, of_all, config.memory, work, engine)
-    return EncodedDataset(
+    prepared = EncodedDataset(
         encoding.source,
         encoding.outcome,
         encoding.domains,
@@ -409,13 +396,17 @@ def encode(
         shards,
         tuple(labels),
         sum(fact["content"] for fact in facts) % 2**64,
-        exact.of_all(f"{prefix}auc-of-all"),
+        of_all,
         repeated_ids=repeated,
         models_agree=bool(differs) and all(one is False for one in differs),
         label_counts=sum_labels(
             [fact["labels"] for fact in facts], [domain.radix for domain in encoding.domains]
         ),
         model_columns=encoding.model_columns,
+    )
+    return replace(
+        prepared,
+        of_all=prepared.exact_auc(config.memory, work, engine).of_all(f"{prefix}auc-of-all"),
     )
 
 

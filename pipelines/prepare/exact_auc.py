@@ -88,6 +88,7 @@ class ExactAuc:
             resampling,
         )
         bounds, seconds = self._bounds(keys, self.space.sizes(sums), plan)
+        digest = hashlib.sha256(keys.tobytes() + sizes.tobytes() + repr(resampling).encode())
         transform = count_wins(plan, keys, sizes, bounds, self.work.folder(stage))
         noted = run_stage(
             self.work,
@@ -97,7 +98,7 @@ class ExactAuc:
             transform.is_written,
             seconds=seconds,
             # What another plan left is not taken for this one's.
-            plan=_digest(keys, sizes, resampling),
+            plan=digest.hexdigest(),
             before=transform.write_shared,
             facts=lambda cost: {"parts": len(transform.items), "cost": asdict(cost)},
         )
@@ -134,12 +135,6 @@ class ExactAuc:
         begins = [*np.searchsorted(place, np.arange(parts)).tolist(), keys.size]
         cut = [at for one, end in pairwise(begins) for at in range(one, end, most)]
         return sorted({*cut, keys.size}), total
-
-
-def _digest(keys: Keys, sizes: IntArray, resampling: Resampling | None) -> str:
-    content = hashlib.sha256(keys.tobytes() + sizes.tobytes())
-    content.update(repr(resampling).encode())
-    return content.hexdigest()
 
 
 def has_error(sums: IntArray, space: StatisticSpace) -> BoolArray:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.errors import ColumnError, OptionError, unknown_name
+from slicebeam.metrics.errors import ColumnError, OptionError, percent, unknown_name
 from slicebeam.metrics.measures.registry import averaged_column, needs_of
 from slicebeam.pipelines.prepare.source import ROLES, SECONDS_PER_VALUE
 from slicebeam.pipelines.run.stage import run_parts
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.metric import Needs
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.given_domains import GivenDomains
+    from slicebeam.pipelines.prepare.inherited_domains import InheritedDomains
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.extract_predictions import LabelCounts
@@ -222,7 +222,7 @@ class Learned:
 class Learning(NamedTuple):
     """What is to be learned: the features without a domain of an earlier run, and new values."""
 
-    given: GivenDomains | None
+    given: InheritedDomains | None
     top_values: int
     transform: WriteParts
 
@@ -233,9 +233,9 @@ def learning(
     """Return what is to be learned of the features."""
     given, top_values = None, config.top_values
     if config.domains:
-        from slicebeam.pipelines.prepare.given_domains import given_domains
+        from slicebeam.pipelines.prepare.inherited_domains import inherited_domains
 
-        given = given_domains(config.domains, source, features, config.domains_option)
+        given = inherited_domains(config.domains, source, features, config.domains_option)
         if config.features:
             # A feature that the user did not name is not missed.
             given = replace(given, lost=())
@@ -270,7 +270,10 @@ def learn(
     left_out = tuple(domain for domain in learned if isinstance(domain, LeftOutColumn))
     if given is None:
         return Learned(domains, left_out, (), top_values)
-    from slicebeam.pipelines.prepare.given_domains import drift_lines
+    if config.comparison == "earlier":
+        # What the earlier data did not have is told of both data sets, feature by feature.
+        return Learned(domains, (*given.left_out, *left_out), (), top_values, given.lost)
+    from slicebeam.pipelines.prepare.inherited_domains import drift_lines
 
     drift = drift_lines(given, domains, source.rows, config.used_min_slice_size)
     return Learned(domains, (*given.left_out, *left_out), drift, top_values, given.lost)
@@ -332,11 +335,11 @@ def _hints(domain: FeatureDomain, table: IntArray | None, rows: int) -> Iterator
         is_range[: len(ranges)] = ranges
         predicted = predicts_label(table, is_range)
         if predicted is not None:
-            share = _percent(predicted.most_frequent)
+            share = percent(predicted.most_frequent)
             yield ColumnHint(
                 name,
                 "label",
-                f"predicts {_percent(predicted.right)} of the labels; {share} are the most frequent one",
+                f"predicts {percent(predicted.right)} of the labels; {share} are the most frequent one",
             )
             return
     if looks_like_output(name):
@@ -440,9 +443,3 @@ def is_named_output(name: str, label: str = "") -> bool:
 def _stem(word: str) -> str:
     """Return a word without the ending that a label's name may have: `returned`, `returns`, `return`."""
     return re.sub(r"(?<=...)(e?d|ing|e?s|e)$", "", word)
-
-
-def _percent(share: float) -> str:
-    """Return a share such that no less than all is 100 %."""
-    text = f"{share:.1%}"
-    return "over 99.9%" if text == "100.0%" and share < 1 else text

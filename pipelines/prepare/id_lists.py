@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import FileError, InputError, OptionError, shortened
 from slicebeam.pipelines.changelist.discovered import MembershipDefinition
-from slicebeam.transforms.storage.storage import storage_errors, storage_path
+from slicebeam.transforms.storage.storage import named_content, storage_path
 from slicebeam.transforms.storage.strict_text import parse_json
 
 if TYPE_CHECKING:
@@ -125,18 +125,10 @@ def _column(header: Sequence[str], id_field: str, where: str) -> int:
 
 def read_text(uri: str, option: str) -> str:
     """Return the content of a file that an option names; InputError where there is none."""
-    path = storage_path(uri, option)
     try:
-        return path.read_bytes().decode("utf-8-sig")
-    except FileNotFoundError as error:
-        raise FileError(f"{option} {uri}: no such file") from error
-    except IsADirectoryError as error:
-        raise FileError(f"{option} {uri} is a folder; name a file") from error
+        return named_content(storage_path(uri, option), f"{option} {uri}").decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{option} {uri}: not UTF-8 text; save it as UTF-8") from error
-    except OSError:
-        with storage_errors(path, "read"):
-            raise
 
 
 def read_csv(text: str, where: str) -> tuple[list[str], list[list[str]]]:

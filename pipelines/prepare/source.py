@@ -103,7 +103,9 @@ def read_source(
         if paths and not sum(
             one.rows for one in source.splits if one.file.is_earlier == is_earlier
         ):
-            raise OptionError(f"{option} {' '.join(paths)}: there are no examples in it")
+            raise OptionError(
+                f"{option} {' '.join(paths)}: there are no examples in it; name files with some"
+            )
     source = source.in_chunks(chunk_rows(config, len(source.schema)))
     if not isinstance(config, RunConfig):
         return source

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 _PRESENTATION = frozenset(
     {
-        *("data", "output", "work_dir", "runner_config", "runner_option"),
+        *("data", "output", "work_dir", "runner_config", "runner_option", "beam"),
         *("chunk_rows", "memory_budget"),
     }
 )

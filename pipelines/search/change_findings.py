@@ -159,7 +159,7 @@ class ChangeChoice:
         )
         stage = f"{self.stage}-{self.passes}"
         found = added_groups(
-            self.prepared.kept_pass(stage, function, self.work, self.engine, _SECONDS_PER_ROW)
+            self.prepared.scan(stage, function, self.work, self.engine, _SECONDS_PER_ROW)
         )
         masks, stratum = np.unique(found["mask"], return_inverse=True)
         columns = self._sets(

@@ -20,7 +20,7 @@ from slicebeam.pipelines.prepare.given_slices import given_slices, read_given, v
 from slicebeam.pipelines.prepare.source import chunk_rows, read_source, rows_of_document
 from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.pipelines.search.search import Steps, run_steps
+from slicebeam.pipelines.search.run_steps import Steps, run_steps
 from slicebeam.pipelines.search.since import earlier_run
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.search.iterations import SearchObserver
-    from slicebeam.pipelines.search.search import HowToRun
+    from slicebeam.pipelines.search.run_steps import HowToRun
     from slicebeam.transforms.discovery.embeddings import ExampleSplit
 
 # Slices whose membership takes as much memory of a chunk as a column does.

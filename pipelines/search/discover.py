@@ -15,7 +15,7 @@ from slicebeam.pipelines.discovery.membership import MEMBERSHIP_FILE, write_memb
 from slicebeam.pipelines.discovery.model import MODEL_FILE
 from slicebeam.pipelines.discovery.preparation import prepare_discovery
 from slicebeam.pipelines.run.open_run import Published
-from slicebeam.pipelines.search.search import Steps, run_steps
+from slicebeam.pipelines.search.run_steps import Steps, run_steps
 from slicebeam.pipelines.search.slices_table import said_by
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.search.iterations import SearchObserver
     from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.pipelines.search.search import HowToRun
+    from slicebeam.pipelines.search.run_steps import HowToRun
 
 
 def run_discovery(

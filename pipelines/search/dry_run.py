@@ -19,8 +19,8 @@ from slicebeam.metrics.measures.registry import statistic_space
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.prepare.encoded_dataset import SECONDS_PER_NUMBER, SECONDS_PER_ROW
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
-from slicebeam.pipelines.prepare.given_domains import given_domains
 from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
+from slicebeam.pipelines.prepare.inherited_domains import inherited_domains
 from slicebeam.pipelines.prepare.source import (
     QUERY_JOBS,
     SECONDS_PER_BYTE,
@@ -108,7 +108,9 @@ def read_sample(config: RunConfig, files: Sequence[str]) -> DataSample:
     else:
         sample = _of_text(config, files, size, kind)
     if sample.rows == 0:
-        raise OptionError(f"--data {' '.join(config.data)}: there are no examples in it")
+        raise OptionError(
+            f"--data {' '.join(config.data)}: there are no examples in it; name files with some"
+        )
     return sample
 
 
@@ -308,7 +310,9 @@ class _Planner:
         learned: Sequence[str] = features
         domains: dict[str, FeatureDomain] = {}
         if config.domains:
-            given = given_domains(config.domains, sample.source, features, config.domains_option)
+            given = inherited_domains(
+                config.domains, sample.source, features, config.domains_option
+            )
             # What is new in this data is not known before it is read.
             domains = {name: one.domain for name, one in given.domains.items()}
             features, learned = list(given.features), given.learned

@@ -64,7 +64,7 @@ class _EarlierData:
         self.counts = np.sum([one["counts"] for one in found], axis=0).reshape(2, -1)
 
     def _passed(self, stage: str, function: Function) -> list[Found]:
-        return self.prepared.kept_pass(
+        return self.prepared.scan(
             f"earlier-{stage}", function, self.work, self.engine, _SECONDS_PER_ROW
         )
 

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search.results import MetricResult, Results, SliceNames
 
 _ID = re.compile(r"[0-9a-f]{16}")
-# An id is looked for among so many conjunctions before they are counted.
-_MOST_LOOKED_AT = 20_000_000
 
 
 def check_slice_text(text: str, config: RunConfig) -> None:
@@ -34,13 +32,11 @@ def check_slice_text(text: str, config: RunConfig) -> None:
 
 
 def find_slice_key(text: str, prepared: EncodedDataset, names: SliceNames) -> int | None:
-    """Return the key of the slice with an id or text; None for an id among too many conjunctions to look for."""
+    """Return the key of the slice with a text; None for an id, which is looked for among the results."""
     try:
         if prepared.given is not None:
             return _given(text, prepared, names)
-        if _ID.fullmatch(text):
-            return _by_id(text, prepared, names)
-        return _by_text(text, prepared)
+        return None if _ID.fullmatch(text) else _by_text(text, prepared)
     except InputError as error:
         raise OptionError(f"--explain {text!r}: {error}") from error
 
@@ -55,24 +51,6 @@ def _given(text: str, prepared: EncodedDataset, names: SliceNames) -> int:
             return int(keys[known.index(text)])
     shown = [name or own for name, own in zip(prepared.given.names, texts, strict=True)]
     raise unknown_name("slice", text, shown)
-
-
-def _by_id(text: str, prepared: EncodedDataset, names: SliceNames) -> int | None:
-    lattice = prepared.lattice
-    if lattice.space() > _MOST_LOOKED_AT:
-        return None
-    for level in range(1, lattice.max_cross_size + 1):
-        for features in lattice.tuples(level).tolist():
-            cells = np.arange(np.prod([lattice.radices[feature] for feature in features]))
-            is_slice = lattice.matched(features, cells)
-            keys = lattice.cell_keys(features, cells if is_slice is None else cells[is_slice])
-            found = keys[names.has_id(keys, text)]
-            if found.size:
-                return int(found[0])
-    raise InputError(
-        "no slice of this run has this id; an id depends on the predicates, so take it from a "
-        "run with the same bins and values, or give the slice as text"
-    )
 
 
 def _by_text(text: str, prepared: EncodedDataset) -> int:
@@ -108,10 +86,10 @@ def _by_text(text: str, prepared: EncodedDataset) -> int:
 
 def explain(text: str, key: int | None, results: Results) -> tuple[str, ...]:
     """Return the lines that explain the tests of a slice, or say that it was not tested."""
-    # Of an id that was not looked for among all conjunctions no key is known.
     is_it = results.names.has_id(results.keys, text) if key is None else results.keys == key
     if not is_it.any():
-        return (f"{text}: not tested: {_why_untested(results)}.",)
+        unknown = "" if key is not None else "no slice of this run has this id, or "
+        return (f"{text}: not tested: {unknown}{_why_untested(results)}.",)
     at = int(np.flatnonzero(is_it)[0])
     config, searched = results.config, results.searched
     level = int(results.prepared.lattice.cross_sizes(results.keys[at : at + 1])[0])

@@ -246,7 +246,7 @@ class _Choice:
         return np.stack(columns, axis=1)
 
     def _pass(self, stage: str, function: Function) -> list[Found]:
-        return self.prepared.kept_pass(
+        return self.prepared.scan(
             f"{self.stage}-{stage}", function, self.work, self.engine, _SECONDS_PER_ROW
         )
 
@@ -638,7 +638,7 @@ def count_listed(
         sums_known=sums is not None and with_classes is None,
     )
     seconds = function.keys.size * _SECONDS_PER_MEMBERSHIP
-    found = prepared.kept_pass("coverage", function, work, engine, seconds)
+    found = prepared.scan("coverage", function, work, engine, seconds)
     both, own_sums, of_all = (
         np.sum([one[name] for one in found], axis=0) for name in ("both", "sums", "of_all")
     )

@@ -18,7 +18,7 @@ from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.significance.outcome_codes import Method, Reason
 from slicebeam.pipelines.changelist.testing import Iteration
 from slicebeam.pipelines.config.search import SearchConfig
-from slicebeam.pipelines.prepare.exact_auc import ExactAuc, has_error, put_ranking
+from slicebeam.pipelines.prepare.exact_auc import has_error, put_ranking
 from slicebeam.pipelines.run.engine import Cost
 from slicebeam.pipelines.run.stage import Observer, run_parts
 from slicebeam.pipelines.search.slice_counter import SliceTable, looked_up, tables_of
@@ -144,7 +144,7 @@ class Iterations:
         settling, _ = self.second_tests.settled(self.parts, family, 1, is_all=is_given)
         significant = self.second_tests.called(self.parts, 0, family).size
         self._note(self.parts, candidates, None, significant, cost + resampling + settling)
-        return self._searched(strategy, "exhausted", family, family)
+        return self._result(strategy, "exhausted", family, family)
 
     def _step_by_step(self, strategy: str, steps: Strategy) -> SearchResult:
         """Count what a strategy proposes: the family are all slices that are large enough."""
@@ -178,24 +178,22 @@ class Iterations:
         levels = lattice.cross_sizes(known.keys[known.sizes >= known.min_size])
         counts = np.bincount(levels, minlength=lattice.max_cross_size + 1)[1:]
         stopped = "iterations" if steps.is_stopped else "exhausted"
-        return self._searched(strategy, stopped, family, tuple(counts.tolist()))
+        return self._result(strategy, stopped, family, tuple(counts.tolist()))
 
     def _learn(self, parts: list[CountedPart], known: SearchState) -> None:
         """Add the p-values and differences of the counted slices."""
         space = self.prepared.space
-        steering, columns = metric_on(self.config.metric[0], space), range(space.columns)
+        steering = metric_on(self.config.metric[0], space)
         for table in tables_of(parts):
-            delta = steering.delta(self.prepared.slices(table.stacked("c", columns)))
+            delta = steering.delta(self.prepared.slices(table.counts(space)["sums"]))
             first = table.columns.get("first0", table["p0"])
             known.learn(table.keys, table["p0"], first, delta)
 
-    def _searched(
+    def _result(
         self, strategy: str, stopped: str, tests: tuple[int, ...], tested: tuple[int, ...]
     ) -> SearchResult:
-        records = tuple(self.records)
-        return SearchResult(
-            strategy, stopped, records, self.parts, tests, tested, self.second_tests
-        )
+        of_run = tuple(self.records), self.parts
+        return SearchResult(strategy, stopped, *of_run, tests, tested, self.second_tests)
 
     def _count(
         self, planned: Iterable[PlannedUnit], candidates: int, significant: int
@@ -264,15 +262,7 @@ class SecondTests:
         self.counter = counter
         self.config, self.prepared = counter.config, counter.prepared
         self.work, self.engine, self.tests = counter.work, counter.engine, counter.tests
-        self.exact = ExactAuc(
-            self.prepared.lattice,
-            self.prepared.scaling,
-            self.prepared.shards,
-            self.prepared.totals,
-            self.config.memory,
-            self.work,
-            self.engine,
-        )
+        self.exact = self.prepared.exact_auc(self.config.memory, self.work, self.engine)
         self.ranked = tuple(
             number for number, name in enumerate(self.config.metric) if metric(name).needs.ranked
         )
@@ -406,8 +396,7 @@ class SecondTests:
         no_sums = np.zeros((0, space.columns), np.int64)
         rough = [SliceTable(np.zeros(0, np.int64), {"sums": no_sums})]
         for table in tables_of(parts):
-            some = table.take(np.flatnonzero(contains(keys, table.keys)))
-            counts = SliceTable(some.keys, {"sums": some.stacked("c", range(space.columns))})
+            counts = table.take(np.flatnonzero(contains(keys, table.keys))).counts(space)
             rough.append(counts.take(has_error(counts["sums"], space)))
         known = SliceTable.joined(rough).by_key()
         sums, columns = known["sums"], dict(known.columns)

@@ -54,11 +54,8 @@ def parent_sums(
     second_tests: SecondTests, kept: SliceTable, significant: NDArray[np.bool_]
 ) -> SliceTable:
     """Return the sums of slices and of the parents of significant ones, counted where the search did not, by key."""
-    counter, lattice, space = (
-        second_tests.counter,
-        second_tests.prepared.lattice,
-        second_tests.prepared.space,
-    )
+    counter, prepared = second_tests.counter, second_tests.prepared
+    lattice, space = prepared.lattice, prepared.space
     known = SliceTable(kept.keys, {"sums": kept["sums"]}).by_key()
     levels, needed = lattice.cross_sizes(kept.keys), significant.any(axis=1)
     missing = [np.zeros(0, np.int64)]
@@ -70,10 +67,7 @@ def parent_sums(
         none = np.zeros(unknown.size, np.int64)
         planned = plan_listed(unknown, none, none, lattice, counter.budget)
         parts, _ = counter.count("parents", planned, counts_only=True)
-        counted = (
-            SliceTable(table.keys, {"sums": table.stacked("c", range(space.columns))})
-            for table in tables_of(parts)
-        )
+        counted = (table.counts(space) for table in tables_of(parts))
         known = SliceTable.joined([known, *counted]).by_key()
     _make_exact(known, second_tests, kept, significant)
     return known

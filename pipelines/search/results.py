@@ -304,7 +304,7 @@ def _load(
     reasons, methods = _counted(no_codes, no_codes)
     for table in tables_of(searched.parts):
         columns = {name: table.stacked(name, metrics) for name in kinds}
-        columns["sums"] = table.stacked("c", range(prepared.space.columns))
+        columns |= table.counts(prepared.space).columns
         is_large = ~np.isnan(columns["p"][:, 0])
         more = _counted(columns["reason"][is_large], columns["method"][is_large])
         reasons, methods = reasons + more[0], methods + more[1]

@@ -23,7 +23,7 @@ from slicebeam.pipelines.changelist.changes import (
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, Predicate, estimate, finite
 from slicebeam.pipelines.changelist.reading import TABLE, read_search, read_table
-from slicebeam.pipelines.prepare.given_domains import is_carried_on, why_absent
+from slicebeam.pipelines.prepare.inherited_domains import is_carried_on, why_absent
 from slicebeam.pipelines.search.iterations import adjusted_overall
 from slicebeam.pipelines.search.summary import of_metrics, promise, shown, verdict
 from slicebeam.transforms.encode.predicates import Singleton
@@ -74,6 +74,9 @@ def earlier_run(config: RunConfig) -> BaselineRun | None:
         {key: options.get(key) for key in _SAME}
         for options in (config.options_used(), document.provenance.config)
     )
+    if then["compare"] == "earlier":
+        # Its data is compared, not its slices.
+        then["compare"] = now["compare"]
     if not both:
         now = {"metric": ", ".join(config.metric), **now}
         then = {"metric": ", ".join(measured_then), **then}

@@ -211,6 +211,10 @@ class SliceTable:
         """Return the numbered columns of a name as one [slices, numbers], such as the sums ``c0`` …."""
         return np.stack([self.columns[f"{name}{number}"] for number in numbers], axis=1)
 
+    def counts(self, space: StatisticSpace) -> SliceTable:
+        """Return the slices of a part with their ``sums`` [slices, columns]."""
+        return SliceTable(self.keys, {"sums": self.stacked("c", range(space.columns))})
+
     def sizes(self, space: StatisticSpace) -> NDArray[np.int64]:
         """Return how many examples the slices of a part have."""
         cells = np.arange(space.cells)[space.size_columns].tolist()

@@ -89,8 +89,11 @@ def _table(
         "metric": pa.array([measured.name] * keys.size, pa.string()),
         **{name: _floats(getattr(measured, name)[part]) for name in _NUMBERS},
         **{
-            f"{name}_error": _where(
-                getattr(measured, f"{name}_error")[part], getattr(measured, name)[part]
+            # Null as well where the number that it is about is undefined.
+            f"{name}_error": _floats(
+                np.where(
+                    np.isnan(getattr(measured, name)), np.nan, getattr(measured, f"{name}_error")
+                )[part]
             )
             for name in ("value", "complement")
         },
@@ -134,11 +137,6 @@ def _singletons(digits: NDArray[np.int64]) -> dict[str, pa.Array]:
 def _floats(values: NDArray[np.float64]) -> pa.Array:
     """Return floats with null where a number is undefined."""
     return pa.array(values, pa.float64(), mask=np.isnan(values))
-
-
-def _where(values: NDArray[np.float64], owner: NDArray[np.float64]) -> pa.Array:
-    """Return floats with null where the number that they are about is undefined."""
-    return _floats(np.where(np.isnan(owner), np.nan, values))
 
 
 def _texts(texts: tuple[str, ...], codes: NDArray[np.int8]) -> pa.Array:

@@ -9,7 +9,7 @@ import numpy as np
 
 from slicebeam.metrics.counting.membership import ENOUGH_GROUPS
 from slicebeam.metrics.counting.statistic_space import BUCKETS
-from slicebeam.metrics.errors import counted, shortened
+from slicebeam.metrics.errors import counted, percent, shortened
 from slicebeam.metrics.measures.metric import Needs
 from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
@@ -434,7 +434,7 @@ def unbalanced_classes(config: RunConfig, prepared: EncodedDataset) -> Iterator[
     what = (
         f"is no better than always predicting {most_frequent} ({constant})"
         if no_better
-        else f"is mostly about one class: {most_frequent} is the label of {_percent(largest, total)} of "
+        else f"is mostly about one class: {most_frequent} is the label of {percent(largest / total)} of "
         f"the examples, and always predicting it has {constant}"
     )
     yield f"{own.title} ({value}) {what}. {_remedy(prepared, counts)}"
@@ -463,15 +463,7 @@ def _remedy(prepared: EncodedDataset, counts: LabelCounts) -> str:
 
 
 def _value(own: Metric, wrong: int, total: int) -> str:
-    return _percent(total - wrong if own.higher_is_better else wrong, total)
-
-
-def _percent(count: int, total: int) -> str:
-    """Return a share such that neither none nor all is reached by rounding."""
-    text = f"{count / total:.1%}"
-    if text == "100.0%" and count < total:
-        return "over 99.9%"
-    return "below 0.1%" if text == "0.0%" and count else text
+    return percent((total - wrong if own.higher_is_better else wrong) / total)
 
 
 def _shown(value: Any) -> str:

@@ -1,122 +1,97 @@
-"""Answers of a model through Beam's RunInference: a file, or the user's own handler."""
+"""Answers of the user's model: a scikit-learn file, or a model handler of Beam's, called in this process."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from dataclasses import dataclass
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
-import apache_beam as beam
-from apache_beam.ml.inference.base import (
-    KeyedModelHandler,
-    ModelHandler,
-    PredictionResult,
-    RunInference,
-)
+import pyarrow as pa
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.imported import imported, one_line
 from slicebeam.pipelines.paid_api.calls import Answer
 from slicebeam.transforms.encode.models import LoadedModel, load_model, model_features
 from slicebeam.transforms.storage.publish import sha256_of
-from slicebeam.transforms.storage.storage import matching, open_input, remove_folder, storage_path
-from slicebeam.transforms.storage.work_files import DamagedFileError, read_facts, write_facts
+from slicebeam.transforms.storage.storage import open_input, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from slicebeam.pipelines.paid_api.calls import Item
     from slicebeam.pipelines.paid_api.ledger import Ledger
-    from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.transforms.storage.storage import StoragePath
 
-# Answers that are kept in one file: as many are lost at most where a worker is killed, besides those
-# that the model is computing.
-_TOGETHER = 64
-_ANSWERS = "answers"
-# How the name of the file ends that says which job is running.
-_ASKED = ".asked"
+# Items of a batch at most: what a killed run computes again.
+_BATCH = 64
 
 
 @dataclass(frozen=True)
 class AnsweringModel:
-    """The model, and the columns that it reads, empty for all; ``content`` is the hash of its file, if any."""
+    """A model, and the columns that it reads, empty for all; ``content`` is the hash of its file, if any."""
 
     name: str
     columns: tuple[str, ...]
-    handler: Callable[[], Any]
+    predict: Callable[[Sequence[dict[str, Any]]], Sequence[Any]]
     content: str | None = None
+    batch_size: int = _BATCH
 
-
-class _FileHandler(ModelHandler):
-    """Runs a scikit-learn model on dictionaries of columns."""
-
-    def __init__(self, path: str, columns: Sequence[str]) -> None:
-        super().__init__()
-        self.path, self.columns = path, list(columns)
-
-    def load_model(self) -> Any:
-        return load_model(self.path)
-
-    def run_inference(
-        self,
-        batch: Sequence[dict[str, Any]],
-        model: Any,
-        inference_args: dict[str, Any] | None = None,  # noqa: ARG002  (Beam passes it)
-    ) -> Iterable[PredictionResult]:
-        import pyarrow as pa
-
-        table = pa.Table.from_pylist(list(batch))
-        predicted = LoadedModel(model, self.columns, self.path).classes(table).to_pylist()
-        for row, value in zip(batch, predicted, strict=True):
-            yield PredictionResult(row, value)
+    def buy(self, items: Sequence[Item], ledger: Ledger, on_answer: Callable[[], None]) -> None:
+        """Record the answers to items that the ledger has none of, batch by batch."""
+        missing = [item for item in items if item.key not in ledger.answers]
+        for begin in range(0, len(missing), self.batch_size):
+            batch = missing[begin : begin + self.batch_size]
+            ledger.sent_all([item.key for item in batch])
+            values = map(_scalar, self.predict([dict(item.fields) for item in batch]))
+            ledger.answered_all(
+                [
+                    Answer(item.key, value, "no prediction" if value is None else None)
+                    for item, value in zip(batch, values, strict=True)
+                ]
+            )
+            for _ in batch:
+                on_answer()
 
 
 def open_model(name: str, features: Sequence[str], columns: Sequence[str]) -> AnsweringModel:
     """Return the model that ``--model`` names: a scikit-learn file, or ``module:factory`` of a handler of Beam's."""
     _, colon, factory = name.partition(":")
     if colon and "://" not in name:
-        handler = _factory(name, factory)
-        read = tuple(features)
-        made: Callable[[], Any] = handler
-        content = None
+        model = _of_handler(name, factory, tuple(features))
     else:
-        read = tuple(model_features(load_model(name)) or features)
+        loaded = load_model(name)
+        read = tuple(model_features(loaded) or features)
         if not read:
             raise OptionError(
                 f"--model {name} does not say which columns it reads; name them with --features"
             )
-        made = _FileModel(name, read)
         with open_input(storage_path(name, "--model")) as stream:
             content = f"sha256:{sha256_of(stream)}"
-    for column in read:
+        predict = partial(_predicted, LoadedModel(loaded, list(read), name))
+        model = AnsweringModel(name, read, predict, content)
+    for column in model.columns:
         if column not in columns:
             raise OptionError(
                 f"--model {name} reads column {column!r}, which the data does not have"
             )
-    return AnsweringModel(name, read, made, content)
+    return model
 
 
-@dataclass(frozen=True)
-class _FileModel:
-    path: str
-    columns: tuple[str, ...]
-
-    def __call__(self) -> Any:
-        return _FileHandler(self.path, self.columns)
+def _predicted(model: LoadedModel, rows: Sequence[dict[str, Any]]) -> list[Any]:
+    predicted: list[Any] = model.classes(pa.Table.from_pylist(list(rows))).to_pylist()
+    return predicted
 
 
-def _factory(name: str, factory: str) -> Callable[[], Any]:
-    found = imported(name, "--model")
-    if not callable(found):
+def _of_handler(name: str, factory: str, columns: tuple[str, ...]) -> AnsweringModel:
+    from apache_beam.ml.inference.base import ModelHandler
+
+    create = imported(name, "--model")
+    if not callable(create):
         raise OptionError(
             f"--model {name}: {factory} is not a function that returns a model handler"
         )
     try:
-        handler = found()
+        handler = create()
     except Exception as error:
         raise OptionError(f"--model {name}: {factory}() failed: {one_line(error)}") from error
     if not isinstance(handler, ModelHandler):
@@ -124,100 +99,26 @@ def _factory(name: str, factory: str) -> Callable[[], Any]:
             f"--model {name}: {factory}() returns a {type(handler).__name__}, not a ModelHandler of "
             "apache_beam.ml.inference"
         )
-    return found
+    loaded: list[Any] = []
+
+    def predict(rows: Sequence[dict[str, Any]]) -> list[Any]:
+        if not loaded:
+            loaded.append(handler.load_model())
+        batch = [reduce(_applied, handler.get_preprocess_fns(), row) for row in rows]
+        results = handler.run_inference(batch, loaded[0])
+        return [reduce(_applied, handler.get_postprocess_fns(), result) for result in results]
+
+    most = handler.batch_elements_kwargs().get("max_batch_size", _BATCH)
+    return AnsweringModel(name, columns, predict, batch_size=min(most, _BATCH))
 
 
-@dataclass
-class ModelCalls:
-    """Asks a model for batches of items, one job each; the work folder keeps answers until the ledger has them."""
-
-    model: AnsweringModel
-    ledger: Ledger
-    work: WorkFolder
-    engine: Engine
-    on_answer: Callable[[], None]
-    identity: Mapping[str, str]
-
-    def buy(self, items: Sequence[Item], most_calls: int | None) -> None:  # noqa: ARG002
-        """Note the answers of items that the ledger has none of.
-
-        What a job has answered stays in the work folder until the ledger has it, so that one which is
-        killed loses little.
-        """
-        folder = self.work.kept_folder(_ANSWERS)
-        note = folder / f"{self._prefix}{_ASKED}"
-        # What a job of an earlier process is still computing is not computed twice.
-        if (job := _job_in(note)) is not None:
-            self.engine.attach(job)
-        self._collect(folder, items)
-        missing = [item for item in items if item.key not in self.ledger.answers]
-        if missing:
-            keys = json.dumps([item.key for item in missing])
-            job = f"{_ANSWERS}-{hashlib.sha256(keys.encode()).hexdigest()[:8]}"
-            write_facts(note, {"job": job})
-            self.ledger.sent_all([item.key for item in missing])
-            elements = [(item.key, dict(item.fields)) for item in missing]
-            handler = KeyedModelHandler(self.model.handler())
-            self.engine.run(
-                lambda pipeline: (
-                    pipeline
-                    | "Items" >> beam.Create(elements)
-                    | "Spread" >> beam.Reshuffle()
-                    | "Ask" >> RunInference(handler)
-                    | "Batch" >> beam.BatchElements(min_batch_size=1, max_batch_size=_TOGETHER)
-                    | "Keep" >> beam.ParDo(_Keep(folder, self._prefix))
-                ),
-                job,
-            )
-            self._collect(folder, missing)
-        remove_folder(folder)
-
-    @property
-    def _prefix(self) -> str:
-        """What the files begin with: the folder may have those of another model or of other data."""
-        identity = json.dumps(dict(self.identity), sort_keys=True)
-        return hashlib.sha256(identity.encode()).hexdigest()[:12]
-
-    def _collect(self, folder: StoragePath, items: Sequence[Item]) -> None:
-        wanted = {item.key for item in items} - set(self.ledger.answers)
-        found: dict[str, Any] = {}
-        for path in matching(folder, f"{self._prefix}-*.json"):
-            found |= {key: value for key, value in read_facts(path).items() if key in wanted}
-        answers = [
-            Answer(key, value, None if value is not None else "no prediction")
-            for key, value in found.items()
-        ]
-        if answers:
-            self.ledger.answered_all(answers)
-        for _ in answers:
-            self.on_answer()
-
-
-def _job_in(note: StoragePath) -> str | None:
-    """Return the job that was sent last; None if none was, or no readable file names it."""
-    try:
-        job: str = read_facts(note)["job"]
-    except (FileNotFoundError, DamagedFileError):
-        return None
-    return job
-
-
-class _Keep(beam.DoFn):
-    """Writes the predictions of a batch to a file named by its content."""
-
-    def __init__(self, folder: StoragePath, prefix: str) -> None:
-        self.folder, self.prefix = folder, prefix
-
-    def process(self, batch: Sequence[tuple[str, Any]]) -> Iterator[int]:
-        facts = {key: _scalar(result) for key, result in batch}
-        name = hashlib.sha256(json.dumps(sorted(facts)).encode()).hexdigest()[:24]
-        write_facts(self.folder / f"{self.prefix}-{name}.json", facts)
-        yield len(facts)
+def _applied(value: Any, function: Callable[[Any], Any]) -> Any:
+    return function(value)
 
 
 def _scalar(result: Any) -> Any:
-    """Return a prediction as JSON has it; None if it is not a single value, or no finite one."""
-    value = result.inference if isinstance(result, PredictionResult) else result
+    """Return a prediction as JSON has it; None if it is not a single finite value."""
+    value = getattr(result, "inference", result)
     value = getattr(value, "item", lambda: value)() if getattr(value, "size", 1) == 1 else None
     if isinstance(value, float) and not math.isfinite(value):
         return None

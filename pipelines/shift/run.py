@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.stage import Observer
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.shift.answers import AnswerSource
+    from slicebeam.pipelines.shift.model_answers import AnsweringModel
     from slicebeam.pipelines.shift.pool import LabelledPool
     from slicebeam.transforms.encode.conditions import SliceMembership
     from slicebeam.transforms.encode.sources import Source
@@ -84,7 +85,7 @@ def run_shift(
             if old_document is None
             else old_of_document(strata, pool, old_document, config.old_matrix or "")
         )
-        asking = _Asking(config, sliced, api, run.output, work, engine)
+        asking = _Asking(config, sliced, api, run.output)
         answers = asking.open(stack)
         stopping = Stopping(limit, config.target_error, config.confidence)
         observer.stage(_asking_stage(asking, stopping, pool.rows, price, currency))
@@ -152,7 +153,7 @@ class SlicedPool:
     source: Source
     class_type: str
     by: SliceMembership | None
-    model: Any = None
+    model: AnsweringModel | None = None
 
 
 def read_sliced_pool(
@@ -246,16 +247,9 @@ class _Asking:
     """Opens the source of answers, and counts the answers."""
 
     def __init__(
-        self,
-        config: ShiftConfig,
-        sliced: SlicedPool,
-        api: ApiFile | None,
-        output: StoragePath,
-        work: WorkFolder,
-        engine: Engine,
+        self, config: ShiftConfig, sliced: SlicedPool, api: ApiFile | None, output: StoragePath
     ) -> None:
-        self.config, self.sliced, self.api = config, sliced, api
-        self.output, self.work, self.engine = output, work, engine
+        self.config, self.sliced, self.api, self.output = config, sliced, api, output
         self.answered = 0
         self._bought = 0
 
@@ -294,11 +288,15 @@ class _Asking:
                 http.buy(wanted, ledger, most_calls, lambda _: self._one())
 
             return LedgerAnswers(items, classes, ledger, buy, api.class_of)
-        from slicebeam.pipelines.shift.model_answers import ModelCalls
-
         ledger = stack.enter_context(Ledger.open(folder, identity))
-        calls = ModelCalls(self.sliced.model, ledger, self.work, self.engine, self._one, identity)
-        return LedgerAnswers(items, classes, ledger, calls.buy, lambda value: value)
+        model = self.sliced.model
+        if model is None:
+            raise TypeError("a shift without a source of answers")
+
+        def compute(wanted: Sequence[Item], _: int | None) -> None:
+            model.buy(wanted, ledger, self._one)
+
+        return LedgerAnswers(items, classes, ledger, compute, lambda value: value)
 
     def _identity(self) -> dict[str, str]:
         """Return the identity of the ledger's answers."""

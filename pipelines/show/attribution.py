@@ -50,8 +50,10 @@ def show_sampled(sampled: Sampled, config: AttributionConfig) -> None:
     """Print where the items to label are."""
     number, asked = sampled.drawn.number, len(sampled.drawn.asked)
     if sampled.left:
-        known = len(sampled.drawn.items) - asked
-        labelled_before = f" ({known:,} more were drawn whose label is known)" if known else ""
+        labelled = len(sampled.drawn.items) - asked
+        labelled_before = (
+            f" ({labelled:,} more were drawn whose label is known)" if labelled else ""
+        )
         what = "to label" if sampled.is_new else f"of {asked:,} still to label"
         lines = [
             f"Round {number}: {sampled.left:,} items {what}{labelled_before}.",
@@ -67,9 +69,9 @@ def show_sampled(sampled: Sampled, config: AttributionConfig) -> None:
         console.out(line, highlight=False)
 
 
-def finished_json(came: Finished | Stopped) -> tuple[Attribution, ...]:
+def finished_json(result: Finished | Stopped) -> tuple[Attribution, ...]:
     """Return what ``--json`` prints of an estimate; nothing where labels are missing."""
-    return () if isinstance(came, Stopped) else (came.assessed.attribution,)
+    return () if isinstance(result, Stopped) else (result.assessed.attribution,)
 
 
 def show_finished(finished: Finished | Stopped, config: AttributionConfig) -> None:
@@ -111,33 +113,34 @@ def _labels(attribution: Attribution) -> list[str]:
     """Return how many labels there are of each phase."""
     parts = []
     for phase, where in _PHASES.items():
-        rounds = [one for one in attribution.rounds if one.phase == phase]
+        rounds = [round_ for round_ in attribution.rounds if round_.phase == phase]
         if not rounds:
             continue
         labelled, positive, unsure = (
-            sum(getattr(one, name) for one in rounds) for name in ("labelled", "positive", "unsure")
+            sum(getattr(round_, name) for round_ in rounds)
+            for name in ("labelled", "positive", "unsure")
         )
         among = f"{positive:,} yes" + (f", {unsure:,} unsure" if unsure else "")
         parts.append(f"{labelled:,} {where} ({among})")
-    number = max((one.round for one in attribution.rounds), default=0)
+    number = max((round_.round for round_ in attribution.rounds), default=0)
     return [f"Labels of {counted(number, 'round')}: {'; '.join(parts)}."]
 
 
 def decided(assessed: Assessed) -> str:
     """Return the decision in a sentence."""
-    attribution, found = assessed.attribution, assessed.found
+    attribution, intervals = assessed.attribution, assessed.found
     wanted = f"{attribution.least_precision:g} and {attribution.least_recall:g}"
     if assessed.decision == "accept":
         return (
-            f"Accept: precision is at least {found.precision.low:.2f} and recall at least "
-            f"{found.recall.low:.2f} ({wanted} were wanted)."
+            f"Accept: precision is at least {intervals.precision.low:.2f} and recall at least "
+            f"{intervals.recall.low:.2f} ({wanted} were wanted)."
         )
     if assessed.decision == "update":
         low = [
             f"{name} is at most {interval.high:.2f} ({least:g} was wanted)"
             for name, interval, least in (
-                ("precision", found.precision, attribution.least_precision),
-                ("recall", found.recall, attribution.least_recall),
+                ("precision", intervals.precision, attribution.least_precision),
+                ("recall", intervals.recall, attribution.least_recall),
             )
             if interval.high < least
         ]
@@ -146,12 +149,12 @@ def decided(assessed: Assessed) -> str:
 
 
 def _next(finished: Finished, config: AttributionConfig) -> list[str]:
-    decision, one = finished.assessed.decision, finished.proposed
+    decision, proposed = finished.assessed.decision, finished.proposed
     draw = partial(_command, "sample", config=config)
-    if one is not None:
-        new = draw("--budget", "100", changelist=str(finished.document), slice_id=one.slice_id)
+    if proposed is not None:
+        new = draw("--budget", "100", changelist=str(finished.document), slice_id=proposed.slice_id)
         return [
-            f"Proposed: slice {one.slice_id} of {one.size.n:,} examples, by a trained classifier.",
+            f"Proposed: slice {proposed.slice_id} of {proposed.size.n:,} examples, by a trained classifier.",
             # A sample of the old slice is none of the new one.
             "It is a new slice and needs its own draws to be estimated; known labels are reused:",
             new,

@@ -24,7 +24,7 @@ def show_revision(revision: Revision, _: DocumentConfig) -> None:
         sys.stderr.write(f"note: {printable(note)}\n")
     is_list_edit = edit.coverage is not None or edit.op == "undo"
     explained = list_coverage_lines(revision.document) if is_list_edit else []
-    changed = (f"  {slice_line(slice_summary(one))}" for one in revision.changed)
+    changed = (f"  {slice_line(slice_summary(slice_))}" for slice_ in revision.changed)
     for line in (revision.summary, *changed, *explained):
         sys.stdout.write(f"{printable(line)}\n")
     sys.stdout.write(f"{revision.path}\n")
@@ -39,21 +39,21 @@ def revision_json(revision: Revision) -> dict[str, Any]:
         "revision": revision.document.revision,
         "op": edit.op,
         "target": edit.target,
-        "slices": [slice_summary(one) for one in revision.changed],
-        "coverage": [one.model_dump(mode="json") for one in revision.document.coverage],
+        "slices": [slice_summary(part) for part in revision.changed],
+        "coverage": [part.model_dump(mode="json") for part in revision.document.coverage],
         "notes": list(revision.notes),
     }
 
 
-def slice_summary(one: Slice) -> dict[str, Any]:
+def slice_summary(listed: Slice) -> dict[str, Any]:
     """Return what ``--json`` prints of a slice, by the primary metric."""
-    change = one.changes[0]
+    change = listed.changes[0]
     delta = change.delta or Estimate()
     return {
-        "slice_id": one.slice_id,
-        "slice": one.name,
-        "n": one.size.n,
-        "share": one.size.share,
+        "slice_id": listed.slice_id,
+        "slice": listed.name,
+        "n": listed.size.n,
+        "share": listed.size.share,
         "metric": change.metric,
         "value": change.after.value,
         "delta": delta.value,

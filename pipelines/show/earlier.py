@@ -19,7 +19,7 @@ _MOST_VALUES, _MOST_DRIFTS = 3, 3
 
 def _number(document: SearchChangeList, metric: str, value: float) -> str:
     """Return a change in points of a share, or in the metric's own unit."""
-    limits = next(one.range for one in document.metrics if one.key == metric)
+    limits = next(entry.range for entry in document.metrics if entry.key == metric)
     is_share = limits is not None and tuple(limits) == (0.0, 1.0)
     return f"{100 * value:+.1f}" if is_share else f"{value:+.3g}"
 
@@ -35,8 +35,8 @@ def moved_lines(document: SearchChangeList) -> Iterator[str]:
 def _lines_of(document: SearchChangeList, earlier: EarlierData, moved: WhyMoved) -> Iterator[str]:
     def told(change: Estimate) -> str:
         numbers = [
-            _number(document, moved.metric, one or 0.0)
-            for one in (change.value, change.lo, change.hi)
+            _number(document, moved.metric, end or 0.0)
+            for end in (change.value, change.lo, change.hi)
         ]
         return f"{numbers[0]} [{numbers[1]}, {numbers[2]}]"
 
@@ -74,23 +74,23 @@ def drift_lines(document: SearchChangeList) -> Iterator[str]:
     if not drift:
         yield f"{NO_DRIFT[:1].upper()}{NO_DRIFT[1:]}."
         return
-    significant = [one for one in drift if one.significant]
+    significant = [feature for feature in drift if feature.significant]
     if not significant:
         yield f"The data has not drifted: no feature of {len(drift)} is distributed differently (q <= {document.testing.alpha:g})."
         return
-    large = sum(one.stability_index >= LARGE_DRIFT for one in significant)
+    large = sum(feature.stability_index >= LARGE_DRIFT for feature in significant)
     largest = "; ".join(
-        f"{one.feature} {one.stability_index:.2f} ({one.value} {one.share_then:.1%} → {one.share_now:.1%})"
-        for one in significant[:_MOST_DRIFTS]
+        f"{feature.feature} {feature.stability_index:.2f} ({feature.value} {feature.share_then:.1%} → {feature.share_now:.1%})"
+        for feature in significant[:_MOST_DRIFTS]
     )
     yield (
         f"{counted(len(significant), 'feature')} of {len(drift)} changed their distribution (q <= "
         f"{document.testing.alpha:g}), {large or 'none'} by a population stability index of {LARGE_DRIFT:g} or more; the "
         f"largest: {largest}."
     )
-    for one in drift:
-        for values, when in ((one.new_values, "had"), (one.gone_values, "has now")):
+    for feature in drift:
+        for values, when in ((feature.new_values, "had"), (feature.gone_values, "has now")):
             if values:
                 listed = ", ".join(values[:_MOST_VALUES])
                 others = ", …" if len(values) > _MOST_VALUES else ""
-                yield f"{one.feature}: no example {when} {listed}{others}{' then' if when == 'had' else ''}."
+                yield f"{feature.feature}: no example {when} {listed}{others}{' then' if when == 'had' else ''}."

@@ -28,14 +28,14 @@ def error_lines(document: SearchChangeList, findings: Sequence[Finding]) -> list
 
 
 def _lines(document: SearchChangeList, findings: Sequence[Finding]) -> Iterator[str]:
-    listed = {one.slice_id: one for one in document.slices}
+    listed = {slice_.slice_id: slice_ for slice_ in document.slices}
     positive = document.provenance.config.get("positive_class")
     for finding in findings:
-        one = listed.get(finding.slice_id)
-        if one is None or one.confusion is None:
+        slice_of = listed.get(finding.slice_id)
+        if slice_of is None or slice_of.confusion is None:
             continue
-        n = one.size.n, document.dataset.n - one.size.n
-        text = error_text(one.confusion, n, finding.direction == "worse", positive)
+        n = slice_of.size.n, document.dataset.n - slice_of.size.n
+        text = error_text(slice_of.confusion, n, finding.direction == "worse", positive)
         if text is not None:
             yield f"{finding.rank:>2}  {text}"
 
@@ -73,7 +73,9 @@ def error_text(
 
 
 def _kind(classes: Sequence[Any], label: int, predicted: int, positive: str | None) -> str:
-    names = ["the other class" if one is None else _name(one) for one in classes]
+    names = [
+        "the other class" if class_name is None else _name(class_name) for class_name in classes
+    ]
     if positive is None and {*classes} <= {0, 1}:
         positive = "1"
     if len(classes) == 2 and positive in names:

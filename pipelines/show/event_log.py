@@ -111,7 +111,9 @@ def _of_slices(published: Published) -> tuple[Sequence[str], dict[str, Any]]:
         "significant": testing.significant,
         "degraded": testing.degraded,
         "reported": document.search.reported,
-        "metrics": {one.metric: one.model_dump(include=_OF_METRIC) for one in testing.metrics},
+        "metrics": {
+            metric.metric: metric.model_dump(include=_OF_METRIC) for metric in testing.metrics
+        },
         **facts,
     }
 

@@ -49,9 +49,11 @@ class Numbers:
     """How the numbers of a list are written: the second digit of the typical interval's width is the last."""
 
     def __init__(self, findings: Sequence[Finding]) -> None:
-        ends = [(one.corrected.low, one.corrected.high) for one in findings]
-        numbers = [(one.value, one.expected, one.rate_outside) for one in findings]
-        largest = max((abs(one) for one in chain(*numbers, *ends) if one is not None), default=0.0)
+        ends = [(finding.corrected.low, finding.corrected.high) for finding in findings]
+        numbers = [(finding.value, finding.expected, finding.rate_outside) for finding in findings]
+        largest = max(
+            (abs(number) for number in chain(*numbers, *ends) if number is not None), default=0.0
+        )
         widths = [high - low for low, high in ends if low is not None and high is not None]
         typical = median(widths) if widths else largest / 10
         decimals = 1 - math.floor(math.log10(typical)) if typical > 0 else 0
@@ -68,13 +70,15 @@ class Numbers:
         text = f"{value:{'+' if signed else ''},.{self._decimals}f}"
         return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
 
-    def difference(self, one: Finding) -> str:
+    def difference(self, finding: Finding) -> str:
         """Return the corrected difference with its interval, such as ``+.148 [+.139, +.158]``."""
-        return self._with_ends(one.corrected.difference, one.corrected.low, one.corrected.high)
+        return self._with_ends(
+            finding.corrected.difference, finding.corrected.low, finding.corrected.high
+        )
 
-    def confirmed(self, one: Finding) -> str:
+    def confirmed(self, finding: Finding) -> str:
         """Return the same of the reserved examples; their number where they are too few."""
-        again = one.confirmed
+        again = finding.confirmed
         if again is None:
             return ""
         if again.difference is None:
@@ -121,7 +125,7 @@ class FindingTables:
     @property
     def metric(self) -> MetricEntry:
         """The metric."""
-        return next(one for one in self.document.metrics if one.key == self.model.metric)
+        return next(entry for entry in self.document.metrics if entry.key == self.model.metric)
 
     @property
     def is_change(self) -> bool:
@@ -131,17 +135,17 @@ class FindingTables:
     @property
     def holds_shares(self) -> bool:
         """Whether it says what part of all errors findings hold: on the better side none does."""
-        held = any(one.held_share is not None for one in self.findings)
+        held = any(finding.held_share is not None for finding in self.findings)
         return held and self.model.direction == "worse"
 
     def names(self, most: int) -> list[str]:
         """Return the names of the first findings."""
-        by_id = {one.slice_id: one.name for one in self.document.slices}
+        by_id = {slice_.slice_id: slice_.name for slice_ in self.document.slices}
         names = []
-        for one in self.findings[:most]:
-            near = [by_id[other] for other in one.near[:_MOST_NEAR] if other in by_id]
+        for finding in self.findings[:most]:
+            near = [by_id[other] for other in finding.near[:_MOST_NEAR] if other in by_id]
             also = f", or: {'; '.join(near)}" if near else ""
-            names.append(f"{by_id.get(one.slice_id, one.slice_id)}{also}")
+            names.append(f"{by_id.get(finding.slice_id, finding.slice_id)}{also}")
         return names
 
     def heading(self) -> str:
@@ -165,20 +169,20 @@ class FindingTables:
         text = partial(numbers.text, signed=self.is_change)
         is_earlier = self.document.comparison.kind == "earlier"
         cells: dict[str, Callable[[Finding], str]] = {
-            "": lambda one: str(one.rank),
-            "n": lambda one: f"{one.n:,}",
-            **({"was": lambda one: text(one.before)} if is_earlier else {}),
-            "change" if self.is_change else "value": lambda one: text(one.value),
-            "expected": lambda one: text(one.expected),
+            "": lambda row: str(row.rank),
+            "n": lambda row: f"{row.n:,}",
+            **({"was": lambda row: text(row.before)} if is_earlier else {}),
+            "change" if self.is_change else "value": lambda row: text(row.value),
+            "expected": lambda row: text(row.expected),
             "corrected [95%]": numbers.difference,
         }
         if self.document.confirmation is not None:
             cells["confirmed [95%]"] = numbers.confirmed
-        cells["observed"] = lambda one: numbers.text(one.difference, signed=True)
+        cells["observed"] = lambda row: numbers.text(row.difference, signed=True)
         if self.holds_shares:
-            cells["held"] = lambda one: "" if one.held_share is None else f"{one.held_share:.0%}"
-        if any(one.rate_outside is not None for one in findings):
-            cells["outside"] = lambda one: text(one.rate_outside)
+            cells["held"] = lambda row: "" if row.held_share is None else f"{row.held_share:.0%}"
+        if any(finding.rate_outside is not None for finding in findings):
+            cells["outside"] = lambda row: text(row.rate_outside)
         return [Column(header, list(map(cell, findings))) for header, cell in cells.items()]
 
 
@@ -189,7 +193,7 @@ def all_findings(document: SearchChangeList) -> list[FindingTables]:
 
 def lines_of(findings: Sequence[Finding], most: int) -> tuple[int, float]:
     """Return how many findings are printed, those with `_EXCESS` of the excess, and their part of it."""
-    excess = [one.n * abs(one.difference) for one in findings]
+    excess = [finding.n * abs(finding.difference) for finding in findings]
     total, held = sum(excess), 0.0
     for number, part in enumerate(excess, start=1):
         held += part
@@ -205,8 +209,8 @@ def list_lines(lists: Iterable[FindingTables]) -> Iterator[str]:
         if model.stop == "not possible":
             reason = metric(model.metric).indivisible or model.reason
         elif not shown.findings and model.candidates:
-            some = f"{counted(model.candidates, 'slice')} significantly {model.direction}"
-            reason = f"of {some} none differs clearly from the value expected of its examples"
+            slices = f"{counted(model.candidates, 'slice')} significantly {model.direction}"
+            reason = f"of {slices} none differs clearly from the value expected of its examples"
         if reason is not None:
             yield f"No findings of {model.metric}: {reason}."
         if model.left_out:
@@ -222,15 +226,15 @@ def print_findings(console: Console, shown: list[FindingTables]) -> None:
     # A line may be as long as it is where nobody set a width.
     width = console.width if console.is_terminal or "COLUMNS" in os.environ else None
     hidden = [] if width is None else _hidden_columns(shown, width, most)
-    for one in shown:
+    for table in shown:
         console.print()
-        console.print(one.heading())
-        lines, held = lines_of(one.findings, most)
-        _print_whole(console, _table(one, width, lines, hidden))
-        if rest := len(one.findings) - lines:
+        console.print(table.heading())
+        lines, held = lines_of(table.findings, most)
+        _print_whole(console, _table(table, width, lines, hidden))
+        if rest := len(table.findings) - lines:
             of = f"with {1 - held:.0%} of the excess, n · |value - expected|"
             console.print(f"and {counted(rest, 'more finding')} {of}")
-        kinds = error_lines(one.document, one.findings[:lines])
+        kinds = error_lines(table.document, table.findings[:lines])
         for line in ["", *kinds] if kinds else []:
             console.print(line)
     if shown:
@@ -253,12 +257,12 @@ def _hidden_columns(lists: Sequence[FindingTables], width: int, most: int) -> li
     hidden: list[str] = []
     for shown in lists:
         # A condition that does not begin a line has the sign before it.
-        conditions = [one for name in shown.names(most) for one in name.split(_AND)]
-        longest = max((len(one) + 2 for one in conditions), default=0)
+        conditions = [part for name in shown.names(most) for part in name.split(_AND)]
+        longest = max((len(condition) + 2 for condition in conditions), default=0)
         room = width - min(longest, _WIDE_ENOUGH)
-        kept = [one for one in shown.columns(most) if one.header not in hidden]
-        while sum(one.width for one in kept) > room and any(one.is_optional for one in kept):
-            last = max(at for at, one in enumerate(kept) if one.is_optional)
+        kept = [column for column in shown.columns(most) if column.header not in hidden]
+        while sum(part.width for part in kept) > room and any(part.is_optional for part in kept):
+            last = max(at for at, part in enumerate(kept) if part.is_optional)
             hidden.append(kept.pop(last).header)
     return hidden
 
@@ -268,17 +272,17 @@ def _table(shown: FindingTables, width: int | None, most: int, hidden: Sequence[
     from rich import box
     from rich.table import Table
 
-    kept = [one for one in shown.columns(most) if one.header not in hidden]
-    taken = sum(one.width for one in kept)
+    kept = [column_ for column_ in shown.columns(most) if column_.header not in hidden]
+    taken = sum(column_.width for column_ in kept)
     room = None if width is None else max(width - taken, _NARROWEST)
-    own = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
     for column in kept:
-        own.add_column(column.header, justify="right", no_wrap=True)
-    own.add_column("slice", overflow="fold", width=room)
-    rows = zip(*(one.cells for one in kept), strict=True)
+        table.add_column(column.header, justify="right", no_wrap=True)
+    table.add_column("slice", overflow="fold", width=room)
+    rows = zip(*(column_.cells for column_ in kept), strict=True)
     for cells, name in zip(rows, shown.names(most), strict=True):
-        own.add_row(*cells, name if room is None else "\n".join(wrapped(name, room)))
-    return own
+        table.add_row(*cells, name if room is None else "\n".join(wrapped(name, room)))
+    return table
 
 
 def wrapped(name: str, width: int) -> list[str]:
@@ -302,23 +306,25 @@ def wrapped(name: str, width: int) -> list[str]:
 
 def _legend(shown: Sequence[FindingTables], hidden: Sequence[str]) -> str:
     """Return the legend of the columns, other than those ``hidden`` for lack of space."""
-    entries = [some.metric for some in shown if some.metric.counted]
-    words = list(dict.fromkeys(f"n of {one.key}: {one.counted}" for one in entries))
+    entries = [table.metric for table in shown if table.metric.counted]
+    words = list(dict.fromkeys(f"n of {entry.key}: {entry.counted}" for entry in entries))
     expected = "the value expected from the findings above"
     if "expected" not in hidden:
         words.append("expected: from the findings above")
         expected = "expected"
-    most = "worst" if all(some.model.direction == "worse" for some in shown) else "most extreme"
+    most = "worst" if all(table.model.direction == "worse" for table in shown) else "most extreme"
     words.append(f"corrected: value - {expected}, without what selecting the {most} slices adds")
     if (confirmation := shown[0].document.confirmation) is not None:
         n = confirmation.n
         words.append(f"confirmed: the same on the {n:,} reserved examples, or how many are in it")
     if "observed" not in hidden:
         words.append("observed: with it")
-    parts = {some.model.whole for some in shown if some.holds_shares}
+    parts = {table.model.whole for table in shown if table.holds_shares}
     if "held" not in hidden and parts:
         words.append(f"held: share of {' or '.join(sorted(parts))} in the findings so far")
-    has_outside = any(one.rate_outside is not None for some in shown for one in some.findings)
+    has_outside = any(
+        finding.rate_outside is not None for table in shown for finding in table.findings
+    )
     if "outside" not in hidden and has_outside:
         words.append("outside: value over the examples in no finding so far")
     return "; ".join(words) + "."

@@ -54,23 +54,23 @@ def show_slices(
     """Print the findings, or the worst slices of metrics without any and of a check; and what was left out."""
     console = console_of_stdout()
     lists = all_findings(document) if report == "findings" else []
-    shown = [one for one in lists if one.findings]
-    told = {one.model.metric for one in shown} if document.check is None else set()
+    shown = [list_ for list_ in lists if list_.findings]
+    with_findings = {table.model.metric for table in shown} if document.check is None else set()
     console.print()
     # What was found is said below the findings.
     short = f"{lead(document)}{' '.join(overall_sentences(document.global_))}"
-    console.print(short if told else document.summary)
+    console.print(short if with_findings else document.summary)
     for line in moved_lines(document):
         console.print(line)
     print_findings(console, shown)
     for rows in worst_slices(document):
-        if rows.metric in told:
+        if rows.metric in with_findings:
             continue
         console.print()
         console.print(_worst_table(rows, document, wide=console.width >= WIDE))
         if rows.rest > 0:
             console.print(f"and {rows.rest:,} more")
-    blocks = note_blocks(document, lists, is_short=bool(told))
+    blocks = note_blocks(document, lists, is_short=bool(with_findings))
     for lines in filter(None, blocks):
         console.print()
         for line in lines:
@@ -80,7 +80,7 @@ def show_slices(
     for line in explanation:
         console.out(line, highlight=False)
     console.print()
-    for line in closing_lines(document, has_findings=bool(told)):
+    for line in closing_lines(document, has_findings=bool(with_findings)):
         console.print(line)
 
 
@@ -88,11 +88,11 @@ def _worst_table(shown: MetricRows, document: SearchChangeList, *, wide: bool) -
     was = [] if document.comparison.kind == "overall" else ["was"]
     more = ["95% interval", "q"] if wide else []
     rows = table_of("n", shown.metric, *was, "delta", *more, last="slice")
-    for one, change in shown.rows:
+    for slice_, change in shown.rows:
         value, compared, *delta = change_cells(change)
         cells = [value, *([compared] if was else []), *delta[: None if wide else 1]]
         style = None if change.significant else "dim"
-        rows.add_row(f"{one.size.n:,}", *cells, one.name, style=style)
+        rows.add_row(f"{slice_.size.n:,}", *cells, slice_.name, style=style)
     return rows
 
 

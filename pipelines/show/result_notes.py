@@ -57,7 +57,7 @@ def closing_lines(document: SearchChangeList, *, has_findings: bool) -> list[str
     """Return how many slices were tested, how this was corrected, and how often a gate fails by chance."""
     testing, gate = document.testing, document.gate
     lines = [
-        found_line(document) if has_findings else _tested_line(document),
+        summary_line(document) if has_findings else _tested_line(document),
         testing.corrected_for,
     ]
     if gate is not None and gate.fail_on == "worse" and testing.correction != "none":
@@ -71,37 +71,39 @@ def _since_lines(document: SearchChangeList) -> list[str]:
     since = document.since
     if since is None:
         return []
-    lines = [since.summary, *(f"  {overall_text(one)}" for one in since.overall)]
+    lines = [since.summary, *(f"  {overall_text(change)}" for change in since.overall)]
     most = max(LEAST_ROWS, _MOST_CHANGES // max(len(since.metrics), 1))
     for of in since.metrics:
         # Those that changed come first.
-        listed = [(one, _what_changed(one)) for one in since.slices if one.metric == of.metric]
+        listed = [
+            (slice_, _what_changed(slice_)) for slice_ in since.slices if slice_.metric == of.metric
+        ]
         changed = [pair for pair in listed if pair[1]]
         named = f"{of.metric}: " if len(since.metrics) > 1 else ""
-        lines += [_since_line(one, what, named) for one, what in changed[:most]]
+        lines += [_since_line(listed_slice, what, named) for listed_slice, what in changed[:most]]
         if len(changed) > most:
             lines.append(f"  and {len(changed) - most:,} more in the document")
     return [*lines, *since.warnings]
 
 
-def _what_changed(one: SinceSlice) -> list[str]:
+def _what_changed(slice_: SinceSlice) -> list[str]:
     words = {"degraded": "worse", "improved": "better"}
-    what = {"new": ["new"], "gone": ["gone"]}.get(one.status, [])
-    if one.significant:
-        what.append(words.get(one.direction, "changed"))
-    elif one.value_change is not None and one.value_change.significant:
+    what = {"new": ["new"], "gone": ["gone"]}.get(slice_.status, [])
+    if slice_.significant:
+        what.append(words.get(slice_.direction, "changed"))
+    elif slice_.value_change is not None and slice_.value_change.significant:
         # The slice moved with all examples, or no further from them than chance allows.
-        what.append(f"value {words.get(one.value_change.direction, 'changed')}")
+        what.append(f"value {words.get(slice_.value_change.direction, 'changed')}")
     return what
 
 
-def _since_line(one: SinceSlice, what: list[str], metric: str) -> str:
-    moments = (one.then, one.now)
+def _since_line(slice_: SinceSlice, what: list[str], metric: str) -> str:
+    moments = (slice_.then, slice_.now)
     values = [number_text(None if at is None else at.value) for at in moments]
     deltas = [signed_text(None if at is None else at.delta.value) for at in moments]
     return (
         f"  {', '.join(what):<11} {metric}{values[0] or '?':>5} → {values[1] or '?':<5}  "
-        f"delta {deltas[0] or '?':>6} → {deltas[1] or '?':<6}  {one.name}"
+        f"delta {deltas[0] or '?':>6} → {deltas[1] or '?':<6}  {slice_.name}"
     )
 
 
@@ -142,13 +144,13 @@ def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
 
 def _thresholds(document: SearchChangeList) -> Iterator[str]:
     """Yield whether the thresholds of an EvalConfig are met, and the first ones that are not."""
-    found = document.validation
-    reasons = () if found is None else found.reasons()
-    if found is not None and not reasons:
-        yield f"TFMA finds all thresholds met, on {found.checked:,} slices."
+    validation = document.validation
+    reasons = () if validation is None else validation.reasons()
+    if validation is not None and not reasons:
+        yield f"TFMA finds all thresholds met, on {validation.checked:,} slices."
     if reasons:
         yield f"TFMA finds {counted(len(reasons), 'threshold')} not met:"
-    yield from (f"  {one}" for one in reasons[:_MOST_CHANGES])
+    yield from (f"  {reason}" for reason in reasons[:_MOST_CHANGES])
     if len(reasons) > _MOST_CHANGES:
         yield f"  and {len(reasons) - _MOST_CHANGES:,} more in the document"
 
@@ -160,21 +162,21 @@ def _tested_line(document: SearchChangeList) -> str:
     of = f" of at least {smallest} examples" if smallest > 1 else ""
     tests = testing.test
     if len(testing.metrics) > 1:
-        tests = "; ".join(f"{one.metric}: {one.test}" for one in testing.metrics)
+        tests = "; ".join(f"{tested.metric}: {tested.test}" for tested in testing.metrics)
     noun = "slice" if testing.tested == 1 else "slices"
     return f"{testing.tested:,} {noun}{of} tested ({document.search.strategy}; {tests})."
 
 
-def found_line(document: SearchChangeList) -> str:
+def summary_line(document: SearchChangeList) -> str:
     """Return how many slices are significant, and are findings, by metric or side where there are several."""
     significant = counted(document.testing.significant, "significant slice")
     findings = counted(len(document.findings), "finding")
-    metrics = Counter(one.metric for one in document.findings)
-    sides = Counter(one.direction for one in document.findings)
+    metrics = Counter(finding.metric for finding in document.findings)
+    sides = Counter(finding.direction for finding in document.findings)
     parts = [f"{number:,} of {name}" for name, number in metrics.items() if len(metrics) > 1]
     parts = parts or [f"{number:,} {side}" for side, number in sides.items() if len(sides) > 1]
     listed = f" ({', '.join(parts)})" if parts else ""
-    stops = {one.stop for one in document.finding_models}
+    stops = {model.stop for model in document.finding_models}
     why = ""
     if "most findings" in stops:
         why = ", the maximum of a list"
@@ -189,7 +191,7 @@ def _unvisited(document: SearchChangeList) -> Iterator[str]:
     most = testing.family_size - testing.tested
     where = []
     if document.provenance.config.get("prune_significant") and any(
-        one.cross_size < search.max_cross_size for one in document.slices
+        slice_.cross_size < search.max_cross_size for slice_ in document.slices
     ):
         where.append("within significant slices (leave --prune-significant out)")
     if search.stopped == "iterations":
@@ -224,9 +226,9 @@ def list_coverage_lines(document: SearchChangeList) -> list[str]:
     """Return a line for the slices of each metric, where it is known."""
     whose = counted(len(document.slices), "listed slice")
     lines = []
-    for one in document.coverage:
-        first = f"first {one.slices:,} of " if one.slices < len(document.slices) else ""
-        lines.append(_coverage_line(document, one, first + whose))
+    for part in document.coverage:
+        first = f"first {part.slices:,} of " if part.slices < len(document.slices) else ""
+        lines.append(_coverage_line(document, part, first + whose))
     return [*filter(None, lines)]
 
 
@@ -285,14 +287,14 @@ def _short(number: float | None) -> str:
 
 def _parity_lines(document: SearchChangeList) -> Iterator[str]:
     """Yield the lines of each column: how it is divided, each measure, and which groups are left out."""
-    for column in dict.fromkeys(one.column for one in document.parity):
-        gaps = [one for one in document.parity if one.column == column]
+    for column in dict.fromkeys(gap_.column for gap_ in document.parity):
+        gaps = [gap_ for gap_ in document.parity if gap_.column == column]
         bins = ", in bins" if gaps[0].kind == "bins" else ""
         yield f"Largest gaps between groups of {column}{bins}:"
-        for one in gaps:
-            yield f"  {_gap_text(one, names_model=document.comparison.kind == 'baseline')}"
-        for names in filter(None, dict.fromkeys(one.left_out for one in gaps)):
-            measures = dict.fromkeys(one.measure for one in gaps if one.left_out == names)
+        for gap in gaps:
+            yield f"  {_gap_text(gap, names_model=document.comparison.kind == 'baseline')}"
+        for names in filter(None, dict.fromkeys(gap.left_out for gap in gaps)):
+            measures = dict.fromkeys(gap.measure for gap in gaps if gap.left_out == names)
             more = f" and {len(names) - _MOST_NAMES:,} more" * (len(names) > _MOST_NAMES)
             yield (
                 f"  Left out of {', '.join(measures).replace('_', ' ')}, with fewer than {gaps[0].least} "
@@ -300,19 +302,19 @@ def _parity_lines(document: SearchChangeList) -> Iterator[str]:
             )
 
 
-def _gap_text(one: ParityGap, *, names_model: bool) -> str:
-    what = one.measure.replace("_", " ")
+def _gap_text(gap: ParityGap, *, names_model: bool) -> str:
+    what = gap.measure.replace("_", " ")
     if names_model:
-        what += ", old model" if one.model == "before" else ", new model"
-    if one.lowest is None or one.highest is None or one.gap is None:
-        return f"{what}: {counted(one.groups, 'group')} of at least {one.least} examples; nothing to compare"
+        what += ", old model" if gap.model == "before" else ", new model"
+    if gap.lowest is None or gap.highest is None or gap.gap is None:
+        return f"{what}: {counted(gap.groups, 'group')} of at least {gap.least} examples; nothing to compare"
     lowest, highest = (
         f"{_TEXT(group.value)} in {group.name} (n {group.n:,})"
-        for group in (one.lowest, one.highest)
+        for group in (gap.lowest, gap.highest)
     )
     return (
-        f"{what}: lowest {lowest}, highest {highest}: gap {_TEXT(one.gap.value)}, "
-        f"95 % {_TEXT(one.gap.lo)} to {_TEXT(one.gap.hi)}, p {_short(one.p_value)}"
+        f"{what}: lowest {lowest}, highest {highest}: gap {_TEXT(gap.gap.value)}, "
+        f"95 % {_TEXT(gap.gap.lo)} to {_TEXT(gap.gap.hi)}, p {_short(gap.p_value)}"
     )
 
 
@@ -320,34 +322,40 @@ def discovery_lines(document: SearchChangeList) -> list[str]:
     """Return what the findings, or where there are none the first slices, are like, and how they were found."""
     if document.discovery is None:
         return []
-    by_id = {one.slice_id: one for one in document.slices}
-    shown = [by_id[one.slice_id] for one in document.findings] or list(document.slices)
+    by_id = {slice_.slice_id: slice_ for slice_ in document.slices}
+    shown = [by_id[finding.slice_id] for finding in document.findings] or list(document.slices)
     # A slice may be a finding of several metrics.
-    first = list(dict.fromkeys(one.slice_id for one in shown))[:_MOST_SLICES]
-    described = [(by_id[slice_id], found) for slice_id in first if (found := by_id[slice_id].found)]
-    lines = [line for one, found in described for line in _described(one, found)]
+    first = list(dict.fromkeys(listed.slice_id for listed in shown))[:_MOST_SLICES]
+    described = [
+        (by_id[slice_id], description)
+        for slice_id in first
+        if (description := by_id[slice_id].found)
+    ]
+    lines = [line for listed, description in described for line in _described(listed, description)]
     if lines:
-        has_words = any(found.phrases for _, found in described)
+        has_words = any(description.phrases for _, description in described)
         words = " (words, and their correlation with membership)" if has_words else ""
         lines = [f"What they are like{words}:", *lines, ""]
     return [*lines, *_fitted(document.discovery)]
 
 
-def _described(one: Slice, found: Found) -> Iterator[str]:
-    if not found.phrases and not found.examples:
+def _described(slice_: Slice, description: Found) -> Iterator[str]:
+    if not description.phrases and not description.examples:
         return
     words = ", ".join(
         phrase.text if phrase.correlation is None else f"{phrase.text} ({phrase.correlation:.2f})"
-        for phrase in found.phrases
+        for phrase in description.phrases
     )
-    yield printable(f"  {one.name}" + (f": {words}" if words else ""))
+    yield printable(f"  {slice_.name}" + (f": {words}" if words else ""))
     facts = []
-    if found.improved is not None and found.degraded is not None:
-        facts.append(f"{found.improved:,} improved, {found.degraded:,} degraded")
-    if found.opposite_to_global:
+    if description.improved is not None and description.degraded is not None:
+        facts.append(f"{description.improved:,} improved, {description.degraded:,} degraded")
+    if description.opposite_to_global:
         facts.append("opposite to all examples")
-    shown = [_shown(example) for example in found.examples if example.role == "representative"]
-    if shown and shown[0] and one.origin.method == "mixture":
+    shown = [
+        _shown(example) for example in description.examples if example.role == "representative"
+    ]
+    if shown and shown[0] and slice_.origin.method == "mixture":
         facts.append(f"such as {shown[0]}")
     if facts:
         yield printable("    " + "; ".join(facts))
@@ -373,18 +381,18 @@ def _fitted(discovery: Discovery) -> Iterator[str]:
             f"{discovery.discovery_examples:,} examples shaped the mixtures; "
             f"{discovery.evaluation_examples:,} others were tested."
         )
-    for one in discovery.resolutions:
-        line = f"{one.field}: EM of {one.iterations} iterations"
-        line += "" if one.converged else ", not converged"
-        if one.r2 is not None and one.r2_expected is not None:
-            line += f"; membership explains {one.r2:.1%} of the change ({one.r2_expected:.1%} by chance)"
+    for resolution in discovery.resolutions:
+        line = f"{resolution.field}: EM of {resolution.iterations} iterations"
+        line += "" if resolution.converged else ", not converged"
+        if resolution.r2 is not None and resolution.r2_expected is not None:
+            line += f"; membership explains {resolution.r2:.1%} of the change ({resolution.r2_expected:.1%} by chance)"
         yield line + "."
 
 
 def _tfma_lines(document: SearchChangeList) -> Iterator[str]:
     """Yield the numbers over all examples, and on the findings or the first slices."""
-    names = {one.slice_id: shortened(one.name) for one in document.slices}
-    chosen = list(dict.fromkeys(one.slice_id for one in document.findings)) or list(names)
+    names = {slice_.slice_id: shortened(slice_.name) for slice_ in document.slices}
+    chosen = list(dict.fromkeys(finding.slice_id for finding in document.findings)) or list(names)
     numbers: dict[str, list[TfmaMetric]] = {}
     for number in document.tfma_metrics:
         # A metric may have many numbers: of classes, ranks and thresholds.
@@ -415,10 +423,12 @@ def hint_lines(dataset: Dataset) -> Iterator[str]:
     if not dataset.hints:
         return
     groups: dict[str, list[str]] = {}
-    for one in dataset.hints:
-        because = "" if one.looks_like == "output" else f": {one.reason}"
-        groups.setdefault(one.looks_like, []).append(one.name + because)
-    looks = "; ".join(f"{_LOOKS[kind]} ({', '.join(some)})" for kind, some in groups.items())
+    for hint in dataset.hints:
+        because = "" if hint.looks_like == "output" else f": {hint.reason}"
+        groups.setdefault(hint.looks_like, []).append(hint.name + because)
+    looks = "; ".join(
+        f"{_LOOKS[kind]} ({', '.join(features)})" for kind, features in groups.items()
+    )
     if len(dataset.hints) == len(dataset.domains):
         # Without them nothing would be left to slice by.
         yield f"All features look like {looks}."
@@ -426,7 +436,7 @@ def hint_lines(dataset: Dataset) -> Iterator[str]:
     if list(groups) == ["output"]:
         looks = f"{_LOOKS['output']}, by their names"
     names = io.StringIO()
-    csv.writer(names, lineterminator="").writerow(one.name for one in dataset.hints)
+    csv.writer(names, lineterminator="").writerow(hint.name for hint in dataset.hints)
     yield (
         f"--exclude-features={shlex.quote(names.getvalue())} leaves out the columns that look like "
         f"{looks}."

@@ -102,16 +102,18 @@ def _cells(shift: Shift) -> Table:
 
 
 def _slices(document: ShiftChangeList, *, wide: bool) -> Table:
-    calls = {one.slice_id: one.calls for one in document.shift.slices}
+    calls = {slice_.slice_id: slice_.calls for slice_ in document.shift.slices}
     more = ["interval", "q"] if wide else []
     table = table_of("n", "calls", "accuracy", "was", "shift", *more, last="slice")
-    for one in document.slices[:_MOST_SLICES]:
-        change = one.changes[0]
+    for slice_ in document.slices[:_MOST_SLICES]:
+        change = slice_.changes[0]
         value, before, delta, *interval = change_cells(change)
         cells = [value, before, delta + ("*" if change.significant else " ")]
         cells += interval if wide else []
         style = None if change.significant else "dim"
-        table.add_row(f"{one.size.n:,}", f"{calls[one.slice_id]:,}", *cells, one.name, style=style)
+        table.add_row(
+            f"{slice_.size.n:,}", f"{calls[slice_.slice_id]:,}", *cells, slice_.name, style=style
+        )
     return table
 
 
@@ -144,20 +146,22 @@ def _notes(document: ShiftChangeList) -> list[str]:
     return [*lines, shift.corrected_for]
 
 
-def show_measured(found: MethodQuality) -> None:
+def show_measured(measured: MethodQuality) -> None:
     """Print how good a method was."""
     console = console_of_stdout()
     console.print()
-    console.print(f"--method {found.method}, {found.repeat:,} runs of {found.budget:,} calls")
-    target = found.calls_for_target
+    console.print(
+        f"--method {measured.method}, {measured.repeat:,} runs of {measured.budget:,} calls"
+    )
+    target = measured.calls_for_target
     needed = "not within the budget" if target is None else f"{target:,}"
     for text, value in (
-        ("Frobenius error, root of the mean square", f"{found.mse_frobenius**0.5:.5f}"),
-        ("Frobenius error of 95 % of the runs, below", f"{found.q95_frobenius:.5f}"),
-        ("bias of the accuracy", f"{found.accuracy_bias:+.5f}"),
-        ("coverage of the accuracy's interval", f"{found.accuracy_coverage:.3f}"),
-        ("mean coverage of the cells' intervals", f"{found.cell_coverage:.3f}"),
-        (f"calls for an error of {found.target_error:g} in 95 % of the runs", needed),
+        ("Frobenius error, root of the mean square", f"{measured.mse_frobenius**0.5:.5f}"),
+        ("Frobenius error of 95 % of the runs, below", f"{measured.q95_frobenius:.5f}"),
+        ("bias of the accuracy", f"{measured.accuracy_bias:+.5f}"),
+        ("coverage of the accuracy's interval", f"{measured.accuracy_coverage:.3f}"),
+        ("mean coverage of the cells' intervals", f"{measured.cell_coverage:.3f}"),
+        (f"calls for an error of {measured.target_error:g} in 95 % of the runs", needed),
     ):
         console.print(f"  {text:<48}{value:>22}")
 
@@ -167,18 +171,18 @@ def show_plan(
 ) -> None:
     """Print what each budget would give, and where another method than ``plus`` gives more."""
     console = console_of_stdout()
-    for churn in dict.fromkeys(one.churn for one in planned):
+    for churn in dict.fromkeys(row.churn for row in planned):
         change = "" if churn is None else f"If {churn:.0%} of the predictions change:"
         console.print()
         console.print(change or "With a completely new API:")
         of_money = [] if currency is None else [currency]
         table = table_of("method", "calls", *of_money, "error (95 %)", "accuracy ±", "cells ±")
-        for one in planned:
-            if one.churn == churn:
-                cost = [money(one.cost or 0) for _ in of_money]
-                errors = one.q95_frobenius, one.accuracy_width / 2, one.cell_width / 2
+        for row in planned:
+            if row.churn == churn:
+                cost = [money(row.cost or 0) for _ in of_money]
+                errors = row.q95_frobenius, row.accuracy_width / 2, row.cell_width / 2
                 cells = [f"{error:.4f}" for error in errors]
-                table.add_row(one.method, f"{one.budget:,}", *cost, *cells)
+                table.add_row(row.method, f"{row.budget:,}", *cost, *cells)
         console.print(table)
     console.print(
         "error: Frobenius error of the new matrix that 95 % of the runs stay below; ±: half the mean "

@@ -114,9 +114,9 @@ class Terminal:
             facts = {"candidates": candidates, "significant": significant}
             self.events.write("iteration_begin", iteration=iteration, **facts)
             return
-        found = f"{significant:,} slices significant so far"
-        text = f"iteration {iteration}: {candidates:,} candidates, {found}"
-        self.stage(Stage(text, counted, f"candidates counted, {found}", candidates))
+        so_far = f"{significant:,} slices significant so far"
+        text = f"iteration {iteration}: {candidates:,} candidates, {so_far}"
+        self.stage(Stage(text, counted, f"candidates counted, {so_far}", candidates))
 
     def stop(self) -> None:
         """End the bar."""

@@ -63,7 +63,7 @@ class _Guard:
 
     def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
         """Return the replacement."""
-        return [_Guarded(one) for one in renderables]
+        return [_Guarded(renderable) for renderable in renderables]
 
 
 class _Guarded:
@@ -75,11 +75,11 @@ class _Guarded:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Segment]:
         from rich.segment import Segment
 
-        for one in console.render(self.printed, options):
-            if one.control:
-                yield one
+        for segment in console.render(self.printed, options):
+            if segment.control:
+                yield segment
             else:
-                yield Segment(_STEERING.sub(_SHOWN, one.text), one.style)
+                yield Segment(_STEERING.sub(_SHOWN, segment.text), segment.style)
 
 
 def table_of(*numbers: str, last: str | None = None) -> Table:

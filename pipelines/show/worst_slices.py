@@ -30,36 +30,38 @@ class MetricRows(NamedTuple):
 
 def worst_slices(document: SearchChangeList) -> list[MetricRows]:
     """Return the rows of each metric that has any, the worst slices first."""
-    with_rows = [one for one in document.testing.metrics if one.reported]
+    with_rows = [tests for tests in document.testing.metrics if tests.reported]
     most = min(MOST_ROWS, max(LEAST_ROWS, MOST_ROWS_IN_ALL // max(len(with_rows), 1)))
-    shown = [(one, _placed(document, one.metric)[:most]) for one in with_rows]
-    return [MetricRows(one.metric, rows, one.reported - len(rows)) for one, rows in shown if rows]
+    shown = [(row, _placed(document, row.metric)[:most]) for row in with_rows]
+    return [
+        MetricRows(tests.metric, rows, tests.reported - len(rows)) for tests, rows in shown if rows
+    ]
 
 
 def _placed(document: ChangeList, metric: str) -> list[tuple[Slice, Change]]:
     """Return the slices that have a place for a metric: findings that one above them explains have none."""
     rows = [
-        (change.place, one, change)
-        for one in document.slices
-        for change in one.changes
+        (change.place, slice_, change)
+        for slice_ in document.slices
+        for change in slice_.changes
         if change.metric == metric and change.place is not None
     ]
-    return [(one, change) for _, one, change in sorted(rows, key=itemgetter(0))]
+    return [(listed, change) for _, listed, change in sorted(rows, key=itemgetter(0))]
 
 
 def shown_slices(document: ChangeList) -> list[str]:
     """Return the ids of the slices of the first view: the findings, or what is in their place."""
-    worst = [i for one in document.metrics for i in slices_in_place(document, one.key)]
-    return list(dict.fromkeys([*(one.slice_id for one in document.findings), *worst]))
+    worst = [i for part in document.metrics for i in slices_in_place(document, part.key)]
+    return list(dict.fromkeys([*(finding.slice_id for finding in document.findings), *worst]))
 
 
 def slices_in_place(document: ChangeList, metric: str) -> list[str]:
     """Return the ids of the slices in place of findings, of each direction the first by their place."""
-    if any(one.metric == metric for one in document.findings):
+    if any(finding.metric == metric for finding in document.findings):
         return []
     rows = [pair for pair in _placed(document, metric) if pair[1].significant]
     sides = (
-        [one.slice_id for one, change in rows if change.direction == side]
+        [slice_.slice_id for slice_, change in rows if change.direction == side]
         for side in ("degraded", "improved")
     )
     return [i for ids in sides for i in ids[:_MOST_WORST]]

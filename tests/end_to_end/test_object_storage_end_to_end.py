@@ -501,7 +501,7 @@ def test_the_worst_exit_code(codes, code, ended, placed, capsys, monkeypatch):
     (1, {"componets": 3}, "steps[1].componets: unknown key 'componets'; did you mean 'components'?"),
     (1, {"components": 1}, "steps[1].components: --components 1 is not between 2"),
     (3, {"command": "chek"}, "steps[3]: unknown command 'chek'; did you mean 'check'?"),
-    (3, {"fail_on": "worst"}, "steps[3].fail_on: --fail-on 'worst': choose from worse, drift, any"),
+    (3, {"fail_on": "worst"}, "steps[3].fail_on: --fail-on 'worst'; did you mean 'worse'? choose from worse, drift, any"),
     (2, {"resume": True}, "steps[2].resume: it holds for all steps; write it above 'steps'"),
     (2, {"output": "${RESULTS}/{date}/search"}, "is the output of steps[0] too"),
     (2, {"output": "${RESULTS}/./{date}/search/"}, "is the output of steps[0] too"),

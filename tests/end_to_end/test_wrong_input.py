@@ -455,7 +455,7 @@ def test_parquet_with_text_that_is_not_utf8(folder, refuse, kind):
 
 
 @pytest.mark.parametrize(("name", "text", "message"), [
-    ("x.csv", "age,label,pred\n", "--data DIR/x.csv: there are no examples in it"),
+    ("x.csv", "age,label,pred\n", "--data DIR/x.csv: there are no examples in it; name files with some"),
     ("x.csv", "age,label,pred\n1,a,a\n2,b\n", "DIR/x.csv, line 3: 2 fields where the header has 3: '2,b'"),
     ("x.jsonl", '{"label": "a"}\n{"label": 1}\n', "DIR/x.jsonl, line 2: column 'label' holds the number 1"),
 ])  # fmt: skip
@@ -517,7 +517,10 @@ def test_columns_that_are_no_classes(folder, refuse):
         frame.assign(**columns).to_parquet(folder / "x.parquet")
         assert refuse(data="x.parquet").startswith(message)
     frame.iloc[:0].to_parquet(folder / "x.parquet")
-    assert refuse(data="x.parquet") == "--data DIR/x.parquet: there are no examples in it"
+    assert (
+        refuse(data="x.parquet")
+        == "--data DIR/x.parquet: there are no examples in it; name files with some"
+    )
     assert refuse(label="one", prediction="score").endswith("is it a score? give it as --score")
 
 

@@ -313,8 +313,8 @@ DOCUMENTS = {
     "nested without end": (lambda text: "[" * 100_000 + text, "nested deeper than 64 levels"),
     "a slice twice": (lambda text: json.dumps({**(told := json.loads(text)), "slices": told["slices"] * 2}), "occurs twice; keep one of the two"),
     "a metric twice": (lambda text: text.replace('"changes": [{', f'"changes": [{CHANGE}, {{'), "metric accuracy occurs twice"),
-    "a slice without a change": (lambda text: with_first_slice(text, changes=[]), "incomplete ChangeList (slices.0.changes"),
-    "no domains": (lambda text: '{"schema_version": "1.0"}', "incomplete ChangeList"),
+    "a slice without a change": (lambda text: with_first_slice(text, changes=[]), "not a valid ChangeList (slices.0.changes"),
+    "no domains": (lambda text: '{"schema_version": "1.0"}', "not a valid ChangeList"),
 }  # fmt: skip
 
 

@@ -41,6 +41,11 @@ def expand_paths(patterns: Sequence[str], option: str = "--data") -> list[str]:
             kind = "object" if isinstance(path, ObjectPath) else "file"
             what = f"no {kind} matches" if glob.has_magic(str(path)) else f"no such {kind}"
             raise FileError(f"{option} {pattern}: {what}{_nearest(path)}")
+        for match in matches:
+            if "://" not in match and not Path(match).is_file():
+                raise FileError(
+                    f"{option} {match} is a pipe or a device, which can't be read twice; name a file"
+                )
         found.update(matches)
     return sorted(found)
 

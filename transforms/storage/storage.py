@@ -24,7 +24,7 @@ from typing import IO, Any, BinaryIO, cast
 
 import pyarrow as pa
 
-from slicebeam.metrics.errors import InputError, StorageError, unknown_name
+from slicebeam.metrics.errors import FileError, InputError, StorageError, unknown_name
 from slicebeam.transforms.storage.object_stores import (
     SCHEMES,
     GoogleStore,
@@ -240,6 +240,24 @@ def storage_errors(path: StoragePath | str, what: str) -> Iterator[None]:
         elif error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
             remedy = "; choose a folder that you can write to"
         raise StorageError(f"cannot {what} {path}: {reason}{remedy}") from error
+
+
+def named_content(path: StoragePath, where: str, remedy: str = "name a file") -> bytes:
+    """Return the content of a file that the user named.
+
+    ``where``: the option and the name, for the errors. ``remedy``: where it is a folder.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError as error:
+        raise FileError(f"{where}: no such file") from error
+    except IsADirectoryError as error:
+        raise FileError(f"{where} is a folder; {remedy}") from error
+    except PermissionError as error:
+        raise FileError(f"{where}: cannot be read ({error.strerror})") from error
+    except OSError:
+        with storage_errors(path, "read"):
+            raise
 
 
 def beneath(folder: StoragePath, *names: str) -> StoragePath:

@@ -11,8 +11,8 @@ from math import inf, nextafter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from slicebeam.metrics.errors import FileError, OptionError, install_hint, nearest_hint
-from slicebeam.transforms.storage.storage import storage_path
+from slicebeam.metrics.errors import OptionError, install_hint, nearest_hint
+from slicebeam.transforms.storage.storage import named_content, storage_path
 from slicebeam.transforms.tfma.metric_specs import is_own
 
 if TYPE_CHECKING:
@@ -105,11 +105,8 @@ class EvalPlan:
 def eval_plan(uri: str) -> EvalPlan:
     """Return what the EvalConfig in a file wants."""
     try:
-        return _plan(storage_path(uri, "--eval-config").read_text("utf-8"))
-    except FileNotFoundError as error:
-        raise FileError(f"--eval-config {uri}: no such file") from error
-    except IsADirectoryError as error:
-        raise FileError(f"--eval-config {uri} is a folder; name a file") from error
+        path = storage_path(uri, "--eval-config")
+        return _plan(named_content(path, f"--eval-config {uri}").decode())
     except UnicodeDecodeError as error:
         raise OptionError(f"--eval-config {uri}: it is not text ({error})") from error
     except OptionError as error:

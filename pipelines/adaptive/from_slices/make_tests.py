@@ -33,7 +33,7 @@ from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of
 from slicebeam.pipelines.define.document_data import open_data
-from slicebeam.pipelines.define.fingerprints import fingerprint_again
+from slicebeam.pipelines.search.fingerprints import fingerprint_again
 from slicebeam.pipelines.show.terminal_text import harmless
 from slicebeam.pipelines.show.worst_slices import shown_slices
 from slicebeam.transforms.encode.column import plain_type

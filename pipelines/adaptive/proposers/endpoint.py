@@ -13,6 +13,7 @@ import numpy as np
 from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.pipelines.adaptive.expectations import expectation_of
 from slicebeam.pipelines.adaptive.prompts import (
+    Completion,
     Prompt,
     PromptItem,
     build_prompts,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from slicebeam.transforms.storage.storage import StoragePath
 
 ENDPOINT = "endpoint"
-NEEDS = "--endpoint, and a test anywhere in the tree"
+NEEDS = "--endpoint, and a test anywhere in the tree; inputs that are no pairs"
 OPTION = "--endpoint"
 _PROMPT = "prompt"
 _EXAMPLE = "https://host/v1?model=NAME"
@@ -144,29 +145,27 @@ class Endpoint:
         return Proposer(NEEDS, self.families, self.topics)
 
     def families(self, context: Context) -> list[Family]:
-        """Return one family; none for a tree without tests."""
-        items, expectation = _items(context)
+        """Return one family; none for a tree without tests, or of pairs, which completions are not."""
+        items, expectation = _items(context) if not context.has_pairs else ([], "")
         if not items:
             return []
         tests = partial(self._tests, context, items, expectation)
-        return [Family(ENDPOINT, "completions", tests, is_guess=True)]
+        return [Family(ENDPOINT, "completions", tests)]
 
     def _tests(
         self, context: Context, items: Sequence[PromptItem], expectation: str
     ) -> Iterator[Test]:
         """Buy the completions when the first one is wanted, and yield tests of them."""
         prompts = build_prompts(items, context.topic, self.proposals, seed=context.seed)
-        for prompt, text in self.completions(prompts):
-            completion = completion_of(text, prompt)
-            if completion is not None:
-                # A person is to say whether what the model expects is right.
-                yield Test(
-                    context.topic,
-                    completion.text,
-                    labeler=IMPUTED,
-                    expectation=expectation,
-                    value=completion.output,
-                )
+        for completion in self.new_items(prompts):
+            # A person is to say whether what the model expects is right.
+            yield Test(
+                context.topic,
+                completion.text,
+                labeler=IMPUTED,
+                expectation=expectation,
+                value=completion.output,
+            )
 
     def topics(self, context: Context) -> list[str]:
         """Return new topics below the focus topic that the model names."""
@@ -178,13 +177,19 @@ class Endpoint:
         )
         items = topic_items(names, scores)
         prompts = build_prompts(items, context.topic, self.proposals, seed=context.seed)
-        found = [
-            completion
-            for prompt, text in self.completions(prompts)
-            if (completion := completion_of(text, prompt)) is not None
-        ]
         children = [item.text for item in items if item.topic == context.topic]
-        return [below(context.topic, one.text.strip("/")) for one in new_texts(found, children)]
+        new = new_texts(self.new_items(prompts), children)
+        return [below(context.topic, completion.text.strip("/")) for completion in new]
+
+    def new_items(self, prompts: Sequence[Prompt]) -> list[Completion]:
+        """Return the items of what completes prompts; the note counts those that are none."""
+        completed = self.completions(prompts)
+        items = [completion_of(text, prompt) for prompt, text in completed]
+        kept = [item for item in items if item is not None]
+        if len(kept) < len(items):
+            number = len(items) - len(kept)
+            self.note(f"{number:,} of {len(items):,} completions hold no item of the list")
+        return kept
 
     def completions(self, prompts: Sequence[Prompt]) -> list[tuple[Prompt, str]]:
         """Return what completes prompts, ⌊K / r⌋ completions of each, as far as the budget goes."""
@@ -219,7 +224,7 @@ class Endpoint:
         if useless:
             self.note(f"{useless:,} of {len(answers):,} answers hold no completion")
         if lost:
-            self.note(f"{lost:,} calls were paid perhaps and never answered")
+            self.note(f"{lost:,} calls may have been charged but returned no answer")
         return [
             (asked[key], answer.value)
             for key, answer in answers.items()

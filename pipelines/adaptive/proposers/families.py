@@ -102,8 +102,6 @@ class Family:
     name: str  # Unique among its families.
     # Yields tests one after another; it ends where there are no more.
     tests: Callable[[], Iterator[Test]] = field(repr=False)
-    # Whether nobody can know what the model should say, before a person says it.
-    is_guess: bool = False
     failures: int = 0  # Failing tests of the topic that it was made of.
 
     @property
@@ -113,7 +111,14 @@ class Family:
 
     def named(self, test: Test) -> Test:
         """Return a test of it with its origin, and an id that depends on nothing else."""
-        parts = (test.topic, test.input, test.second_input, test.expectation, test.value)
+        parts = (
+            test.topic,
+            test.input,
+            test.second_input,
+            test.other_inputs,
+            test.expectation,
+            test.value,
+        )
         id_ = uuid5(_PROPOSALS, "\0".join(parts)).hex
         other: dict[str, Any] = {**test.other, ORIGIN: self.origin}
         return replace(test, id=id_, other=other)

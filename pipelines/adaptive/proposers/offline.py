@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.adaptive.proposers.templates import SentenceTemplate, TemplateFile
 
+# The baseline: texts of the pool as they come. It proposes only if it is named.
+RANDOM = "random"
 # Templates that are mined in a round: those of the tests with the highest scores.
 _MOST_TEMPLATES = 100
 _MOST_FITTED, _DIMENSIONS = 5_000, 64
@@ -55,6 +57,7 @@ def offline_proposers(templates: TemplateFile | None = None) -> dict[str, Propos
         "mined": Proposer("tests in the topic whose answers are known", _mined),
         "neighbours": Proposer("--pool and tests in the topic", _neighbours, _telling_topics),
         "tree": Proposer("--other-tree", _other_tree, _other_topics),
+        RANDOM: Proposer("--pool", _random),
     }
 
 
@@ -102,7 +105,10 @@ def _template_topics(file: TemplateFile, context: Context) -> list[str]:
 
 
 def _mined(context: Context) -> list[Family]:
-    """Put names, cities, adjectives and the like of tests into slots, and fill them again."""
+    """Put names, cities, adjectives and the like of tests into slots, and fill them again.
+
+    Other words of the same kind keep a sentiment; for any other model the answer is a guess.
+    """
     families: dict[str, Family] = {}
     wrong = {test.id for test in context.failing}
     for test in context.tests:
@@ -115,25 +121,26 @@ def _mined(context: Context) -> list[Family]:
             more = families[name].failures + (test.id in wrong)
             families[name] = replace(families[name], failures=more)
         elif slots_of(template) and len(families) < _MOST_TEMPLATES:
-            tests = partial(_refilled, template, test.topic, expectation, value, context)
+            labeler = "" if context.sentiments and not test.is_guess else IMPUTED
+            filled_test = Test(
+                test.topic, "", labeler=labeler, expectation=expectation, value=value
+            )
+            tests = partial(_refilled, template, filled_test, context)
             families[name] = Family("mined", name, tests, failures=int(test.id in wrong))
     return list(families.values())
 
 
-def _refilled(
-    template: str, topic: str, expectation: str, value: str, context: Context
-) -> Iterator[Test]:
+def _refilled(template: str, test: Test, context: Context) -> Iterator[Test]:
     rng, words = context.random(f"mined {template}"), lexicons()
     while True:
-        text = filled(template, drawn(template, rng, words))
-        yield Test(topic, text, expectation=expectation, value=value)
+        yield replace(test, input=filled(template, drawn(template, rng, words)))
 
 
 def _neighbours(context: Context) -> list[Family]:
     """Propose the texts of the pool that are nearest to the tests; the right answer is a guess."""
     if not context.pool or not context.tests:
         return []
-    return [Family("neighbours", "texts", partial(_nearest, context), is_guess=True)]
+    return [Family("neighbours", "texts", partial(_nearest, context))]
 
 
 def _nearest(context: Context) -> Iterator[Test]:
@@ -161,6 +168,18 @@ def _nearest(context: Context) -> Iterator[Test]:
                 value=value,
                 other={"like": test.id},
             )
+
+
+def _random(context: Context) -> list[Family]:
+    """Propose texts of the pool in random order; nothing is expected of them."""
+    if not context.pool:
+        return []
+    return [Family(RANDOM, "texts", partial(_shuffled, context))]
+
+
+def _shuffled(context: Context) -> Iterator[Test]:
+    for row in context.random(RANDOM).permutation(len(context.pool)):
+        yield Test(context.topic, context.pool[row], labeler=IMPUTED)
 
 
 @lru_cache(2)
@@ -218,8 +237,15 @@ def _tests_of(other: TestTree, topic: str, place: str, context: Context) -> Iter
         except InputError:
             continue
         if test.label != OFF_TOPIC:
-            second = test.second_input
-            yield Test(place, test.input, expectation=expectation, value=value, second_input=second)
+            yield Test(
+                place,
+                test.input,
+                second_input=test.second_input,
+                other_inputs=test.other_inputs,
+                labeler=IMPUTED if test.is_guess else "",
+                expectation=expectation,
+                value=value,
+            )
 
 
 def _other_topics(context: Context) -> list[str]:

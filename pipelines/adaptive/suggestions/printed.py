@@ -33,7 +33,7 @@ def suggestions_json(found: Suggestions) -> dict[str, Any]:
                 "output": one.test.output,
                 "score": None if math.isnan(one.score) else one.score,
                 "fails": one.fails,
-                "to_judge": one.family.is_guess,
+                "to_judge": one.test.is_guess,
                 "origin": one.test.other[ORIGIN],
             }
             for one in found.tests
@@ -86,7 +86,7 @@ def _row(one: Suggestion) -> tuple[str, ...]:
     inputs = test.input if not test.second_input else f"{test.input} / {test.second_input}"
     score = "-" if math.isnan(one.score) else f"{one.score:.2f}"
     # What is expected is a guess, until a person says it.
-    guess = "?" if one.family.is_guess and score != "-" else ""
+    guess = "?" if test.is_guess and score != "-" else ""
     expected = f"{test.expectation} {test.value}".strip() or "(to judge)"
     return f"{score}{guess}", inputs, expected, test.output, one.family.proposer
 

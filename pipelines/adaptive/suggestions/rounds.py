@@ -53,8 +53,8 @@ class Suggestion:
 
     @property
     def fails(self) -> bool:
-        """Whether the model fails it, by an answer that is known."""
-        return self.score > FAILS_ABOVE and not self.family.is_guess
+        """Whether the model fails it; nobody can say so of a guess."""
+        return self.score > FAILS_ABOVE and not self.test.is_guess
 
 
 @dataclass(frozen=True)
@@ -131,8 +131,7 @@ def scored(
         for one, output, value in rows
     ]
     return sorted(
-        found,
-        key=lambda one: (-np.nan_to_num(one.score, nan=-1.0), one.family.is_guess, one.test.id),
+        found, key=lambda one: (-np.nan_to_num(one.score, nan=-1.0), one.test.is_guess, one.test.id)
     )
 
 
@@ -143,7 +142,7 @@ def yields(suggestions: Sequence[Suggestion]) -> list[Yield]:
         row = counts.setdefault(one.family.proposer, [0, 0, 0])
         row[0] += 1
         row[1] += one.fails
-        row[2] += one.family.is_guess
+        row[2] += one.test.is_guess
     found = [Yield(name, *row) for name, row in counts.items()]
     return sorted(found, key=lambda one: (-one.per_hundred, one.proposer))
 

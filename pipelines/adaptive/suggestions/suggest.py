@@ -14,7 +14,7 @@ from slicebeam.pipelines.adaptive.prompt_items import PROMPT_SIZE
 from slicebeam.pipelines.adaptive.prompts import Completion, new_texts
 from slicebeam.pipelines.adaptive.proposers.endpoint import ENDPOINT, NEEDS, Endpoint, endpoint_api
 from slicebeam.pipelines.adaptive.proposers.families import Context, Family, Proposer
-from slicebeam.pipelines.adaptive.proposers.offline import offline_proposers
+from slicebeam.pipelines.adaptive.proposers.offline import RANDOM, offline_proposers
 from slicebeam.pipelines.adaptive.proposers.templates import read_templates
 from slicebeam.pipelines.adaptive.scoring import scorable_tests
 from slicebeam.pipelines.adaptive.suggestions.pool import read_pool
@@ -86,7 +86,9 @@ def class_names(config: AdaptSuggestConfig, tree: TestTree) -> ClassNames:
     names = ClassNames.of(config.classes)
     if names.by_tree:
         other = [] if config.other_tree is None else [read_tree(config.other_tree)]
-        names.refuse_unused(*(mentioned(scorable_tests(one).table) for one in (tree, *other)))
+        names.refuse_unused(
+            *(mentioned(scorable_tests(one, with_guesses=True).table) for one in (tree, *other))
+        )
     return names
 
 
@@ -95,18 +97,19 @@ def _proposers(
 ) -> dict[str, Proposer]:
     templates = None if config.templates is None else read_templates(config.templates)
     found = offline_proposers(templates)
-    given = config.proposer or tuple(found) + ((ENDPOINT,) if config.endpoint else ())
+    every = [name for name in found if name != RANDOM] + [ENDPOINT] * bool(config.endpoint)
+    chosen = config.proposer or tuple(every)
     if config.endpoint is not None:
-        if ENDPOINT not in given:
+        if ENDPOINT not in chosen:
             raise OptionError("--endpoint goes with --proposer endpoint; add it, or leave both out")
-        share = config.proposals if config.topics else -(-config.proposals // len(given))
+        share = config.proposals if config.topics else -(-config.proposals // len(chosen))
         found[ENDPOINT] = Endpoint(
             endpoint_api(config.endpoint), ledger, share, budget, note
         ).proposer
-    for name in given:
+    for name in chosen:
         if name not in found:
             raise OptionError(f"--proposer {name} needs {NEEDS}")
-    return {name: found[name] for name in given}
+    return {name: found[name] for name in chosen}
 
 
 def _context(
@@ -121,7 +124,7 @@ def _context(
         raise OptionError("--text names a column of --pool, which is not given")
     other = None if config.other_tree is None else read_tree(config.other_tree)
     outputs: dict[str, None] = {}
-    if not target.has_pairs and config.templates is None:
+    if not target.has_pairs:
         found = target.outputs(PROBES)
         said = [one for one in found.texts.tolist() if one is not None]
         outputs.update(dict.fromkeys(map(target.names.in_tree, (*found.classes, *said))))
@@ -174,7 +177,7 @@ def _tests(
                     f"--proposer {name} proposes nothing in {displayed(context.topic)}: it needs {proposer.needs}"
                 )
     drawn = draw(context, families, config.proposals, bought)
-    target.refuse_foreign_classes([one.test for one in drawn if not one.family.is_guess])
+    target.refuse_foreign_classes([one.test for one in drawn if not one.test.is_guess])
     suggestions = scored(drawn, target.score)
     if not suggestions:
         raise InputError(

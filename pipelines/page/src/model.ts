@@ -192,6 +192,8 @@ export interface Overview {
   since?: Since;
   // What the page has besides this view.
   views: ("slices" | "clusters" | "shift")[];
+  // Of a served page: whether items can be drawn to be labelled.
+  can_label?: boolean;
   // Whether a test tree is served beside it.
   has_tests?: boolean;
   notes: string[];

@@ -222,9 +222,9 @@ FORMS = {
     "a text": ("MFT", [A], "0", [(A, "", "0")]),
     "a text in brackets": ("MFT", [C], "0", [(C, "", "0")]),
     "a pair": ("MFT", [[A, B]], "1", [(A, B, "1")]),
-    "variants": ("MFT", [[A, B], [A, B, C]], "1", [(A, "", "1"), (B, "", "1")] + [(one, "", "1") for one in (A, B, C)]),
-    "variants with labels": ("MFT", [[A, B, C]], "[0, 1, 2]", [(A, "", "0"), (B, "", "1"), (C, "", "2")]),
-    "pairs": ("MFT", [[[A, B], [B, A]]], "1", [(A, B, "1"), (B, A, "1")]),
+    "variants": ("MFT", [[A, B], [A, B, C]], "1", [(A, "", "1", B), (A, "", "1", json.dumps([B, C]))]),
+    "variants with labels": ("MFT", [[A, B, C]], "[0, 1, 1]", [(A, "", "0"), (B, "", "1", json.dumps([C]))]),
+    "pairs": ("MFT", [[[A, B], [B, A]]], "1", [(A, B, "1", json.dumps([[B, A]]))]),
     "variants compared": ("INV", [[A, B]], "", [(A, "", B)]),
     "more variants compared": ("INV", [[A, B, C]], "", [(A, "", json.dumps([B, C]))]),
     "pairs compared": ("INV", [[[A, B], [B, A]]], "", [(A, B, json.dumps([[B, A]]))]),
@@ -246,7 +246,8 @@ def test_all_forms_of_a_suites_input(tmp_path, suffix):
     for name, (kind, _, _, expected) in FORMS.items():
         own = [one for one in tests if one.topic == below("/All", name)]
         of = "output" if kind == "MFT" else "value"
-        assert [(one.input, one.second_input, getattr(one, of)) for one in own] == expected, name
+        found = [(one.input, one.second_input, getattr(one, of), one.other_inputs) for one in own]
+        assert found == [(*fields, "")[:4] for fields in expected], name
     assert len({test.id for test in tests}) == len(tests)
 
 
@@ -358,7 +359,39 @@ def test_the_page_writes_the_table_of_a_suite(tmp_path, monkeypatch):
     assert json.loads(table["input"][2]) == ["not bad", "not awful"]
     assert table["label"].tolist()[:2] == ["positive", "positive"]
     assert import_suite(tmp_path / "sentiment.parquet", tmp_path / "tree.csv") == 0
-    assert set(pd.read_csv(tmp_path / "tree.csv")["topic"]) >= {"/Words/praise"}
+    tests = [test for test in read_tree(str(tmp_path / "tree.csv")).rows() if test.output]
+    assert [(test.input, test.output) for test in tests] == [
+        ("good", "positive"),
+        ("fine", "positive"),
+        ("not bad", "positive"),
+        ("not awful", "negative"),
+    ]
+
+
+def test_a_case_fails_if_any_of_its_inputs_does(tmp_path):
+    rows = [
+        ("all", json.dumps(["a good bed", "a clean bed"]), "pos"),
+        ("any", json.dumps(["a good bed", "a hard bed", "a clean bed"]), "pos"),
+        ("none", json.dumps(["a hard bed", "a soft bed"]), "pos"),
+        ("one", "a hard bed", "neg"),
+    ]
+    frame = pd.DataFrame(rows, columns=["test", "input", "label"])
+    suite, tree, out = (tmp_path / name for name in ("suite.csv", "tree.csv", "out"))
+    frame.assign(type="MFT", capability="Bed", multi=[True] * 3 + [False]).to_csv(suite)
+    assert import_suite(suite, tree) == 0
+    for model in ("words", "factory"):
+        assert adapt(tree, out, "--model", f"own_models:{model}", "--quiet") == 0
+        tests = pq.read_table(out / "tests.parquet").to_pandas().set_index("topic")
+        if model == "words":
+            assert tests.passed.to_dict() == {
+                "/Bed/all": True,
+                "/Bed/any": False,
+                "/Bed/none": False,
+                "/Bed/one": True,
+            }
+        else:
+            # Of probabilities the score is that of the worst input: ten of 60 letters are a sixth positive.
+            assert tests.failure["/Bed/all"] == pytest.approx(1 - 10 / 60)
 
 
 # The words of an input say what the new model makes of it, and the old one.

@@ -240,7 +240,11 @@ class _Pipeline:
 def test_scores_do_not_depend_on_the_texts_beside(top_k, has_config):
     pipeline = _Pipeline(top_k, has_config=has_config)
     model, random = _FunctionModel("m", pipeline), np.random.default_rng(1)
-    columns = {"input": [f"text {row}" for row in range(60)], "second_input": [""] * 60}
+    columns = {
+        "input": [f"text {row}" for row in range(60)],
+        "second_input": [""] * 60,
+        "other_inputs": [""] * 60,
+    }
     columns["expectation"] = ["should output", "should not output"] * 30
     tests = pa.table({**columns, "value": random.choice(CLASSES, 60).tolist()})
     expected = []
@@ -367,11 +371,41 @@ def test_mined_templates_exchange_words_for_words_of_their_kind():
     assert words <= set(lexicons()["negative_adjective"])
 
 
+def test_a_guess_is_scored_once_it_is_judged():
+    guess = Test("/A", "So.", "pos", labeler="imputed", expectation=OUTPUTS, value="neg", id="1")
+    tests = [guess, replace(guess, label="fail", id="2"), replace(guess, labeler="anna", id="3")]
+    found = scorable_tests(TestTree.of_tests(tests))
+    assert found.table["id"].to_pylist() == ["2", "3"]
+    assert list(found.left_out.values()) == [1]
+
+
+def test_what_is_mined_is_a_guess_unless_words_keep_the_answer():
+    wanted = {"expectation": OUTPUTS, "value": "neg", "id": "1"}
+    test = Test("/A", "The bed was awful.", **wanted)
+    assert not any(one.is_guess for one in made("mined", context_of([test])))
+    for guessed in (
+        context_of([replace(test, labeler="imputed")]),
+        context_of([test], outputs=("sports", "news")),
+    ):
+        found = made("mined", guessed)
+        assert found
+        assert all(one.is_guess for one in found)
+    other = TestTree.of_tests([replace(test, labeler="imputed")])
+    assert [one.is_guess for one in made("tree", context_of(other=other))] == [True]
+
+
+def test_random_draws_are_all_texts_of_the_pool_and_expect_nothing():
+    found = made("random", context_of(topic="/A"), len(POOL))
+    assert sorted(one.input for one in found) == sorted(POOL)
+    assert {(one.topic, one.expectation, one.is_guess) for one in found} == {("/A", "", True)}
+    assert made("random", context_of(pool=[])) == []
+
+
 def test_neighbours_are_the_nearest_texts_and_only_a_guess():
     tests = [Test("/A", "A bowl of soup", expectation=OUTPUTS, value="neg", id="1")]
     (family,) = OFFLINE["neighbours"].families(context_of(tests, ["1"]))
-    assert family.is_guess
     found = list(family.tests())
+    assert all(test.is_guess for test in found)
     assert {"soup" in test.input for test in found[:2]} == {True}
     assert (found[0].expectation, found[0].value, found[0].labeler) == (OUTPUTS, "neg", "imputed")
     assert OFFLINE["neighbours"].families(context_of(tests, pool=[])) == []
@@ -403,18 +437,19 @@ def test_all_expectations_of_proposals_are_known():
     for name in OFFLINE:
         found = made(name, context)
         assert found, name
-        assert {test.expectation for test in found} <= set(ex.EXPECTATIONS)
+        assert {test.expectation for test in found} <= {*ex.EXPECTATIONS, ""}
         assert all(test.other[ORIGIN].startswith(f"{name}: ") for test in found)
         assert [test.id for test in made(name, context)] == [test.id for test in found]
         assert all(test.label == "" for test in found)
 
 
-def counting(proposer, name, most=1000, **more):
+def counting(proposer, name, most=1000, labeler="", **more):
     def tests():
         rng = np.random.default_rng(list(map(ord, name)))
         for number in range(most):
             letters = "".join(chr(97 + int(one)) for one in rng.integers(0, 26, 20))
-            yield Test("/A", f"{name} {letters} {number}", expectation=OUTPUTS, value="pos")
+            text = f"{name} {letters} {number}"
+            yield Test("/A", text, labeler=labeler, expectation=OUTPUTS, value="pos")
 
     return Family(proposer, name, tests, **more)
 
@@ -452,7 +487,7 @@ def test_a_round_has_no_duplicates_and_ends_with_its_families():
 
 
 def test_yields_count_only_what_is_known():
-    families = [counting("a", "a", most=3), counting("g", "g", most=2, is_guess=True)]
+    families = [counting("a", "a", most=3), counting("g", "g", most=2, labeler="imputed")]
     proposals = draw(context_of(), families, 5)
 
     def score(tests):
@@ -462,7 +497,7 @@ def test_yields_count_only_what_is_known():
 
     found = scored(proposals, score)
     assert [one.score for one in found] == [1.0, 1.0, 1.0, 0.0, 0.0]
-    assert not found[0].family.is_guess
+    assert not found[0].test.is_guess
     counts = [(one.proposer, one.proposals, one.failing, one.guesses) for one in yields(found)]
     assert counts == [("a", 3, 1, 0), ("g", 2, 0, 2)]
     assert yields(found)[0].per_hundred == pytest.approx(100 / 3)

@@ -289,7 +289,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
     target = ModelUnderTest(model, SharedBudget(None), storage_path("none"), print, **how)
 
     def fails(one):
-        if not one.family.is_guess:
+        if not one.test.is_guess:
             return one.fails
         return one.test.output != clear.get(one.test.input, one.test.output)
 
@@ -310,7 +310,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
             judged = {"expectation": "should output", "labeler": ""}
             accepted = [
                 replace(one.test, value=clear[one.test.input], **judged)
-                if one.family.is_guess
+                if one.test.is_guess
                 else one.test
                 for one in suggestions
                 if fails(one)
@@ -322,7 +322,7 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
         assert len({text.casefold() for text in inputs}) == len(inputs)
     assert random > 10
     assert found[:, -1].mean() >= 3 * random
-    assert {one.proposer for one in yields(last)} == set(offline_proposers()) - {"tree"}
+    assert {one.proposer for one in yields(last)} == set(offline_proposers()) - {"tree", "random"}
 
 
 TEXTS = (
@@ -412,6 +412,12 @@ def test_nearer_topics_count_more(topic, factor):
     ('He said "no".', "pos", Completion('He said "no".', "pos")),
     ('So bad." "neg"\n', None, Completion("So bad.", "neg")),
     ("So bad.", None, None),
+    ('Sure, here is a new item:\n\n"So bad."', "pos", Completion("So bad.", "pos")),
+    ('Here is another item of the list\n```\n1. "So bad." "neg"\n```', None, Completion("So bad.", "neg")),
+    ("Certainly!\n\nSo bad.\n\nThis one is negative.", "pos", Completion("So bad.", "pos")),
+    ("Sure, here is one:", "pos", None),
+    ("I'm sorry, but I can't continue this list.", "pos", None),
+    ("I'm sorry, but the soup was bad.", "pos", Completion("I'm sorry, but the soup was bad.", "pos")),
     ('"\n', "pos", None),
     ("", "pos", None),
 ])  # fmt: skip
@@ -530,7 +536,7 @@ def test_faults_cost_what_they_must(server, rooms, tmp_path):
     # One call is lost, since nobody knows whether it was served; three answers hold nothing.
     assert len(found.tests) == 2
     assert "3 of 5 answers hold no completion" in notes
-    assert "1 calls were paid perhaps and never answered" in notes
+    assert "1 calls may have been charged but returned no answer" in notes
     assert (max(server.charged.values()), len(server.charged)) == (1, 5)
     before = len(server.requests)
     again, _ = asked(rooms, api)

@@ -346,8 +346,8 @@ def test_another_folder_of_labels(commands, tmp_path):
 
 @pytest.mark.parametrize(("options", "words"), [
     (("--labels", "truth", "--llm", "x.yaml"), "both give labels; choose one"),
-    (("--positive", "1"), "--positive '1' names a value of a column that means yes"),
-    (("--ledger", "x", "--labels", "truth"), "--ledger x stores the answers of a language model"),
+    (("--positive", "1"), "--positive needs --labels: it names values of that column"),
+    (("--ledger", "x", "--labels", "truth"), "--ledger needs --llm: it stores the answers of a language model"),
     ((), "standard input is not a terminal"),
     (("--labels", "truth", "--looks", "0"), "--looks 0"),
 ])  # fmt: skip

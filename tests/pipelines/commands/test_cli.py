@@ -133,7 +133,7 @@ def test_a_search_loads_what_it_uses(data, tmp_path):
     assert not {name for name in own for room in rooms if name.startswith(room)}
     assert own.isdisjoint(
         {f"pipelines.search.{one}" for one in ("explain", "since", "tolerance", "parity", "sensitivity")}
-        | {"pipelines.prepare.given_domains", "metrics.discovery.mixture"}
+        | {"pipelines.prepare.inherited_domains", "metrics.discovery.mixture"}
         | {"transforms.encode.models", "runner_configs.local_processes", "pipelines.config.shift"}
     )  # fmt: skip
 
@@ -360,7 +360,7 @@ def test_a_closed_pipe_is_not_noticed_and_a_full_disk_is():
 reading, writing = os.pipe()
 os.close(reading)
 os.dup2(writing, 1)
-hold_streams()
+guard_streams()
 print("to nobody")
 sys.stdout.flush()
 os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
@@ -386,7 +386,7 @@ def test_no_file_takes_the_place_of_a_stream_that_is_closed(tmp_path):
             os.close(number)
 
     program = f"""
-hold_streams()
+guard_streams()
 file = os.open({str(result)!r}, os.O_WRONLY | os.O_CREAT)
 sys.stderr.write("not into the result")
 print("nor this", flush=True)

@@ -150,7 +150,7 @@ WRONG = {
     "range": ({**GOOD, "alpha": 2}, "--alpha 2: it must be less than 1"),
     "float": ({**GOOD, "bins": 2.5}, "--bins 2.5: it must be a valid integer"),
     "choice": ({**GOOD, "alternative": "wors"}, "--alternative 'wors'; did you mean 'worse'?"),
-    "fail on": ({**GOOD, "fail_on": "worst"}, "--fail-on 'worst': choose from worse, drift, any"),
+    "fail on": ({**GOOD, "fail_on": "worst"}, "--fail-on 'worst'; did you mean 'worse'? choose from worse, drift, any"),
     "log": ({**GOOD, "log_format": "jsn"}, "--log-format 'jsn'; did you mean 'json'?"),
     "variable": ({**GOOD, "output": "${NO_SUCH}/x"}, "output: the environment variable NO_SUCH is"),
     "variable name": ({**GOOD, "output": "${A B}"}, "output: ${A B} does not name an environment variable"),
@@ -178,7 +178,7 @@ def test_what_is_wrong_in_a_file(case, tmp_path, capsys, monkeypatch):
     ([], "missing argument '<file>'"),
     (["run.yaml", "--date", "20.11.2026"], "--date '20.11.2026' is not a date; write it as 2026-"),
     (["run.yaml", "--bins", "5"], "no such option: --bins"),
-    (["half.json"], "run half.json: incomplete ChangeList"),
+    (["half.json"], "run half.json: not a valid ChangeList"),
     (["half.json", "--date", "2026-11-20"], "--date 2026-11-20: half.json is the document of"),
 ])  # fmt: skip
 def test_wrong_use(given, message, tmp_path, capsys, monkeypatch):

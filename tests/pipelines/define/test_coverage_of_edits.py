@@ -104,7 +104,10 @@ def test_an_edit_that_can_count_only_its_own_slice_says_so(tmp_path, capsys):
     assert run([*search, f"--output={tmp_path}/out", "--max-cross-size=1", "--quiet"]) == 0
     define = ["define", f"--changelist={tmp_path}/out", "--where=g = u", "--name=u"]
     capsys.readouterr()
-    assert run([*define, f"--data={tmp_path}/without.parquet"]) == 0
+    other = [*define, f"--data={tmp_path}/without.parquet"]
+    assert run(other) == 2
+    assert "without.parquet is not the data that" in capsys.readouterr().err
+    assert run([*other, "--other-data"]) == 0
     said = capsys.readouterr().err
     assert "is not known: " in said
     assert "'f'" in said

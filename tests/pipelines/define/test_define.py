@@ -4,8 +4,11 @@ import json
 import multiprocessing
 import random
 import shutil
+import threading
 import time
+from contextlib import suppress
 
+import httpx2 as httpx
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -460,7 +463,7 @@ def test_wrong_prompt_and_missing_file(api, tmp_path):
         ask(tmp_path, api, llm=str(tmp_path / "none.yaml"))
 
 
-WRITERS, EDITS = 4, 20
+WRITERS, EDITS = 4, 40
 
 
 def _write(folder, slice_id, words, acknowledged):
@@ -478,7 +481,7 @@ def _edit_in_page(client, slice_id, note):
     while True:
         revision = client.get("/api/edits").json()["revision"]
         sent = {"slice_id": slice_id, "note": note, "revision": revision}
-        answer = client.post("/api/edits/note", json=sent)
+        answer = client.post("/api/edits", json={"op": "note", **sent})
         if answer.status_code == 200:
             return
         assert answer.status_code == 409, answer.text
@@ -500,22 +503,33 @@ def test_no_acknowledged_edit_is_lost(tmp_path):
         return process
 
     in_page = []
-    with serving(folder) as served, served.client() as client:
-        writers = [started(number) for number in range(WRITERS)]
-        for number in range(EDITS):
-            _edit_in_page(client, slice_id, f"page-{number}")
-            in_page.append(f"page-{number}")
-            if number % 10 == 5:
-                time.sleep(draw.uniform(0, 0.1))
-                killed = draw.randrange(WRITERS)
-                if writers[killed].is_alive():
-                    writers[killed].kill()
-                    writers.append(started(len(writers)))
-        for writer in writers:
-            writer.join(60)
+
+    def edit_in_page(served, names):
+        with suppress(httpx.HTTPError), served.client() as client:
+            for name in names:
+                _edit_in_page(client, slice_id, name)
+                in_page.append(name)
+
+    writers = [started(number) for number in range(WRITERS)]
+    for turn in range(4):
+        with serving(folder) as served:
+            names = [f"page-{turn}-{number}" for number in range(EDITS // 4)]
+            page = threading.Thread(target=edit_in_page, args=(served, names))
+            page.start()
+            time.sleep(draw.uniform(0.2, 1.5))
+            killed = draw.randrange(WRITERS)
+            if writers[killed].is_alive():
+                writers[killed].kill()
+                writers.append(started(len(writers)))
+            # At any point of an edit, but in the last turn, which ends.
+            if turn < 3:
+                served.process.kill()
+            page.join(120)
+    for writer in writers:
+        writer.join(120)
     told = [line for path in files if path.exists() for line in path.read_text().split()]
     assert len(told) >= (WRITERS - 1) * EDITS
     notes = read_search(rev.base_of(str(folder)), "--changelist").slices[0].notes
     assert set(notes) >= {*told, *in_page}
     # The killed may have written their last edit before they could say so; no edit is there twice.
-    assert len(notes) == len(set(notes)) <= len(told) + len(in_page) + WRITERS
+    assert len(notes) == len(set(notes)) <= len(told) + len(in_page) + len(writers) + 3

@@ -129,7 +129,7 @@ NEW = {
     "no embedding": (lambda table: table.drop_columns(["z"]), "slices of DIR/out/changelist.json are defined by embeddings of a column: unknown column 'z'; columns:"),
     "no loss": (lambda table: table.drop_columns(["loss_new"]), "--loss: unknown column 'loss_new'"),
     "no id": (lambda table: table.drop_columns(["row"]), "--example-id: unknown column 'row'"),
-    "no example": (lambda table: table.slice(0, 0), "--data DIR/new.parquet: there are no examples in it"),
+    "no example": (lambda table: table.slice(0, 0), "--data DIR/new.parquet: there are no examples in it; name files with some"),
     "column of components": (lambda table: table.append_column("cluster@3", [["x"] * ROWS]), "the data has a column 'cluster@3', the name of the components; rename it"),
 }  # fmt: skip
 

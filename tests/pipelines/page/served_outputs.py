@@ -11,6 +11,14 @@ from slicebeam.pipelines.page.protection import HEADER
 from tests.pipelines.page.in_browser import watched
 
 
+def logged_in(address):
+    """Return the origin of an address, and the headers of a page that was opened at it."""
+    origin, _, code = address.partition("/#code=")
+    answer = httpx.post(f"{origin}/api/session", json={"code": code}, headers={"origin": origin})
+    assert answer.status_code == 200, answer.text
+    return origin, {"origin": origin, HEADER: answer.json()["token"]}
+
+
 @dataclass(frozen=True)
 class Served:
     """A server: its process, and its address with the token."""
@@ -20,8 +28,7 @@ class Served:
 
     @contextmanager
     def client(self):
-        origin, _, token = self.address.partition("/#token=")
-        headers = {"origin": origin, HEADER: token}
+        origin, headers = logged_in(self.address)
         with httpx.Client(base_url=origin, headers=headers, timeout=120) as client:
             yield client
 

@@ -90,11 +90,11 @@ def test_a_slice_of_the_table_is_shown_and_added(result):
     assert found["held"] == found["n"] == other["n"]
     for odd in ("0" * 16, "'; DROP TABLE slices; --"):
         assert "neither in the document" in asks(page, 404)("examples", slice_id=odd)["error"]
-    added = asks(page)("edits/add", revision=0, slice_id=other["slice_id"])
+    added = asks(page)("edits", op="add", revision=0, slice_id=other["slice_id"])
     assert added["slices"] == [other["slice_id"]]
     new = document(result, added["file"])["slices"][-1]
     assert (new["name"], new["size"]["n"]) == (other["slice"], other["n"])
-    again = asks(page, 400)("edits/add", revision=1, slice_id=other["slice_id"])
+    again = asks(page, 400)("edits", op="add", revision=1, slice_id=other["slice_id"])
     assert "has the same definition" in again["error"]
 
 
@@ -115,21 +115,21 @@ def test_edits_write_the_revisions_of_the_commands(result):
     page = served_page(result)
     ask, slice_id = asks(page), document(result)["slices"][0]["slice_id"]
     hostile = "<img src=x onerror=alert(1)>"
-    done = ask("edits/rename", revision=0, slice_id=slice_id, name=hostile)
+    done = ask("edits", op="rename", revision=0, slice_id=slice_id, name=hostile)
     assert done["file"] == "changelist.r1.json"
-    refused = asks(page, 409)("edits/note", revision=0, slice_id=slice_id, note="late")
+    refused = asks(page, 409)("edits", op="note", revision=0, slice_id=slice_id, note="late")
     assert "revision 1 has come" in refused["error"]
     assert ask("examples", slice_id=slice_id)["name"] == hostile
-    ask("edits/note", revision=1, slice_id=slice_id, note="look at this")
-    ask("edits/describe", revision=2, slice_id=slice_id, text="wives")
-    ask("edits/remove", revision=3, slice_id=slice_id)
+    ask("edits", op="note", revision=1, slice_id=slice_id, note="look at this")
+    ask("edits", op="describe", revision=2, slice_id=slice_id, text="wives")
+    ask("edits", op="remove", revision=3, slice_id=slice_id)
     listed = page.get("/api/edits").json()["edits"]
     # What was removed still has its name.
     assert listed[0]["slice"] == listed[-1]["what"] == repr(hostile)
     assert [one["op"] for one in listed] == ["remove_slice", "describe", "annotate", "rename"]
     for revision in range(4, 8):
-        ask("edits/undo", revision=revision)
-    assert "nothing to undo" in asks(page, 400)("edits/undo", revision=8)["error"]
+        ask("edits", op="undo", revision=revision)
+    assert "nothing to undo" in asks(page, 400)("edits", op="undo", revision=8)["error"]
     first, last = document(result), document(result, "changelist.r8.json")
     assert (last["slices"], last["coverage"]) == (first["slices"], first["coverage"])
     rename = ["edit", "rename", "--changelist", str(result), "--slice", slice_id]
@@ -440,7 +440,9 @@ def test_the_routes_label_look_and_publish_a_revision(client, tmp_path):
     other_plan = ask.post("/api/labels/begin", json={**begin, "looks": 7})
     assert "--looks 7, but the first round" in other_plan.json()["error"]
     edit = {"revision": 0, "slice_id": runs.SLICE, "name": "films"}
-    assert ask.post("/api/edits/rename", json=edit).json()["file"] == "changelist.r1.json"
+    assert (
+        ask.post("/api/edits", json={"op": "rename", **edit}).json()["file"] == "changelist.r1.json"
+    )
     done = ask.post("/api/labels/publish", json=desk).json()
     decision = shown["standing"]["decision"]
     assert done == {"decision": decision, "revision": "changelist.r2.json", "proposed": None}
@@ -485,20 +487,22 @@ def test_a_slice_of_words_has_the_examples_that_are_similar(discovered, of_topic
     ask = asks(served_page(of_topics))
     z, query = embedded(discovered, "the battery")
     near = z @ query / np.linalg.norm(z, axis=1) / np.linalg.norm(query)
-    one = new_slice(of_topics, ask("edits/define", revision=0, name="", text="the battery"))
+    one = new_slice(of_topics, ask("edits", op="define", revision=0, name="", text="the battery"))
     assert (one["name"], one["origin"]["method"]) == ("the battery", "text_filter")
     assert one["size"]["n"] == (near >= near.mean() + 2 * near.std()).sum()
     given = {"name": "wider", "text": "the battery", "threshold": 0.3}
-    one = new_slice(of_topics, ask("edits/define", revision=1, **given))
+    one = new_slice(of_topics, ask("edits", op="define", revision=1, **given))
     assert one["size"]["n"] == (near >= 0.3).sum()
 
 
 def test_a_slice_of_marked_examples(discovered, of_topics):
     ask = asks(served_page(of_topics))
-    only = new_slice(of_topics, ask("edits/define", revision=0, name="these", yes=[4, 31, 100]))
+    only = new_slice(
+        of_topics, ask("edits", op="define", revision=0, name="these", yes=[4, 31, 100])
+    )
     assert (only["definition"]["ids"], only["size"]["n"]) == ([40, 310, 1000], 3)
     marks = {"yes": [2, 5, 8, 11], "no": [0, 1, 3, 4]}
-    like = new_slice(of_topics, ask("edits/define", revision=1, name="like these", **marks))
+    like = new_slice(of_topics, ask("edits", op="define", revision=1, name="like these", **marks))
     z, _ = embedded(discovered, "the battery")
     wanted = [True] * 4 + [False] * 4
     model = LogisticRegression(C=1.0, class_weight="balanced", max_iter=1000)
@@ -509,7 +513,7 @@ def test_a_slice_of_marked_examples(discovered, of_topics):
 
 def test_a_slice_of_an_attribute(discovered, of_topics):
     ask, where = asks(served_page(of_topics)), "topic = food & id >= 30"
-    one = new_slice(of_topics, ask("edits/define", revision=0, name="", where=where))
+    one = new_slice(of_topics, ask("edits", op="define", revision=0, name="", where=where))
     assert (one["name"], one["size"]["n"]) == (where, 120 - 1)
 
 
@@ -527,7 +531,7 @@ def test_a_slice_of_an_attribute(discovered, of_topics):
 ])  # fmt: skip
 def test_wrong_slices_are_refused_in_a_sentence(of_topics, given, status, said):
     page = served_page(of_topics)
-    answer = asks(page, status)("edits/define", revision=0, name="", **given)["error"]
+    answer = asks(page, status)("edits", op="define", revision=0, name="", **given)["error"]
     assert said in answer
     assert "--" not in answer
     assert not (of_topics / "changelist.r1.json").exists()
@@ -536,7 +540,7 @@ def test_wrong_slices_are_refused_in_a_sentence(of_topics, given, status, said):
 def test_an_edit_of_a_superseded_revision_is_refused(of_topics):
     listed = served_page(of_topics).get("/api/edits").json()
     assert [listed[f"has_{one}"] for one in ("words", "embeddings", "ids")] == [True] * 3
-    late = asks(served_page(of_topics), 409)("edits/define", revision=7, name="", text="soup")
+    late = asks(served_page(of_topics), 409)("edits", op="define", revision=7, name="", text="soup")
     assert "revision 0 has come" in late["error"]
 
 
@@ -551,4 +555,4 @@ def test_a_search_has_no_embeddings_to_define_slices_by(tmp_path):
         ({"yes": [1], "no": [2]}, "needs embeddings, and this document has none"),
         ({"yes": [1]}, "needs ids, but the document has no column of ids"),
     ):
-        assert said in asks(page, 400)("edits/define", revision=0, name="", **given)["error"]
+        assert said in asks(page, 400)("edits", op="define", revision=0, name="", **given)["error"]

@@ -81,7 +81,7 @@ def test_a_run_writes_its_page(tmp_path, capsys):
     command = ["search", "--data", str(ADULT), "--label", "income", "--prediction", "prediction"]
     command += ["--max-cross-size", "1", "--exclude-features", names, "--output", str(output)]
     assert run([*command, "--page", "--dry-run"]) == 2
-    assert "--page has no effect with --dry-run, which runs no job" in capsys.readouterr().err
+    assert "--page has no effect with --dry-run; leave one out" in capsys.readouterr().err
     assert run([*command, "--page"]) == 0
     assert f"page: {output}/report.html\n" in capsys.readouterr().err
     page = (output / "report.html").read_bytes()

@@ -18,7 +18,7 @@ import pytest
 from slicebeam.metrics.errors import InputError, StorageError
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.config.serve import ServeConfig
-from slicebeam.pipelines.page import index_build
+from slicebeam.pipelines.page import index_build, served
 from slicebeam.pipelines.page.answers import RefusedError
 from slicebeam.pipelines.page.app import application_of_runs
 from slicebeam.pipelines.page.index import BuildingError, SliceIndex
@@ -171,6 +171,16 @@ def test_a_slice_is_found_by_what_people_call_it(result, tmp_path):
     for text in ("night SHIFT", "scanners", "xenia", "blurred", "receipts", "digits & night"):
         assert ids(rows(client, text=text)) == [one["slice_id"]], text
     assert rows(client, text="scanners & nowhere")["found"] == 0
+
+
+@pytest.mark.parametrize("bound", [1e300, -1e300, 3.5e38])
+def test_a_bound_beyond_the_numbers_of_the_table_is_a_bound(client, bound):
+    every, compared = rows(client)["found"], rows(client, low=-1)["found"]
+    wanted = {"low": 0 if bound > 0 else compared, "high": compared if bound > 0 else 0}
+    for name, number in wanted.items():
+        assert rows(client, **{name: bound})["found"] == number, name
+    assert rows(client, least=1e300)["found"] == 0
+    assert rows(client, most=1e300)["found"] == every
 
 
 def test_what_is_asked_is_never_sql(client, table):
@@ -380,7 +390,7 @@ def test_a_slice_comes_with_its_neighbours(client, table):
 
 
 @pytest.mark.slow
-def test_a_folder_lists_its_runs_and_a_slice_over_them(result, tmp_path):
+def test_a_folder_lists_its_runs_and_a_slice_over_them(result, tmp_path, monkeypatch):
     folder = tmp_path / "nights"
     for name, day in (("b", 1), ("a", 2), ("c", 3)):
         path = Path(shutil.copytree(result, folder / name)) / "changelist.json"
@@ -404,6 +414,11 @@ def test_a_folder_lists_its_runs_and_a_slice_over_them(result, tmp_path):
         names.append(name)
         return ServedOutput.open(str(folder / name), config)
 
+    parsed = []
+    read = Runs._document
+    monkeypatch.setattr(
+        Runs, "_document", lambda *of, **how: parsed.append(of[1]) or read(*of, **how)
+    )
     client = page(application_of_runs(runs, open_run, session), session)
     listed = client.get("/api/page").json()["runs"]
     assert [one["name"] for one in listed] == ["c", "a", "b", "d"]
@@ -416,6 +431,10 @@ def test_a_folder_lists_its_runs_and_a_slice_over_them(result, tmp_path):
     asked = {"slice_id": dull.slice_id, "metric": "accuracy"}
     found = client.post("/runs/c/api/history", json=asked).json()
     assert names == ["c"]
+    before = len(parsed)
+    assert client.post("/runs/c/api/history", json=asked).json() == found
+    # What has not changed is not parsed again.
+    assert len(parsed) == before
     assert [one["name"] for one in found] == ["b", "a", "c"]
     assert [one.get("value") for one in found] == [dull.value, None, dull.value]
     assert found[0]["value_low"] == dull.value_low
@@ -452,6 +471,12 @@ def test_an_output_in_a_bucket(bucket, result, tmp_path, monkeypatch):
     uri = f"{bucket.uri}/nights"
     client = served_page(f"{uri}/one")
     assert rows(client)["found"] == 3363
+    # Not each key that is typed lists the folder.
+    listings = []
+    monkeypatch.setattr(served, "revisions", lambda folder: listings.append(folder) or [])
+    for text in ("f", "fe", "fem"):
+        rows(client, text=text)
+    assert len(listings) <= 1
     # What the server keeps is here, and the copy of the table is gone.
     kept = sorted(one.name for one in (tmp_path / "slicebeam" / "serve").glob("*/*"))
     assert [one.partition("-")[0] for one in kept] == ["output.txt", "slices"]

@@ -410,7 +410,7 @@ def test_the_policy_and_the_token_keep_other_pages_out(browser, served):
         const json = { "content-type": "application/json" };
         return [
           await tried("/api/page", { credentials: "include" }),
-          await tried("/api/edits/undo", { method: "POST", headers: json, body: "{}", credentials: "include" }),
+          await tried("/api/edits", { method: "POST", headers: json, body: "{}", credentials: "include" }),
           (await fetch(origin + "/api/page", { mode: "no-cors", credentials: "include" }).catch(() => ({ type: "refused" }))).type,
         ];
         }""",

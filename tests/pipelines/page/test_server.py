@@ -5,6 +5,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,11 +19,13 @@ import psutil
 import pytest
 
 from slicebeam.pipelines.commands.cli import run
+from slicebeam.pipelines.page import protection, server
+from slicebeam.pipelines.page.app import application_of_runs
 from slicebeam.pipelines.page.index_build import Task
-from slicebeam.pipelines.page.protection import HEADER
+from slicebeam.pipelines.page.runs import Runs
 from slicebeam.pipelines.page.served import state_folder
 from tests.pipelines.page.results import discovery_result, search_result
-from tests.pipelines.page.served_outputs import serving
+from tests.pipelines.page.served_outputs import logged_in, serving
 
 pytestmark = pytest.mark.slow
 
@@ -52,11 +55,9 @@ def second(result, *more):
 
 
 def login(address):
-    found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)/#token=([\w-]{43})", address)
-    assert found
-    port, headers = int(found[1]), {"Origin": address.partition("/#")[0]}
-    headers["Content-Type"] = "application/json"
-    return port, {**headers, HEADER: found[2]}
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/#code=[\w-]{43}", address)
+    origin, headers = logged_in(address)
+    return int(origin.rpartition(":")[2]), {**headers, "Content-Type": "application/json"}
 
 
 def asked(port, method, path, headers, body=None):
@@ -81,7 +82,7 @@ def test_it_listens_on_this_machine_only_and_ends_by_a_signal(result, number):
         process.send_signal(number)
         _, said = process.communicate(timeout=20)
         assert process.returncode == 0
-        assert said == "Ctrl-C ends the server. The address lets in whoever has it.\n"
+        assert said.startswith("Ctrl-C ends the server. The address opens one tab; ")
 
 
 def test_the_second_says_where_the_first_is_and_a_killed_one_stops_nobody(result):
@@ -90,17 +91,23 @@ def test_the_second_says_where_the_first_is_and_a_killed_one_stops_nobody(result
         assert (other.returncode, other.stdout) == (0, f"{address}\n")
         assert "is served already" in other.stderr
         assert json.loads(second(result, "--json").stdout) == {"address": address, "running": True}
-        port, _ = login(address)
-        # Nobody but the user reads the token.
+        port, opened = login(address)
+        # A code is good once, and the next one is printed to who runs the command again.
+        used = httpx.post(
+            f"http://127.0.0.1:{port}/api/session",
+            json={"code": address.partition("code=")[2]},
+            headers={"origin": opened["origin"]},
+        )
+        assert (used.status_code, "was opened before" in used.text) == (401, True)
+        assert login(second(result).stdout.strip()) == (port, opened)
+        # Nobody but the user reads the code.
         assert (state_folder(result) / "server.lock").stat().st_mode & 0o77 == 0
         process.kill()
         process.wait()
     with started(result, "--port", str(port)) as (_, again):
         assert login(again)[0] == port
         assert again != address
-        headers = {"Origin": f"http://127.0.0.1:{port}", "Content-Type": "application/json"}
-        headers[HEADER] = address.partition("=")[2]
-        assert asked(port, "GET", "/api/page", headers)[0] == 401
+        assert asked(port, "GET", "/api/page", opened)[0] == 401
 
 
 def test_the_browser_gets_the_token_by_a_file_that_only_its_user_reads(result, tmp_path):
@@ -117,6 +124,48 @@ def test_the_browser_gets_the_token_by_a_file_that_only_its_user_reads(result, t
         process.send_signal(signal.SIGTERM)
         process.wait(20)
         assert not opened.exists()
+
+
+def test_half_a_request_is_not_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(protection, "MOST_SECONDS", 0.3)
+    monkeypatch.setattr(server, "MOST_SECONDS", 0.3)
+    session = protection.PageSession(0)
+    with server.bound_socket(0) as bound:
+        session.port = bound.getsockname()[1]
+        app = application_of_runs(Runs(tmp_path), lambda _: pytest.fail("opened"), session)
+        is_up = threading.Event()
+        how = {"target": server.run_server, "args": (app, bound, is_up.set), "daemon": True}
+        threading.Thread(**how).start()
+        assert is_up.wait(10)
+        host = f"127.0.0.1:{session.port}"
+        begin = f"POST /api/session HTTP/1.1\r\nHost: {host}\r\n"
+        whole = f"GET / HTTP/1.1\r\nHost: {host}\r\n\r\n"
+        body = f"{begin}Origin: http://{host}\r\nContent-Type: application/json\r\n"
+        for half, status in [
+            ("", b""),
+            (begin, b""),
+            (whole + begin, b"200"),
+            (f"{body}Content-Length: 9\r\n\r\n{{", b"408"),
+        ]:
+            with socket.create_connection(("127.0.0.1", session.port), timeout=10) as client:
+                client.sendall(half.encode())
+                answer = b"".join(iter(lambda: client.recv(65_536), b""))
+            assert answer.partition(b" ")[2][:3] == status, half
+
+
+@pytest.mark.parametrize("seconds", [0.03, 0.1, 0.2, 0.4])
+def test_an_interrupt_while_it_starts_shows_no_traceback(result, seconds):
+    program = "from slicebeam.pipelines.commands.entry import main; main()"
+    # Before the first line of Python, nothing of this program can answer.
+    begun = f"print(flush=True); {program}"
+    how = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", begun, "serve", str(result)], **how) as process:
+        process.stdout.readline()
+        time.sleep(seconds)
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    assert "Traceback" not in said
+    assert process.returncode in (-signal.SIGINT, 130)
 
 
 def test_a_port_that_is_taken_is_said(result, tmp_path):

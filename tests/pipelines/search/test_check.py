@@ -13,7 +13,7 @@ from scipy import stats
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist.document import json_schema
-from slicebeam.pipelines.config.check import check_config, taken_over
+from slicebeam.pipelines.config.check import check_config, inherited_options
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.search.check import run_check
 from slicebeam.pipelines.show.terminal import Terminal
@@ -40,7 +40,7 @@ NO_FEATURES = (*ADULT_ROLES[:1], *ADULT_ROLES[3:], "fnlwgt")
 
 def check(output, *, resume=False, **options):
     config = check_config(as_options({"output": output, **options}))
-    with Engine(runner_config(config.runner_config, config.runner_option)) as engine:
+    with Engine(runner_config(config.runner_config, config.runner_option, config.beam)) as engine:
         run_check(config, engine, Terminal(quiet=True), resume=resume)
     return read(output)
 
@@ -225,7 +225,7 @@ def test_options_are_those_of_the_earlier_run_unless_given(searched, tmp_path, a
         | {"test": "bootstrap-rows", "replicates": 50, "group": "g", "output": "o", "test_x": 1}
         | {"alpha": 0.1, "correction": "bh", "min_slice_size": 20}
     )
-    everything = taken_over(was, {})
+    everything = inherited_options(was, {})
     never = ("bins", "data", "output", "test_x")
     assert everything == {name: was[name] for name in was if name not in never}
     left = {
@@ -238,7 +238,7 @@ def test_options_are_those_of_the_earlier_run_unless_given(searched, tmp_path, a
         "id": (("example_id", "i"), {"group"}),
     }
     for (name, value), gone in left.values():
-        assert set(everything) - set(taken_over(was, {name: value})) == gone
+        assert set(everything) - set(inherited_options(was, {name: value})) == gone
     # What a document says is checked as flags are.
     refuses(
         InputError,

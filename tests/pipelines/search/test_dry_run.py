@@ -23,7 +23,11 @@ from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.pipelines.prepare.features import looks_like_output
-from slicebeam.pipelines.prepare.given_domains import GivenDomains, checked_domain, drift_lines
+from slicebeam.pipelines.prepare.inherited_domains import (
+    InheritedDomains,
+    checked_domain,
+    drift_lines,
+)
 from slicebeam.pipelines.run.engine import Engine
 from slicebeam.pipelines.search import dry_run as dry_runs
 from slicebeam.runner_configs.dataflow import Dataflow
@@ -55,9 +59,9 @@ def test_jobs_and_options_of_dataflow(data, capsys, monkeypatch):
     """The jobs are those of a run, in its order, and the options those that Beam would get."""
     # The data of this test is here; what is in a bucket is read by the same functions.
     monkeypatch.setattr(Dataflow, "runs_on_other_machines", lambda _: None)
-    engine = ["--runner-config=dataflow", "--runner-option=project=tests-project"]
-    engine += ["--runner-option=region=europe-west1", "--runner-option=temp_location=gs://b/temp"]
-    engine += ["--runner-option=num_workers=3", "--runner-option=setup_file=setup.py"]
+    engine = ["--runner-config=dataflow", "--beam=project=tests-project"]
+    engine += ["--beam=region=europe-west1", "--beam=temp_location=gs://b/temp"]
+    engine += ["--beam=num_workers=3", "--beam=setup_file=setup.py"]
     planned, stages = dry_run(capsys, data, *engine), ["domains", "encode", "iteration-1"]
     assert [job["name"] for job in planned["jobs"]] == [f"slicebeam-RUN-{one}" for one in stages]
     # All of it is too small for machines that take minutes to start.
@@ -150,7 +154,7 @@ def test_what_is_wrong_is_said_at_once(data, tmp_path, capsys):
     message = refused([*arguments, "--label=incom"], capsys, folder=tmp_path)
     assert message.startswith("--label: unknown column 'incom'; did you mean 'income'?")
     message = refused([*arguments, "--label=income", "--resume"], capsys, folder=tmp_path)
-    assert message == "--resume has no effect with --dry-run, which runs no job"
+    assert message == "--resume has no effect with --dry-run; leave one out"
 
 
 def test_costs_grow_with_the_data(data, capsys):
@@ -391,7 +395,7 @@ def noted(now, examples=10**6, seen=BEFORE):
     """The lines about a column that had a million examples before."""
     singletons = (Singleton("x", "==", "a"), Singleton("x", "not_in", ["a"]))
     then = FeatureDomain("x", "categorical", "string", singletons, seen=seen)
-    given = GivenDomains("DOC", {"x": FrozenDomain(then, 10**6)}, (), (), (), {}, None)
+    given = InheritedDomains("DOC", {"x": FrozenDomain(then, 10**6)}, (), (), (), {}, None)
     return drift_lines(given, [replace(then, seen=now)], examples, 20)
 
 
@@ -428,7 +432,7 @@ def test_values_beyond_an_end_that_are_most(option, side):
     singletons = (Singleton("x", "<", 0), Singleton("x", ">=", 0))
     seen = ColumnSummary(0, low=-5, high=7)
     then = FeatureDomain("x", "numeric", "double", singletons, seen=seen)
-    given = GivenDomains("DOC", {"x": FrozenDomain(then, 1000)}, (), (), (), {}, None, option)
+    given = InheritedDomains("DOC", {"x": FrozenDomain(then, 1000)}, (), (), (), {}, None, option)
     end = {"below": -5, "above": 7}[side]
     instead = " instead of --domains" if option == "--domains" else ""
     remedy = f"; that is one slice, so bin the column again with --bins{instead}"

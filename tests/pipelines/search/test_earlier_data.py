@@ -167,7 +167,7 @@ def test_drift_fails_only_where_asked(tmp_path, capsys):
 @pytest.mark.parametrize(("more", "message"), [
     (["--baseline-prediction", "guess"], "--baseline-data and --baseline-prediction"),
     (["--metric", "average_precision", "--score", "w"], "--metric average_precision is not compared between two data sets"),
-    (["--fail-on", "drifted"], "--fail-on 'drifted': choose from worse, drift, any"),
+    (["--fail-on", "drifted"], "--fail-on 'drifted'; did you mean 'drift'? choose from worse, drift, any"),
     (["--query", "shop"], "--baseline-data"),
 ])  # fmt: skip
 def test_what_does_not_go_together_is_refused(tmp_path, capsys, more, message):

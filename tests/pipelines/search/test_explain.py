@@ -168,7 +168,6 @@ MISTYPED = {
     "sexx = Male": "unknown feature 'sexx'; did you mean 'sex'? features: sex, relationship",
     "age in [3, 5)": "unknown feature 'age'; features: sex, relationship",
     "sex = Male & sex = Female": "it has two predicates of 'sex'",
-    "0123456789abcdef": "no slice of this run has this id",
     "husbands": "'husbands' is not a condition; write it as in",
 }
 
@@ -206,6 +205,12 @@ def test_a_slice_that_is_not_tested_is_a_note(tmp_path, adult_path, capsys, flag
     assert run(arguments(adult_path, tmp_path, *flags, f"--explain={name}")) == 0
     assert f"{name}: not tested: {why}." in capsys.readouterr().out
     assert (tmp_path / "changelist.json").exists()
+
+
+def test_an_id_of_no_slice_is_a_note(tmp_path, adult_path, capsys):
+    assert run(arguments(adult_path, tmp_path, "--explain=0123456789abcdef")) == 0
+    why = "no slice of this run has this id, or it has fewer than "
+    assert f"0123456789abcdef: not tested: {why}" in capsys.readouterr().out
 
 
 def test_a_slice_of_a_check_by_its_name(tmp_path, adult_path, capsys):

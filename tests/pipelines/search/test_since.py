@@ -284,6 +284,7 @@ def nights(frames, tmp_path_factory):
     for number, frame in enumerate(frames):
         frame.to_parquet(folder / f"{number}.parquet")
         since = {"since": str(folder / "0" / "changelist.json")} if number else {}
+        since["compare"] = "overall"
         data = (str(folder / f"{number}.parquet"),)
         found.append(search(folder / str(number), data=data, metric=METRICS, **since, **options))
     return found[0], found[1]
@@ -374,7 +375,7 @@ def test_the_value_fell_everywhere(tmp_path, capsys):
     """No slice stands out, on either night; what is wrong is wrong with all of them."""
     for number, accuracy in enumerate((0.95, 0.65)):
         night(accuracy, 8000, seed=number).to_parquet(tmp_path / f"{number}.parquet")
-    flags = ["--label=y", "--prediction=p", "--fail-on=worse"]
+    flags = ["--label=y", "--prediction=p", "--fail-on=worse", "--compare=overall"]
 
     def command(number, *more):
         data, output = tmp_path / f"{number}.parquet", tmp_path / f"out{number}"
@@ -491,7 +492,7 @@ def test_groups_have_no_interval_over_all_examples(tmp_path):
 def test_values_without_intervals_are_not_compared(frames, nights, tmp_path):
     frames[1].to_parquet(tmp_path / "d.parquet")
     options = {**ROLES, "features": ("f", "k"), "max_cross_size": 2}
-    options |= {"data": (str(tmp_path / "d.parquet"),), "metric": METRICS}
+    options |= {"data": (str(tmp_path / "d.parquet"),), "metric": METRICS, "compare": "overall"}
     since = str(tmp_path / "changelist.json")
     table = pq.read_table(nights[0].folder / "slices.parquet")
     for name in ("value_low", "value_high"):
@@ -636,3 +637,109 @@ def test_a_search_since_a_check_of_other_slices(new_data, tmp_path):
     for name in ("age < 30", "price = 0.25", "other < 2"):
         reason = HAND_MADE[name]
         assert found[name] == (reason and f"now {reason}")
+
+
+# With the data of the earlier run --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def two_nights(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two-nights")
+    for number, accuracy in enumerate((0.9, 0.8, 0.8)):
+        night(accuracy, 4000, seed=number).to_parquet(folder / f"{number}.parquet")
+    search(folder / "0", data=str(folder / "0.parquet"), **ONE_MODEL)
+    return folder
+
+
+ONE_MODEL = {**ROLES, "max_cross_size": 2}
+
+
+def since_first(folder, output, *, data="1.parquet", **options):
+    since = str(folder / "0" / "changelist.json")
+    return search(output, data=str(folder / data), since=since, **ONE_MODEL, **options)
+
+
+def test_data_that_is_still_there_is_compared(two_nights, tmp_path):
+    """As ``--baseline-data`` does in the bins of the earlier run; the document repeats the run."""
+    found = since_first(two_nights, tmp_path / "since")
+    earlier = {"baseline_data": (str(two_nights / "0.parquet"),)}
+    earlier["domains"] = str(two_nights / "0" / "changelist.json")
+    named = search(tmp_path / "named", data=str(two_nights / "1.parquet"), **earlier, **ONE_MODEL)
+    assert found.slices_bytes == named.slices_bytes
+    config = found.document["provenance"]["config"]
+    assert config["baseline_data"] == [str(two_nights / "0.parquet")]
+    assert "since" not in config
+    assert "since" not in found.document
+    assert found.document["earlier_data"]["n"] == 4000
+    assert found.document["dataset"]["drift"] == []
+    again = ["run", str(tmp_path / "since" / "changelist.json"), "--quiet"]
+    assert run([*again, f"--output={tmp_path}/again"]) == 0
+    assert read(tmp_path / "again").slices_bytes == found.slices_bytes
+
+
+def test_which_of_both_is_said(two_nights, tmp_path, capsys):
+    command = [
+        "search",
+        f"--data={two_nights}/1.parquet",
+        f"--since={two_nights}/0/changelist.json",
+    ]
+    command += ["--label=y", "--prediction=p", f"--output={tmp_path}"]
+    assert run(command) == 0
+    assert "its data is still there, so each slice is compared on both" in capsys.readouterr().err
+    assert run([*command, "--compare=overall"]) == 0
+    assert "its data" not in capsys.readouterr().err
+
+
+def without(name):
+    return lambda folder: (
+        night(0.9, 4000, seed=1).drop(columns=name).to_parquet(folder / "1.parquet")
+    )
+
+
+def with_text(folder):
+    path = folder / "0" / "changelist.json"
+    document = json.loads(path.read_text("utf-8"))
+    document["dataset"]["fingerprint"] = "sha256:" + "0" * 64
+    path.write_text(json.dumps(document), "utf-8")
+
+
+@pytest.mark.parametrize(("change", "options", "said"), [
+    (lambda folder: (folder / "0.parquet").unlink(), {}, "0.parquet: no such file"),
+    (lambda folder: night(0.9, 4000, seed=9).to_parquet(folder / "0.parquet"), {}, "has other examples or predictions now"),
+    (with_text, {}, "has other examples or predictions now"),
+    (without("k"), {}, "only one data set has 'k'"),
+    (None, {"confirm": 0.3}, "leave one out"),
+    (None, {"data": "0.parquet"}, "this run reads the same files"),
+])  # fmt: skip
+def test_why_published_slices_are_compared(
+    two_nights, tmp_path, monkeypatch, change, options, said
+):
+    folder, notes = tmp_path / "nights", []
+    shutil.copytree(two_nights, folder)
+    text = (folder / "0" / "changelist.json").read_text("utf-8")
+    (folder / "0" / "changelist.json").write_text(text.replace(str(two_nights), str(folder)))
+    if change is not None:
+        change(folder)
+    monkeypatch.setattr(
+        "slicebeam.pipelines.show.terminal.Terminal.note", lambda _, text: notes.append(text)
+    )
+    found = since_first(folder, tmp_path / "out", **options)
+    assert found.document["since"]["compared"] > 2
+    (note,) = [one for one in notes if "as published" in one]
+    assert said in note
+
+
+def test_a_run_with_earlier_data_can_be_followed_by_its_data_only(two_nights, tmp_path, capsys):
+    shutil.copy(two_nights / "1.parquet", tmp_path / "1.parquet")
+    search(
+        tmp_path / "1", data=str(tmp_path / "1.parquet"),
+        baseline_data=(str(two_nights / "0.parquet"),), **ONE_MODEL,
+    )  # fmt: skip
+    command = ["search", f"--data={two_nights}/2.parquet", "--label=y", "--prediction=p"]
+    command += ["--max-cross-size=2", f"--since={tmp_path}/1/changelist.json"]
+    assert run([*command, f"--output={tmp_path}/2", "--quiet"]) == 0
+    assert read(tmp_path / "2").document["earlier_data"]["uri"] == [f"{tmp_path}/1.parquet"]
+    (tmp_path / "1.parquet").unlink()
+    said = refused([*command, f"--output={tmp_path}/3"], capsys, folder=tmp_path)
+    assert "only its data can be compared, not its slices" in said
+    assert said.endswith("name the data with --baseline-data")

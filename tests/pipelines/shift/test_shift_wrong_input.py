@@ -78,7 +78,10 @@ def test_too_few_calls_no_example_and_too_many_slices(refuse):
     # Bins are named only where they help.
     assert refuse(budget=5, difficulty="confidence").endswith("; raise it, or lower --bins")
     assert refuse(budget=5).endswith("; raise it")
-    assert refuse(data=FRAME.iloc[:0]) == f"--data {FILE}: there are no examples in it"
+    assert (
+        refuse(data=FRAME.iloc[:0])
+        == f"--data {FILE}: there are no examples in it; name files with some"
+    )
     many = made(1200).assign(distinct=range(1200))
     for column in ("distinct", "x1"):
         said = refuse(data=many, by=column)
@@ -113,7 +116,7 @@ MATRICES = {
     "confidence": ("shift confidence", 0, "its confidence is 0"),
     "no interval": ("global 0 after", {"value": 0.8, "lo": ..., "hi": ...}, "its accuracy has no interval"),
     "turned interval": ("global 0 after", {"value": 0.8, "lo": 0.9, "hi": 0.7}, "its accuracy is 0.8, 0.9 to 0.7"),
-    "no shift": ("", {"shift": ...}, "incomplete ChangeList (shift: Field required)"),
+    "no shift": ("", {"shift": ...}, "not a valid ChangeList (shift: Field required)"),
     "version": ("schema_version", "9.0", "a ChangeList of version 9.0, but"),
     "a list": ("", [], "not a ChangeList; name the changelist.json of an earlier run"),
 }  # fmt: skip
@@ -311,13 +314,16 @@ def test_a_killed_run_asks_only_what_it_has_no_answer_to(resume, texts, handlers
     (handlers / "slow").touch()
     program = "from slicebeam.pipelines.commands.cli import main; main()"
     running = subprocess.Popen([sys.executable, "-c", program, *flags], env=os.environ)
-    kept = tmp_path / "out" / "_work" / "answers"
-    while not list(kept.glob("*.json")) or len(calls_of(handlers)) < 150:
+    ledger = tmp_path / "out" / "ledger"
+    while len(calls_of(handlers)) < 150:
         assert running.poll() is None
         time.sleep(0.01)
     running.send_signal(signal.SIGKILL)
     running.wait()
-    settled = {fact for one in kept.glob("*.json") for fact in json.loads(one.read_text())["facts"]}
+    # The last line may be half written.
+    lines = "".join(path.read_text() for path in ledger.glob("*.jsonl")).split("\n")[:-1]
+    records = [json.loads(line) for line in lines]
+    settled = {record["key"] for record in records if record["kind"] == "answered"}
     before = len(calls_of(handlers))
     (handlers / "slow").unlink()
     assert run([*flags, *(["--resume"] if resume else [])]) == 0

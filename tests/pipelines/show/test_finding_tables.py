@@ -22,7 +22,7 @@ from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.show.finding_tables import Numbers, lines_of
 from slicebeam.pipelines.show.result import show
-from slicebeam.pipelines.show.result_notes import found_line
+from slicebeam.pipelines.show.result_notes import summary_line
 from tests.conftest import slow
 from tests.discovered import embedded, topics
 from tests.running import read
@@ -293,7 +293,7 @@ def test_why_a_list_ends(found, stop, end):
     (model,) = document.finding_models
     models = [model.model_copy(update={"stop": stop})]
     ended = document.model_copy(update={"finding_models": models})
-    assert found_line(ended).endswith(f"{len(document.findings)}{end}")
+    assert summary_line(ended).endswith(f"{len(document.findings)}{end}")
 
 
 def arguments(adult_path, output, *more):

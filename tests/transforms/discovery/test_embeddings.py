@@ -71,7 +71,7 @@ NO_WORD = "--encoder lsa: none of the 120 texts has a word of two letters or mor
 ID = {"example_id": "id"}
 COLUMNS = {
     "column of components": (changed(**{"cluster@3": ["x"] * ROWS}), {}, "the data has a column 'cluster@3', the name of the components; rename it"),
-    "no example": (TABLE.slice(0, 0), {}, f"--data {FILE}: there are no examples in it"),
+    "no example": (TABLE.slice(0, 0), {}, f"--data {FILE}: there are no examples in it; name files with some"),
     "one example": (TABLE.slice(0, 1), {"components": 2}, "--components 2 cannot be initialised from 1 examples; give fewer components or more data"),
     "loss nan": (changed(loss_new=but(33, np.nan, 0.5)), {}, f"column 'loss_new' has no value in row 34 of {FILE}; drop such examples or fill the"),
     "loss infinite": (changed(loss_old=but(33, np.inf, 0.5)), {}, f"column 'loss_old' holds inf in row 34 of {FILE}, which cannot be summed; drop such"),

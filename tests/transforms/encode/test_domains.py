@@ -21,7 +21,7 @@ from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.pipelines.changelist.document import Domain, Seen
 from slicebeam.pipelines.changelist.parts import Condition
 from slicebeam.pipelines.commands.cli import run
-from slicebeam.pipelines.prepare.given_domains import why_absent
+from slicebeam.pipelines.prepare.inherited_domains import why_absent
 from slicebeam.transforms.encode.domains import (
     ColumnSummary,
     FeatureDomain,
@@ -162,7 +162,7 @@ def now(nights):
 
 def search_since(output, nights, night, **options):
     since = str(nights / "then" / "changelist.json")
-    given = {"max_cross_size": 2, "since": since, **ROLES, **options}
+    given = {"max_cross_size": 2, "since": since, "compare": "overall", **ROLES, **options}
     return search(output, data=nights / f"{night}.parquet", **given)
 
 
@@ -214,6 +214,7 @@ def drift(found):
 @pytest.mark.parametrize("option", ["since", slow("domains")])
 def test_new_and_missing_values_are_found(option, nights, tmp_path, capsys):
     flags = ["search", f"--data={nights}/second.parquet", *FLAGS, "--fail-on=worse"]
+    flags.append("--compare=overall")
     given = f"--{option}={nights}/then/changelist.json"
     assert run([*flags, given, f"--output={tmp_path}"]) == 1
     printed = " ".join(capsys.readouterr().out.split())
@@ -307,6 +308,7 @@ def test_an_ordinary_night_is_quiet(nights, now, tmp_path):
     assert drift(found) == []
     # The night after knows what was new, and compares its slices.
     options = {"since": now.folder / "changelist.json", "max_cross_size": 2, **ROLES}
+    options["compare"] = "overall"
     after = search(tmp_path, data=nights / "second.parquet", **options)
     assert (after.domains(), drift(after)) == (now.domains(), [])
     assert (after.document["since"]["new"], after.slices_bytes) == (0, now.slices_bytes)
@@ -374,7 +376,9 @@ def test_a_value_that_outgrows_the_others(tmp_path):
     # Among the two most frequent are but the old ones.
     assert singletons(found, "word") == singletons(earlier, "word")
     assert found.document["provenance"]["config"]["top_values"] == 2
-    more = again(tmp_path, earlier, since=earlier.folder / "changelist.json", top_values=4)
+    more = again(
+        tmp_path, earlier, since=earlier.folder / "changelist.json", compare="overall", top_values=4
+    )
     # v1 is among four, too, but no more frequent than chance makes it.
     named = [("==", "a"), ("==", "b"), ("not_in", ["a", "b", "v0"]), ("==", "v0")]
     assert singletons(more, "word") == named
@@ -397,7 +401,8 @@ def test_since_says_that_other_was_split(tmp_path):
     document = first.folder / "changelist.json"
 
     def searched():
-        found = again(tmp_path, first, since=document, top_values=3, max_cross_size=3)
+        options = {"compare": "overall", "top_values": 3, "max_cross_size": 3}
+        found = again(tmp_path, first, since=document, **options)
         return found, {one["name"]: one for one in found.document["since"]["slices"]}
 
     found, listed = searched()

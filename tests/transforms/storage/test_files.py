@@ -1,3 +1,5 @@
+import os
+
 import pytest
 
 from slicebeam.metrics.errors import InputError
@@ -41,6 +43,14 @@ def test_globs_find_the_same_everywhere(place, pattern):
 
 
 WIDE = {"*.parquet", "**/*.parquet"}
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    pipe = tmp_path / "data.parquet"
+    os.mkfifo(pipe)
+    with pytest.raises(InputError, match="is a pipe or a device") as error:
+        expand_paths([str(pipe)])
+    one_line(error, str(pipe))
 
 
 def test_data_that_is_a_folder_or_misspelt(place):

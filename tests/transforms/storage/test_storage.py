@@ -1,5 +1,6 @@
 """Files in folders and in object storage behave alike; work files are checked."""
 
+import errno
 import os
 import pickle
 import re
@@ -12,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from slicebeam.metrics.errors import InputError
+from slicebeam.metrics.errors import FileError, InputError, StorageError
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import (
     ObjectPath,
@@ -20,6 +21,7 @@ from slicebeam.transforms.storage.storage import (
     forget_copies,
     identity,
     make_folder,
+    named_content,
     open_input,
     open_unchanging,
     open_whole,
@@ -284,3 +286,24 @@ def test_places_that_users_name(tmp_path, monkeypatch):
         "s3:///name": ["://bucket/name"],
     }.items():
         one_line(refusal(InputError, storage_path, text, "--output"), "--output", text, *parts)
+
+
+def test_a_file_that_the_user_named(tmp_path, monkeypatch):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"{}\r\n")
+    assert named_content(path, "--domains a.json") == b"{}\r\n"
+    refuses(FileError, "--domains b: no such file", named_content, tmp_path / "b", "--domains b")
+    folder = "--domains b is a folder; name its changelist.json"
+    remedy = "name its changelist.json"
+    refuses(FileError, folder, named_content, tmp_path, "--domains b", remedy)
+
+    def failing(number):
+        def read(_):
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(Path, "read_bytes", read)
+
+    failing(errno.EACCES)
+    refuses(FileError, "b: cannot be read .Permission denied.", named_content, path, "b")
+    failing(errno.EIO)
+    refuses(StorageError, "Input/output error", named_content, path, "b")

@@ -12,7 +12,9 @@ export class Refusal extends Error {
   }
 }
 
+/** Returns the address of a path below the page, or of one that begins at the root. */
 function address(path: string): string {
+  if (path.startsWith("/")) return location.origin + path;
   return new URL(`api/${path}`, location.origin + location.pathname.replace(/[^/]*$/, "")).href;
 }
 
@@ -65,10 +67,11 @@ export async function upload<T>(path: string, file: Blob, signal?: AbortSignal):
   return (await response.json()) as T;
 }
 
-/** Keeps the token of the address for this tab, and takes it out of the address. */
-export function begin(): void {
-  const token = /^#token=([\w-]+)$/.exec(location.hash)?.[1];
-  if (!token) return;
+/** Gets the token of this tab for the code of the address, and takes that out of the address. */
+export async function begin(): Promise<void> {
+  const code = /^#code=([\w-]+)$/.exec(location.hash)?.[1];
+  if (!code) return;
   history.replaceState(null, "", location.pathname);
+  const { token } = await post<{ token: string }>("/api/session", { code });
   sessionStorage.setItem(TOKEN, token);
 }

@@ -54,7 +54,7 @@ function Edits({ content, store }: ViewGiven) {
           <button
             type="button"
             disabled={asking.isBusy || !undoes}
-            onClick={() => write(asking, "edits/undo", { revision }, "The last edit is undone.")}
+            onClick={() => write(asking, { op: "undo", revision }, "The last edit is undone.")}
           >
             {undoes ? `Undo edit ${undoes.number}: ${OPS[undoes.op] ?? undoes.op} ${undoes.slice}` : "Nothing to undo"}
           </button>
@@ -102,7 +102,7 @@ function Add({ revision, id }: { revision: number; id: string }) {
         <button
           type="button"
           disabled={asking.isBusy}
-          onClick={() => write(asking, "edits/add", { revision, slice_id: id }, "The slice is added.")}
+          onClick={() => write(asking, { op: "add", revision, slice_id: id }, "The slice is added.")}
         >
           Add it to the document
         </button>{" "}
@@ -137,20 +137,20 @@ function Forms({ revision, id, name, description }: { revision: number; id: stri
   return (
     <>
       {form("Name", "Rename", title, call, () =>
-        write(asking, "edits/rename", { ...slice, name: title }, "Renamed."),
+        write(asking, { op: "rename", ...slice, name: title }, "Renamed."),
       )}
       {form("Description", "Describe", text, describe, () =>
-        write(asking, "edits/describe", { ...slice, text }, "Described."),
+        write(asking, { op: "describe", ...slice, text }, "Described."),
       )}
       {form("Note", "Add the note", note, write_note, () =>
-        write(asking, "edits/note", { ...slice, note }, "Noted."),
+        write(asking, { op: "note", ...slice, note }, "Noted."),
       )}
       <p>
         <button
           type="button"
           disabled={asking.isBusy}
           onClick={() =>
-            write(asking, "edits/remove", slice, `${name} is removed; undo brings it back.`, () => go(hashOf("edits")))
+            write(asking, { op: "remove", ...slice }, `${name} is removed; undo brings it back.`, () => go(hashOf("edits")))
           }
         >
           Remove it from the document

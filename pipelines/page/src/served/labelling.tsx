@@ -200,7 +200,7 @@ function words(detail: Detail | undefined): string {
 
 /** Labels estimate what a discovery says of its groups: their examples are found by its embeddings. */
 function canLabel(content: Overview): boolean {
-  return content.views.includes("clusters");
+  return content.can_label === true;
 }
 
 function ToLabelling({ content, store, id }: { content: Overview; store: Store; id: string }) {

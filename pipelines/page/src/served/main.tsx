@@ -28,7 +28,7 @@ async function load(): Promise<void> {
 
 async function start(): Promise<void> {
   try {
-    begin();
+    await begin();
     root.textContent = "";
     await load();
   } catch (error) {

@@ -70,7 +70,7 @@ function Dialog({ content, store, way: first, close }: Given & { close: () => vo
       marked: { yes, no },
       attribute: { where },
     }[way];
-    write(asking, "edits/define", { revision: content.revision, name, ...of }, "The slice is defined.", ({ slices: [id] }) => {
+    write(asking, { op: "define", revision: content.revision, name, ...of }, "The slice is defined.", ({ slices: [id] }) => {
       if (way === "marked") marks.clear();
       go(hashOf("slice", id));
     });

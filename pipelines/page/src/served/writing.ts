@@ -16,9 +16,9 @@ interface Written {
 let done = "";
 
 /** Writes a revision, then shows it. */
-export function write(asking: Asking, path: string, given: object, said: string, next?: (written: Written) => void): void {
+export function write(asking: Asking, edit: object, said: string, next?: (written: Written) => void): void {
   asking.ask(async () => {
-    const written = await post<Written>(path, given);
+    const written = await post<Written>("edits", edit);
     done = [`${said} Written to ${written.file}.`, ...written.notes].join(" ");
     await documentChanged();
     next?.(written);

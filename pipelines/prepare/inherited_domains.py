@@ -44,7 +44,7 @@ _OPS = {
 
 
 @dataclass(frozen=True)
-class GivenDomains:
+class InheritedDomains:
     """The domains in an earlier run's ChangeList for the features of this data."""
 
     uri: str
@@ -78,9 +78,9 @@ def read_domains_of(
     return document, known
 
 
-def given_domains(
+def inherited_domains(
     path: str, source: Source, features: Sequence[str], option: str = "--domains"
-) -> GivenDomains:
+) -> InheritedDomains:
     """Return the domains of an earlier run's ChangeList, for the same features of this data.
 
     A feature without one is learned if the earlier run would have searched it, and else left out.
@@ -101,7 +101,7 @@ def given_domains(
         given = _held_against(domain, source.schema.field(name).type, f"{option} {path}")
         domains[name] = FrozenDomain(given, max(1, document.dataset.n))
     named = document.provenance.config.get("top_values")
-    return GivenDomains(
+    return InheritedDomains(
         path,
         domains,
         tuple(learned),
@@ -277,7 +277,7 @@ _MOST_VALUES = 3
 class _ColumnOfBothRuns:
     """A column in both runs."""
 
-    given: GivenDomains
+    given: InheritedDomains
     now: FeatureDomain
     examples: int
     smallest: int
@@ -373,7 +373,7 @@ def _percent(share: float) -> str:
 
 
 def drift_lines(
-    given: GivenDomains, domains: Sequence[FeatureDomain], examples: int, smallest: int
+    given: InheritedDomains, domains: Sequence[FeatureDomain], examples: int, smallest: int
 ) -> tuple[str, ...]:
     """Return a line for each column that is lost or has values without a predicate.
 

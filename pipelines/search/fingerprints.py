@@ -1,0 +1,137 @@
+"""Whether the data of a document is still what it was: its fingerprint is computed again."""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import InputError, OptionError, SlicebeamError
+from slicebeam.pipelines.config.common import validated
+from slicebeam.pipelines.config.confirmation import Confirmed, refuse_unconfirmed
+from slicebeam.transforms.storage.files import expand_paths
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.config.search import SearchConfig
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+
+# Computed after the encoding, or not at all.
+_MEASURED = frozenset({"since", "tfma_metric", "tfma_module"})
+
+
+def check_same_data(
+    uri: str, document: SearchChangeList, files: Sequence[str], confirmed: Confirmed
+) -> None:
+    """Refuse data with another fingerprint than a document; of a discovery, it is not computed again."""
+    if document.discovery is not None:
+        return
+    again = fingerprint_again(uri, document, expand_paths(files), confirmed)
+    if again != document.dataset.fingerprint:
+        raise InputError(
+            f"--data {', '.join(files)} is not the data that {uri} is about: its fingerprint is "
+            f"{short(again)}, and that of the document {short(document.dataset.fingerprint)}; name "
+            "the data of the document, or add --other-data if you mean to count on this"
+        )
+
+
+def short(fingerprint: str) -> str:
+    """Return what people compare of a fingerprint."""
+    return fingerprint.partition(":")[2][:12]
+
+
+def fingerprint_again(
+    uri: str, document: SearchChangeList, files: Sequence[str], confirmed: Confirmed
+) -> str:
+    """Encode data as the run of a document did, and return its fingerprint."""
+    from slicebeam.pipelines.run.engine import start_engine
+    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.search.building import fingerprint_of
+
+    # It is encoded on this machine, whatever engine the run had.
+    engine_here = {"runner_config": "direct", "runner_option": (), "beam": ()}
+    then = document.provenance.config
+    earlier = {name: one for name, one in then.items() if name not in _MEASURED} | engine_here
+    refuse_unconfirmed(uri, earlier, asdict(confirmed))
+    with (
+        tempfile.TemporaryDirectory(prefix="slicebeam-") as folder,
+        start_engine("direct", ()) as engine,
+    ):
+        options = {
+            **{name: one for name, one in earlier.items() if one is not None},
+            "data": tuple(files),
+            "output": str(Path(folder) / "out"),
+            "work_dir": None,
+        }
+        prepare, config = _step(document.provenance.command, options)
+        work = WorkFolder(Path(folder) / "work")
+        work.begin(config, files, resume=False)
+        with work:
+            prepared: EncodedDataset = prepare(config, files, work, engine, lambda _: None)
+            return fingerprint_of(prepared)
+
+
+def _step(command: str, options: dict[str, Any]) -> tuple[Any, Any]:
+    """Return what encodes the data of a command, and its configuration."""
+    if command == "check":
+        from slicebeam.pipelines.config.check import check_config
+        from slicebeam.pipelines.search.check import prepare_check
+
+        return prepare_check, check_config(options)
+    from slicebeam.pipelines.config.search import search_config
+    from slicebeam.pipelines.prepare.encoded_dataset import prepare
+
+    return prepare, search_config(options)
+
+
+def against_data_of(
+    config: SearchConfig, document: SearchChangeList, note: Callable[[str], None]
+) -> SearchConfig | None:
+    """Return the search with the data of the run that ``--since`` names as its earlier data.
+
+    None where the published slices of that run have to do: two models are compared, its data is gone or
+    is not what it was, or a metric or an option does not go with earlier data. ``note`` is told why.
+    """
+    if config.compare is not None or config.comparison != "overall":
+        return None
+    from slicebeam.metrics.measures.registry import statistic_space
+    from slicebeam.transforms.encode.convert import first_columns
+
+    try:
+        if document.check is not None or document.revision:
+            raise InputError("a person chose its slices")
+        options = {name: getattr(config, name) for name in config.model_fields_set}
+        options |= {"since": None, "baseline_data": document.dataset.uri}
+        against = validated(type(config), options)
+        statistic_space(config.metric, "earlier", weighted=config.weight is not None)
+        files, today = expand_paths(document.dataset.uri, "its data"), expand_paths(config.data)
+        if {*files} & {*today}:
+            raise InputError("this run reads the same files")
+        then, now = (
+            {*first_columns(paths[0], config.format, config.csv_layout)} for paths in (files, today)
+        )
+        if then != now:
+            raise InputError(f"only one data set has {', '.join(map(repr, sorted(then ^ now)))}")
+        confirmed = Confirmed(config.model, metric=config.metric)
+        again = fingerprint_again(str(config.since), document, files, confirmed)
+        if again != document.dataset.fingerprint:
+            raise InputError(
+                f"{' '.join(document.dataset.uri)} has other examples or predictions now"
+            )
+    except SlicebeamError as error:
+        if document.provenance.config.get("baseline_data"):
+            raise OptionError(
+                f"--since {config.since}: that run compared its data with earlier data, so only its data "
+                f"can be compared, not its slices: {error}; name the data with --baseline-data"
+            ) from error
+        note(
+            f"--since {config.since}: its slices are compared as published, without its data: {error}"
+        )
+        return None
+    note(
+        f"--since {config.since}: its data is still there, so each slice is compared on both data sets"
+    )
+    return against
