@@ -107,16 +107,14 @@ function Verdict({ content, store, row, detail }: Given & { detail: Detail | und
   if (!own) return <h1 tabIndex={-1}>{store.nameOf(row)}</h1>;
   const numbers = numbersOf(own, shownMetric, row);
   const number = (name: keyof Columns["numbers"]) => own.numbers[name][row] as number;
-  const [delta, value, reference] = [number("delta"), number("value"), number("reference")];
+  const [delta, value] = [number("delta"), number("value")];
   const isChange = content.comparison !== "overall";
   const isSignificant = Boolean(own.significant[row]);
   const tone: Tone = delta === 0 || Number.isNaN(delta) ? "none" : isWorse(shownMetric, delta) ? "worse" : "better";
   const shown = format.value(shownMetric, value);
-  const against =
-    finding && !isChange
-      ? `${format.value(shownMetric, finding.expected)} is expected`
-      : `${Number.isNaN(reference) ? "nothing" : format.value(shownMetric, reference)} ${isChange ? "it was" : "is overall"}`;
-  const title = Number.isNaN(value) ? `${shownMetric.name} is undefined` : isChange ? `${shown}, ${numbers.reference} before` : `${shown} where ${against}`;
+  const when = { overall: "overall", baseline: "before", earlier: "then" }[content.comparison];
+  const against = finding && !isChange ? ` where ${format.value(shownMetric, finding.expected)} is expected` : `, ${numbers.reference} ${when}`;
+  const title = Number.isNaN(value) ? `${shownMetric.name} is undefined` : `${shown}${against}`;
   const word = Number.isNaN(number("p_value"))
     ? "Not tested"
     : `${isSignificant ? "" : "Not significantly "}${tone === "none" ? "no difference" : tone}`.replace(/^./, (letter) => letter.toUpperCase());

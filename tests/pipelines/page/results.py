@@ -40,7 +40,8 @@ def search_result(folder, *more, baseline=False, metric="accuracy"):
 def next_night(folder, days):
     flags = ("--label", "income", "--exclude-features", "prediction_old", "--max-cross-size", "2")
     first, second = (days / f"date=2026-11-{day}" / "*.parquet" for day in (18, 19))
-    since = ("--since", str(search(first, folder / "2026-11-18", *flags) / "changelist.json"))
+    published = str(search(first, folder / "2026-11-18", *flags) / "changelist.json")
+    since = ("--since", published, "--compare", "overall")
     return search(second, folder / "2026-11-19", *flags, *since)
 
 
