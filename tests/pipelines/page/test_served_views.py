@@ -94,7 +94,7 @@ def test_a_new_slice_of_words_marked_examples_and_an_attribute(browser, tmp_path
         def define(name, revision):
             dialog.get_by_label("Name; without one").fill(name)
             dialog.get_by_role("button", name="Define and count it").click()
-            page.wait_for_selector(f"h1:has-text('{name}')")
+            page.wait_for_selector(f".verdict .chips b:has-text('{name}')")
             assert dialog.count() == 0
             assert f"Written to changelist.r{revision}.json" in page.inner_text("main")
 
