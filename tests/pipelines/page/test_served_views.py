@@ -154,7 +154,7 @@ def test_examples_edits_and_own_data(browser, tmp_path, width, scheme):
         page.get_by_label("an attribute").check()
         page.get_by_label("Predicate, such").fill("age < 25 & sex = Female")
         page.get_by_role("button", name="Define and count").click()
-        page.wait_for_selector("h1:has-text('age < 25 & sex = Female')")
+        page.wait_for_selector(".verdict .chips[title='age < 25 & sex = Female']")
         # The run tested no ages below 25, but women: they are there to compare with.
         above = page.get_by_role("region", name="With one condition less")
         assert above.get_by_role("link", name="age < 25").count() == 1
@@ -368,7 +368,7 @@ def test_what_a_stranger_wrote_is_text_in_every_view(browser, tmp_path):
             page.get_by_label("with those that a slice above explains").check()
             page.locator(".virtual .what a", has_text=text).first.click()
             page.get_by_text("slice_id").wait_for()
-            assert text in page.locator("h1").inner_text()
+            assert text in page.locator(".verdict").inner_text()
             assert page.locator("main img, main script").count() == 0
 
 
