@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from playwright.sync_api import Page
 
 FOLDER = Path(__file__).parent
-COLOURS = 32
-SIZE = {"width": 1100, "height": 760}
+COLOURS = 64
+SIZE = {"width": 1280, "height": 800}
 
 
 def main() -> None:
@@ -38,7 +38,7 @@ def main() -> None:
         try:
             page = browser.new_page(viewport=SIZE, color_scheme="light")  # type: ignore[arg-type]
             page.goto((Path(folder) / "overall" / "report.html").as_uri())
-            page.wait_for_selector(".bars")
+            page.wait_for_selector("[data-ready=yes] .tiles")
             save(page, "page.png")
             page.goto(address)
             page.wait_for_selector("nav")

@@ -27,9 +27,9 @@ _EXPLORATION = 1.0
 _SMALLEST_BATCH, _LARGEST_BATCH = 16, 256
 # Of the calls so far, what is asked before the answers are looked at again.
 _BATCH_SHARE = 16
-_FIRST_LOOK, _PER_STRATUM = 128, 2
-# Answers that the expected variance counts for beside those of a bin, of a label, and of half a stratum.
-_PRIOR_OF_BIN, _PRIOR_OF_LABEL, _PRIOR_OF_HALF = 20, 50, 50
+_FIRST_LOOK, _PER_STRATUM = 128, 4
+# Answers that the expected variance of a stratum counts for beside its own.
+_PRIOR_ANSWERS = 20
 # Where the old predictions tell most, few items differ from them, and a variance that is estimated
 # from these would starve strata. Below the first λ the answers decide, above the second none does.
 _RELIANCE = (0.4, 0.7)
@@ -139,7 +139,7 @@ def half_limits(sizes: IntArray, calls: int) -> IntArray:
 
 
 def first_look(strata: int) -> int:
-    """Return the number of calls before the first look: max(128, 2S)."""
+    """Return the number of calls before the first look: max(128, 4S)."""
     return max(_FIRST_LOOK, _PER_STRATUM * strata)
 
 
@@ -157,72 +157,36 @@ def static_halves(strata: Strata, sizes: IntArray, calls: int) -> IntArray:
     return np.asarray(2 * stratum + _rank(stratum[None])[0] % 2)
 
 
-def adapted_weights(strata: Strata, sample: Sample, reliance: FloatArray) -> FloatArray:
+def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> FloatArray:
     """Return g, the allocation weight of each half, by the answers of the other: [R, 2S].
 
-    g_s = p_s·√v_s, Neyman's optimum, v_s the sample variance of what the estimate sums in the other half, shrunk by 50
-    answers to what is expected of it: the static weights, times the ratio of the answers to them over all strata, over
-    those of its bin (shrunk by 20) and of its label (by 50), which count both halves: with few calls a stratum these tell
-    more of it than its few answers, and single answers decide little. From λ = 0.4 to 0.7 it is shrunk further to the
-    static weights, in the end wholly. The weights of the first halves sum to 1, and so do those of the second.
+    g_s = p_s·√v_s, Neyman's optimum, v_s the sample variance of what the estimate sums in the other half, shrunk by 20
+    answers to what the static weights expect, times the ratio of the two over all strata; from λ = 0.4 to 0.7 it is
+    shrunk further, in the end wholly. The weights of the first halves sum to 1, and so do those of the second.
     """
-    halves = sample.halves
-    if halves is None:
-        raise TypeError("a sample without halves")
-    static = np.square(static_weights("plus", strata) / strata.share)
-    degrees, variance = _variances(sample, strata.squared_weights, reliance)
-    bins = np.zeros(strata.count, np.int64) if strata.bin is None else strata.bin
-    shares = (degrees > 0) * strata.share
-    overall = _ratio(shares, variance, static[None], np.zeros_like(bins), 0)
-    static = np.where(overall > 0, overall, 1.0) * static
-    expected = static
-    for group, prior in ((bins, _PRIOR_OF_BIN), (strata.row, _PRIOR_OF_LABEL)):
-        expected = expected * _ratio(degrees, variance, expected, group, prior)
+    runs, share = halves.asked.shape[0], strata.share
+    asked = halves.asked.astype(np.float64)
+    known = np.maximum(asked, 1)
+    factor = reliance[:, None, None]
+    counted, squares = differences(halves, factor)
     weights = np.repeat(strata.squared_weights, 2, axis=0)
-    degrees, variance = (
-        part.reshape(len(reliance), -1, 2) for part in _variances(halves, weights, reliance)
-    )
-    expected, static = expected[:, :, None], static[:, :, None]
-    shrunk = (degrees * variance + _PRIOR_OF_HALF * expected) / (degrees + _PRIOR_OF_HALF)
+    variance = ((squares - np.square(counted) / known[:, :, None]) * weights).sum(axis=2)
+    degrees = known - 1
+    variance = np.maximum(variance / np.maximum(degrees, 1), 0).reshape(runs, -1, 2)
+    degrees = degrees.reshape(runs, -1, 2)
+    expected = np.square(static_weights("plus", strata) / share)[:, None]
+    answered = share[:, None] * (degrees > 0)
+    spread = (answered * expected).sum(axis=1, keepdims=True)
+    summed = (answered * variance).sum(axis=1, keepdims=True)
+    ratio = np.divide(summed, spread, out=np.zeros_like(spread), where=spread > 0)
+    expected = np.where(ratio > 0, ratio, 1.0) * expected
+    shrunk = (degrees * variance + _PRIOR_ANSWERS * expected) / (degrees + _PRIOR_ANSWERS)
     low, high = _RELIANCE
-    adapted = np.where(overall > 0, np.clip((high - reliance) / (high - low), 0, 1)[:, None], 0)
-    adapted = adapted[:, :, None]
-    g = strata.share[:, None] * np.sqrt(adapted * shrunk + (1 - adapted) * static)
+    adapted = np.where(ratio > 0, np.clip((high - reliance) / (high - low), 0, 1)[:, None, None], 0)
+    g = share[:, None] * np.sqrt(adapted * shrunk + (1 - adapted) * expected)
     g /= g.sum(axis=1, keepdims=True)
     # Each half is allocated by the other half's answers (cross-fitting).
-    return np.asarray(g[:, :, ::-1].reshape(len(reliance), -1))
-
-
-def _variances(
-    sample: Sample, weights: FloatArray, reliance: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return the degrees of freedom and the sample variances of what the estimate sums: [R, S] each."""
-    asked = sample.asked.astype(np.float64)
-    counted, squares = differences(sample, reliance[:, None, None])
-    apart = ((squares - np.square(counted) / np.maximum(asked, 1)[:, :, None]) * weights).sum(
-        axis=2
-    )
-    degrees = np.maximum(asked - 1, 0)
-    return degrees, np.maximum(apart / np.maximum(degrees, 1), 0)
-
-
-def _ratio(
-    degrees: FloatArray, variance: FloatArray, expected: FloatArray, group: IntArray, prior: float
-) -> FloatArray:
-    """Return by stratum [R, S] how many times the expected variance its group has, with answers as a prior."""
-    codes, place = np.unique(group, return_inverse=True)
-    order = np.argsort(place, kind="stable")
-    starts = np.searchsorted(place[order], np.arange(codes.size))
-
-    # The order of a sum must not depend on how many runs there are.
-    def summed(part: FloatArray) -> FloatArray:
-        return np.asarray(np.add.reduceat(part[:, order], starts, axis=1))
-
-    known, observed, wanted = map(summed, (degrees, degrees * variance, degrees * expected))
-    pseudo = prior * np.divide(wanted, known, out=np.zeros_like(known), where=known > 0)
-    none = np.full_like(known, float(prior > 0))
-    ratio = np.divide(observed + pseudo, wanted + pseudo, out=none, where=wanted > 0)
-    return np.asarray(ratio[:, place])
+    return np.asarray(g[:, :, ::-1].reshape(runs, -1))
 
 
 def weighted_order(
@@ -348,7 +312,7 @@ class Allocator:
             self.sample.halves = self._halves
             self._end = min(next_look(strata.count, begin), self.limit)
             factor = reliance_of(strata, counts_of(strata, self.sample))
-            weights = adapted_weights(strata, self.sample, factor)
+            weights = adapted_weights(strata, self._halves, factor)
             limits = half_limits(strata.sizes, self.limit)
             first = np.minimum(limits, 1)
             order = weighted_order(weights, self._halves.asked, first, limits, self._end - begin)

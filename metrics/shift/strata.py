@@ -21,7 +21,6 @@ class Strata:
     right: IntArray  # [L] the prediction (column) that is right for each label; −1: none
     old: IntArray | None = None  # [S, P] old predictions of each class, if known item by item
     weights: FloatArray | None = None  # [L, P] W ≥ 0, the factor of each cell's error; None: 1
-    bin: IntArray | None = None  # [S] bin of the difficulty; None: a single one
 
     @property
     def count(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.document import SearchChangeList
-from slicebeam.pipelines.search.summary import lead
+from slicebeam.pipelines.search.summary import fall_text, lead
 from slicebeam.pipelines.show.finding_tables import all_findings
 from slicebeam.pipelines.show.result_notes import coverage_lines, notes
 from slicebeam.pipelines.show.worst_slices import shown_slices, slices_in_place
@@ -17,17 +17,15 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import ChangeList
     from slicebeam.pipelines.changelist.parts import Predicate
     from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.transforms.encode.predicates import Singleton
 
-# Slices that changed since an earlier run, of those that the document has: of all kinds together, and
-# what of them is kept for each kind.
+# Slices that changed since an earlier run, of those that the document has.
 _MOST_CHANGED = 100
-_OF_KIND = 25
 _KINDS = ("worse", "better", "new", "gone")
 
 
 def overview_of(document: ChangeList, left_out: Sequence[str]) -> dict[str, Any]:
     """Return the content of the first view as JSON values; `Overview` in ``model.ts`` has its types."""
-    worst = {one.key: slices_in_place(document, one.key) for one in document.metrics}
     shown = set(shown_slices(document))
     testing = document.testing
     content: dict[str, Any] = {
@@ -51,7 +49,7 @@ def overview_of(document: ChangeList, left_out: Sequence[str]) -> dict[str, Any]
         "tests": [] if testing is None else [_plain(one) for one in testing.metrics],
         "findings": [_plain(one) for one in document.findings],
         "finding_models": [_plain(one) for one in document.finding_models],
-        "worst": worst,
+        "worst": {metric.key: slices_in_place(document, metric.key) for metric in document.metrics},
         "slices": [_slice(one) for one in document.slices if one.slice_id in shown],
         "notes": list(_notes(document)),
         "views": [name for name, section in _sections(document) if section],
@@ -59,9 +57,40 @@ def overview_of(document: ChangeList, left_out: Sequence[str]) -> dict[str, Any]
     }
     if testing is not None:
         content["alternative"] = testing.alternative
+    if document.gate is not None:
+        content["gate"] = {
+            **_plain(document.gate),
+            "reasons": sorted(document.gate.reasons, key=lambda reason: _doubt(document, reason)),
+        }
+    if document.earlier_data is not None:
+        content["earlier_data"] = _plain(document.earlier_data)
     if document.since is not None:
         content["since"] = _since(document.since)
     return content
+
+
+def _doubt(document: ChangeList, reason: str) -> float:
+    """Return the smallest p-value behind a reason for which a run fails; 0 for a threshold that is not met."""
+    doubts = [
+        change.p_value
+        for change, fall in zip(document.global_, map(fall_text, document.global_), strict=True)
+        if change.p_value is not None and fall is not None and reason == fall
+    ]
+    if document.earlier_data is not None:
+        doubts += [
+            drift.p_adjusted
+            for drift in document.earlier_data.drift
+            if reason.startswith(f"{drift.feature} has drifted ")
+        ]
+    doubts += [
+        change.p_adjusted
+        for listed in document.slices
+        for change in listed.changes
+        if change.p_adjusted is not None
+        and change.direction == "degraded"
+        and reason.startswith(f"{change.metric} is significantly worse")
+    ]
+    return min(doubts, default=0.0)
 
 
 def _sections(document: ChangeList) -> Iterator[tuple[str, bool]]:
@@ -71,31 +100,18 @@ def _sections(document: ChangeList) -> Iterator[tuple[str, bool]]:
 
 
 def _since(since: Since) -> dict[str, Any]:
-    kinds: dict[str, list[SinceSlice]] = {kind: [] for kind in _KINDS}
-    for one in since.slices:
-        kind = _kind(one)
-        if kind:
-            kinds[kind].append(one)
-    kept = {kind: min(_OF_KIND, len(of_kind)) for kind, of_kind in kinds.items()}
-    for kind, of_kind in kinds.items():
-        kept[kind] += min(len(of_kind) - kept[kind], _MOST_CHANGED - sum(kept.values()))
-    content: dict[str, Any] = {
+    changed = sorted(
+        (one for one in since.slices if _kind(one)), key=lambda one: _KINDS.index(str(_kind(one)))
+    )
+    return {
         "created_at": since.created_at.isoformat(),
-        "summary": since.summary,
         "overall": [_plain(one) for one in since.overall],
         "counts": [_plain(one) for one in since.metrics],
         "corrected_for": since.corrected_for,
         "metric": since.metric,
-        "slices": [since_slice(one) for kind in _KINDS for one in kinds[kind][: kept[kind]]],
-        "more": {kind: len(kinds[kind]) - kept[kind] for kind in _KINDS},
+        "slices": [since_slice(one) for one in changed[:_MOST_CHANGED]],
+        "more": max(0, len(changed) - _MOST_CHANGED),
     }
-    # Changes of other metrics may have another unit.
-    content["biggest"] = {
-        kind: since_slice(max(tested, key=_size))
-        for kind in ("worse", "better")
-        if (tested := [one for one in kinds[kind] if one.metric == since.metric])
-    }
-    return content
 
 
 def _kind(one: SinceSlice) -> str | None:
@@ -107,12 +123,6 @@ def _kind(one: SinceSlice) -> str | None:
     if change is not None:
         return "better" if change.direction == "improved" else "worse"
     return one.status if one.status in ("new", "gone") else None
-
-
-def _size(one: SinceSlice) -> float:
-    own = one.value_change
-    change = own.difference if own is not None and own.significant else one.difference
-    return 0.0 if change is None or change.value is None else abs(change.value)
 
 
 def since_slice(one: SinceSlice) -> dict[str, Any]:
@@ -132,12 +142,29 @@ def _slice(one: Slice) -> dict[str, Any]:
     return {
         "slice_id": one.slice_id,
         "name": _whole_name(one.name, one.predicate),
-        "conditions": [part.whole_text() for part in one.conditions],
+        "conditions": [chip(part) for part in one.conditions],
         "phrases": [phrase.text for phrase in found or ()],
         "share": one.size.share,
         "n": one.size.n,
         "changes": [change.model_dump(mode="json", exclude_none=True) for change in one.changes],
     }
+
+
+def chip(condition: Singleton) -> dict[str, Any]:
+    """Return a condition as a chip shows it: its exact text, and its feature and value as a reader says them."""
+    text, value = condition.whole_text(), condition.value
+    if not text.startswith(f"{condition.field} "):
+        # The name is quoted.
+        return {"text": text}
+    shown = text.removeprefix(f"{condition.field} ").removeprefix("= ")
+    if condition.op == "between" and all(type(edge) is int for edge in value):
+        low, high = value[0], value[1] - 1
+        shown = str(low) if low == high else f"{low}–{high}"
+    elif condition.op == ">=" and type(value) is int:
+        shown = f"{value} or more"
+    elif condition.op == "<" and type(value) is int:
+        shown = f"{value - 1} or less"
+    return {"text": text, "parts": [condition.field, shown]}
 
 
 def _model(one: Model) -> dict[str, Any]:

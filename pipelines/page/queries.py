@@ -7,6 +7,7 @@ import io
 import itertools
 import json
 import threading
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,6 +24,7 @@ from slicebeam.pipelines.page.answers import PageRequest, RefusedError, get, pos
 from slicebeam.pipelines.page.filters import EVERY, Filter, where
 from slicebeam.pipelines.page.index import BuildingError, SliceIndex
 from slicebeam.pipelines.page.index_build import singleton
+from slicebeam.pipelines.page.overview import chip
 from slicebeam.pipelines.page.rows import MOST_ROWS, SCHEMA, Kept
 from slicebeam.pipelines.page.tables import packed_tables
 
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 MOST_SHOWN = 100_000
 # Filters of which it is kept how many rows they find.
 _MOST_KNOWN = 200
+# Features that a facet lists.
+_MOST_FACETS = 10
 # Queries that run at a time; others wait for their turn.
 _AT_ONCE = 2
 _ID = r"^[0-9a-f]{16}$"
@@ -170,12 +174,38 @@ class Queries:
             "rows": list(map(self._row, found)),
         }
 
-    def beyond(self, request: Beyond) -> dict[str, int]:
-        """Return how many slices a filter would find with those that others explain, and of any significance."""
+    def beyond(self, request: Beyond) -> dict[str, Any]:
+        """Return how many slices wider filters find: with those that others explain, of any significance; and facets."""
         wider = request.filter.model_copy(update={"inherited": True})
         every = wider.model_copy(update={"significant": False})
         with self.turns.turn(self.index, request.tab) as cursor:
-            return {"inherited": self._number(cursor, wider), "all": self._number(cursor, every)}
+            return {
+                "inherited": self._number(cursor, wider),
+                "all": self._number(cursor, every),
+                "facets": self._facets(cursor, request.filter),
+            }
+
+    def _facets(self, cursor: duckdb.DuckDBPyConnection, filter_: Filter) -> dict[str, Any]:
+        """Return how many slices a filter finds of each level, size and feature; as ``facets.tsx`` counts them."""
+        clause, values = where(filter_, self.index, self.served.search())
+        counts = cursor.execute(
+            f"""
+            SELECT level, n < 100, n < 1000, s1, s2, s3, count(*) FROM slices WHERE {clause}
+            GROUP BY GROUPING SETS ((level), (n < 100, n < 1000), (s1), (s2), (s3))
+            """,  # noqa: S608
+            values,
+        ).fetchall()
+        levels, fields, sizes = Counter[int](), Counter[str](), [0, 0, 0]
+        for level, is_small, is_medium, *codes, count in counts:
+            if level is not None:
+                levels[level] = count
+            elif is_small is not None:
+                sizes[0 if is_small else 1 if is_medium else 2] += count
+            for code in codes:
+                if code is not None:
+                    fields[str(self.index.conditions[code].part["field"])] += count
+        all_levels = [levels[level] for level in range(max(levels, default=0) + 1)]
+        return {"levels": all_levels, "sizes": sizes, "fields": fields.most_common(_MOST_FACETS)}
 
     def _keep(self, key: tuple[str, str], number: int) -> None:
         """Keep how many rows a filter finds, for its next window."""
@@ -327,11 +357,13 @@ class Queries:
         codes = [row.pop(name) for name in ("s1", "s2", "s3")]
         row["slice_id"] = f"{row.pop('id'):016x}"
         text, predicate = row.pop("slice"), row.pop("predicate")
-        if predicate is not None:
-            text = " & ".join(singleton(part).whole_text() for part in json.loads(predicate)["all"])
-        row["name"] = text or " & ".join(
-            self.index.conditions[code].text for code in codes if code is not None
+        parts = (
+            [self.index.conditions[code].part for code in codes if code is not None]
+            if predicate is None
+            else json.loads(predicate)["all"]
         )
+        row["chips"] = [chip(singleton(part)) for part in parts] or [{"text": text}]
+        row["name"] = text or " & ".join(shown["text"] for shown in row["chips"])
         del row["parent"]
         for name in ("p_value", "q_value"):
             # JSON has no infinity: a logarithm below that of any number.

@@ -56,16 +56,13 @@ OFFLINE = {"autoinstall_known_extensions": False, "autoload_known_extensions": F
 class Totals:
     """Of a metric, all tested slices.
 
-    ``slices``, ``significant``: how many there are. ``sides``: how many have a delta below 0, and
-    above. ``density``: how many there are of each size, in equal steps of its logarithm, and delta;
-    empty where these are not known. ``largest``: absolute delta; 0 where none is known.
+    ``slices``, ``significant``: how many there are. ``density``: how many there are, and how many of them significant, of each size, in equal steps
+    of its logarithm, and delta; empty where these are not known.
     """
 
     slices: int
     significant: int
-    sides: tuple[int, int]
     density: dict[str, Any]
-    largest: float
 
 
 @dataclass
@@ -116,9 +113,9 @@ def kept_rows(table: pa.Table | Path, metrics: Sequence[str], most: int = MOST_R
 
 def totals_of(connection: duckdb.DuckDBPyConnection, metric: str | int) -> Totals:
     """Return the totals of a metric in the table ``slices`` of a database."""
-    slices, significant, below, above, most, low, high = connection.execute(
+    slices, significant, most, low, high = connection.execute(
         """
-        SELECT count(*), count_if(significant), count_if(delta < 0), count_if(delta > 0), max(n),
+        SELECT count(*), count_if(significant), max(n),
             min(delta) FILTER (isfinite(delta)), max(delta) FILTER (isfinite(delta))
         FROM slices WHERE metric = ?
         """,
@@ -130,7 +127,8 @@ def totals_of(connection: duckdb.DuckDBPyConnection, metric: str | int) -> Total
         cells = connection.execute(
             """
             SELECT least(floor(ln(n) / ln($most) * $across), $across - 1)::INTEGER AS i,
-                least(floor((delta - $low) / ($high - $low) * $up), $up - 1)::INTEGER AS j, count(*)
+                least(floor((delta - $low) / ($high - $low) * $up), $up - 1)::INTEGER AS j, count(*),
+                count_if(significant)
             FROM slices WHERE metric = $metric AND isfinite(delta) AND n > 0
             GROUP BY ALL ORDER BY i, j
             """,
@@ -143,9 +141,9 @@ def totals_of(connection: duckdb.DuckDBPyConnection, metric: str | int) -> Total
                 "metric": metric,
             },
         ).fetchall()
-        density = {"most": most, "low": low, "high": high, "cells": list(map(list, cells))}
-    largest = max(abs(low or 0.0), abs(high or 0.0))
-    return Totals(slices, significant, (below, above), density, largest)
+        density = {"most": most, "low": low, "high": high, "across": N_CELLS, "up": DELTA_CELLS}
+        density["cells"] = list(map(list, cells))
+    return Totals(slices, significant, density)
 
 
 def document_rows(document: ChangeList, but: set[str]) -> dict[str, pa.Table]:

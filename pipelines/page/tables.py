@@ -21,7 +21,7 @@ from slicebeam.pipelines.changelist.discovered import (
     TextQueryDefinition,
 )
 from slicebeam.pipelines.page.index_build import singleton
-from slicebeam.pipelines.page.overview import since_slice
+from slicebeam.pipelines.page.overview import chip, since_slice
 from slicebeam.pipelines.page.rows import NUMBERS, Kept, document_rows
 
 if TYPE_CHECKING:
@@ -104,7 +104,6 @@ def packed_tables(
             name: {
                 **_metric(payload, table, ids),
                 "significant_in_all": 0 if total is None else total.significant,
-                "sides": None if total is None else total.sides,
                 "density": {} if total is None else total.density,
             }
             for name, table in tables.items()
@@ -169,7 +168,7 @@ def _shown(condition: Singleton, ambiguous: AbstractSet[str]) -> dict[str, Any]:
     text, short = condition.whole_text(), str(condition)
     value = condition.value
     given = {
-        "text": text,
+        **chip(condition),
         "field": condition.field,
         "op": condition.op,
         "value": list(value) if isinstance(value, tuple) else value,
@@ -215,7 +214,7 @@ def _detail(one: Slice, examples: Sequence[dict[str, Any]] | None) -> dict[str, 
         exclude_none=True,
         include={
             *("slice_id", "name", "description", "notes", "origin", "impact", "refinement"),
-            *("same_examples_as", "attribution", "changes"),
+            *("same_examples_as", "attribution", "changes", "confusion"),
         },
     )
     kept["definition"] = _definition(one.definition)

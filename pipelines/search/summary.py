@@ -279,7 +279,7 @@ def falls(document: ChangeList) -> list[str]:
     if (focus := _focus(document)) is not None:
         return [focus.line()] if focus.significant and focus.direction == "degraded" else []
     margins = _tolerated(document)
-    texts = (_worse_text(one, margins.get(one.metric)) for one in document.global_)
+    texts = (fall_text(one, margins.get(one.metric)) for one in document.global_)
     found = [text for text in texts if text is not None]
     if document.since is not None:
         found += [
@@ -296,7 +296,7 @@ def _tolerated(document: ChangeList) -> dict[str, Tolerated]:
     return {test.metric: test.tolerated for test in tests if test.tolerated is not None}
 
 
-def _worse_text(change: Change, margin: Tolerated | None) -> str | None:
+def fall_text(change: Change, margin: Tolerated | None = None) -> str | None:
     """Return what is significantly worse, by more than its tolerance where it has one; None elsewhere."""
     if margin is None:
         return change_text(change) if _has_fallen(change) else None

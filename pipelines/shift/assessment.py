@@ -58,7 +58,7 @@ def strata_of(pool: LabelledPool, weights: FloatArray | None = None) -> Strata:
         old = np.concatenate([pool.old, np.zeros((pool.sizes.size, 1), np.int64)], axis=1)
     # A label is a class, and its own right prediction.
     shape = (pool.labels.size, classes)
-    return Strata(pool.stratum_row, pool.sizes, shape, pool.labels, old, weights, pool.stratum_bin)
+    return Strata(pool.stratum_row, pool.sizes, shape, pool.labels, old, weights)
 
 
 def check_budget(strata: Strata, method: Method, calls: int | None) -> None:

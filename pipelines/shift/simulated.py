@@ -265,7 +265,7 @@ def _simulated(pool: LabelledPool, focus: str | None) -> tuple[Strata, Items]:
     else:
         raise TypeError("a pool without answers and without old predictions")
     shape, weights = (pool.labels.size, classes), focus_weights(focus, pool)
-    strata = Strata(pool.stratum_row, sizes, shape, pool.labels, counts, weights, pool.stratum_bin)
+    strata = Strata(pool.stratum_row, sizes, shape, pool.labels, counts, weights)
     return strata, Items(items.identity[kept], new, old)
 
 

@@ -3,7 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 
 import { Clusters } from "./clusters";
 import { above, views as served } from "./extensions";
-import { Lattice } from "./lattice";
+import { Header } from "./header";
 import { Link } from "./link";
 import type { Overview as Content } from "./model";
 import { Overview } from "./overview";
@@ -14,8 +14,6 @@ import { Slices } from "./slices";
 import { type Store, unpacked } from "./store";
 
 const NAMES: Record<string, string> = { slices: "Slices", clusters: "Clusters", shift: "Shift" };
-
-const WIDE: View[] = ["slices", "lattice", "shift"];
 
 export function App({ content, tables }: { content: Content; tables: string }) {
   const route = useRoute();
@@ -32,23 +30,21 @@ export function App({ content, tables }: { content: Content; tables: string }) {
   }, [store]);
   return (
     <>
-      {content.views.length > 0 && (
-        <nav aria-label="Views" class={isWide(route.view) ? "wide" : ""}>
-          {above.map(({ title, address }) => (
-            <a key={address} href={address}>
-              {title}
-            </a>
-          ))}
-          <Link to={hashOf("overview")} current={route.view === "overview"}>
-            Overview
+      <Header content={content}>
+        {above.map(({ title, address }) => (
+          <a key={address} href={address}>
+            {title}
+          </a>
+        ))}
+        <Link to={hashOf("overview")} current={route.view === "overview"}>
+          Overview
+        </Link>
+        {listed(content).map(({ view, title }) => (
+          <Link key={view} to={hashOf(view)} current={route.view === view}>
+            {title}
           </Link>
-          {listed(content).map(({ view, title }) => (
-            <Link key={view} to={hashOf(view)} current={route.view === view}>
-              {title}
-            </Link>
-          ))}
-        </nav>
-      )}
+        ))}
+      </Header>
       {route.view === "overview" ? (
         <Overview content={content} store={store} />
       ) : store ? (
@@ -75,18 +71,12 @@ function listed(content: Content): { view: View; title: string }[] {
   return [...own, ...more];
 }
 
-function isWide(view: View): boolean {
-  return WIDE.includes(view) || served.some((one) => one.name === view && one.isWide);
-}
-
 function Shown({ route, content, store }: { route: Route; content: Content; store: Store }) {
   const Own = served.find((one) => one.name === route.view)?.component;
   if (Own) return <Own content={content} store={store} id={route.id} options={route.options} />;
   switch (route.view) {
     case "slice":
       return <SliceView content={content} store={store} id={route.id} />;
-    case "lattice":
-      return <Lattice content={content} store={store} id={route.id} />;
     case "clusters":
       return <Clusters content={content} store={store} />;
     case "shift":

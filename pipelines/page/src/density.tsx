@@ -1,4 +1,4 @@
-// How many of all slices have which size and which delta; a rectangle that is drawn in it filters.
+// How many of all slices have which size and which difference; a rectangle that is drawn in it filters.
 import { useRef, useState } from "preact/hooks";
 
 import * as format from "./format";
@@ -6,12 +6,10 @@ import type { Filter } from "./filter";
 import type { Metric } from "./model";
 import type { Density } from "./store";
 
-const WIDTH = 600;
-const HEIGHT = 300;
-const LEFT = 84;
+const WIDTH = 300;
+const HEIGHT = 320;
+const LEFT = 40;
 const BOTTOM = 40;
-const ACROSS = 48;
-const UP = 40;
 
 interface Given {
   density: Density | undefined;
@@ -60,12 +58,9 @@ export function DensityMap({ density: held, metric, filter, change }: Given) {
   const sizes = [1, 10, 100, 1000, 10_000, 100_000, 1e6, 1e7].filter((one) => one <= held.most);
   const deltas = [...new Set([held.low, 0, held.high])];
   return (
-    <section>
-      <h2>Size against delta, all slices</h2>
-      <p class="legend">
-        The darker, the more slices. Draw a rectangle to filter the table; "Size and delta" above does the
-        same by keys.
-      </p>
+    <section class="density-map">
+      <h2>{format.isShare(metric) ? "Difference, points," : "Difference"} by size</h2>
+      <p class="note">Orange: most are significant; the stronger, the more slices. Draw a rectangle to filter.</p>
       <svg
         class="density"
         ref={map}
@@ -83,20 +78,20 @@ export function DensityMap({ density: held, metric, filter, change }: Given) {
         }}
         onPointerUp={end}
       >
-        {held.cells.map(([across, up, slices]) => (
+        {held.cells.map(([across, up, slices, significant]) => (
           <rect
             key={`${across} ${up}`}
-            class="cell"
-            x={LEFT + (wide * across) / ACROSS}
-            y={10 + high * (1 - (up + 1) / UP)}
-            width={wide / ACROSS}
-            height={high / UP}
+            class={2 * significant > slices ? "cell worse" : "cell"}
+            x={LEFT + (wide * across) / held.across}
+            y={10 + high * (1 - (up + 1) / held.up)}
+            width={wide / held.across}
+            height={high / held.up}
             fill-opacity={0.15 + (0.85 * Math.log(1 + slices)) / most}
           >
-            <title>{format.plural(slices, "slice")}</title>
+            <title>{`${format.plural(slices, "slice")}, ${format.count(significant)} significant`}</title>
           </rect>
         ))}
-        {held.low < 0 && held.high > 0 && <line class="expected" x1={LEFT} x2={WIDTH - 10} y1={yOf(0)} y2={yOf(0)} />}
+        {held.low < 0 && held.high > 0 && <line class="zero" x1={LEFT} x2={WIDTH - 10} y1={yOf(0)} y2={yOf(0)} />}
         {isFiltered && (
           <rect class="brush" x={box.left} y={box.top} width={Math.max(0, box.right - box.left)} height={Math.max(0, box.bottom - box.top)} />
         )}

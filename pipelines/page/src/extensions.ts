@@ -2,7 +2,7 @@
 import type { ComponentType } from "preact";
 
 import type { Overview } from "./model";
-import type { Sides, Store } from "./store";
+import type { Store } from "./store";
 
 export interface ViewGiven {
   content: Overview;
@@ -17,7 +17,6 @@ export interface ServedView {
   name: string;
   /** In the list of views; without one the view is only linked to. */
   title?: string;
-  isWide?: boolean;
   /** Whether this output has it; absent for all. */
   isHere?: (content: Overview) => boolean;
   component: ComponentType<ViewGiven>;
@@ -37,9 +36,6 @@ export const isServed = () => views.length > 0;
 
 /** Pages above this one, which the list of views begins with. */
 export const above: { title: string; address: string }[] = [];
-
-/** How many of all tested slices have a delta below 0, and above; null while that is not known. */
-export const allSides: { of?: (metric: string) => Promise<Sides | null> } = {};
 
 let reload: () => Promise<void> = async () => {};
 

@@ -2,9 +2,11 @@
 import type { ComponentChildren } from "preact";
 
 import { DensityMap } from "./density";
+import { type FacetCounts, Facets } from "./facets";
 import type { Filter } from "./filter";
 import { type Choice, Filters } from "./filters";
 import * as format from "./format";
+import type { Axis } from "./marks";
 import type { Metric, Overview } from "./model";
 import { go, hashOf } from "./route";
 import { SliceTable } from "./slice_table";
@@ -39,6 +41,10 @@ interface Given {
   printed: string;
   save: () => void;
   density: Density | undefined;
+  /** How many rows there are of each kind; undefined where that is not known. */
+  facets?: FacetCounts;
+  /** The axis of all rows. */
+  axis: Axis;
   /** Another one for other rows: the table then begins at the top. */
   rows: unknown;
   /** Is called with the rows in sight. */
@@ -67,7 +73,7 @@ export function FilteredSlices({ content, store, conditions, metric, filter, que
     </>
   );
   return (
-    <main class="wide">
+    <main>
       <h1 class="view" tabIndex={-1}>Slices</h1>
       <Filters
         content={content}
@@ -89,23 +95,30 @@ export function FilteredSlices({ content, store, conditions, metric, filter, que
       </p>
       <p class="legend">
         <Delta /> with its 95% <Interval />; <Q />; what a slice <Refines />.
+        {metric.counted && ` n is of all examples of a slice; ${metric.name} is of its ${metric.counted}.`}
       </p>
       <p class="only-print">{given.printed}</p>
-      {found && (
-        <SliceTable
-          content={content}
-          metric={metric}
-          filter={filter}
-          change={change}
-          count={found.count}
-          rows={given.rows}
-          none={none}
-          {...(given.seen ? { seen: given.seen } : {})}
-        >
-          {given.children}
-        </SliceTable>
-      )}
-      <DensityMap density={given.density} metric={metric} filter={filter} change={change} />
+      <div class="slices">
+        <div>
+          <DensityMap density={given.density} metric={metric} filter={filter} change={change} />
+          {given.facets && <Facets counts={given.facets} filter={filter} change={change} />}
+        </div>
+        {found && (
+          <SliceTable
+            content={content}
+            metric={metric}
+            filter={filter}
+            change={change}
+            count={found.count}
+            axis={given.axis}
+            rows={given.rows}
+            none={none}
+            {...(given.seen ? { seen: given.seen } : {})}
+          >
+            {given.children}
+          </SliceTable>
+        )}
+      </div>
     </main>
   );
 }

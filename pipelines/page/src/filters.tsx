@@ -38,7 +38,7 @@ export function Filters({ content, conditions, metric, filter, change, under }: 
   const scale = inPoints ? 100 : 1;
   const unit = inPoints ? ", points" : "";
   return (
-    <form class="filters" role="search" onSubmit={(event) => event.preventDefault()}>
+    <form class="filters" role="search" aria-label="Slices" onSubmit={(event) => event.preventDefault()}>
       {content.metrics.length > 1 && (
         <label>
           Metric{" "}
@@ -76,17 +76,6 @@ export function Filters({ content, conditions, metric, filter, change, under }: 
           {LABELS.map((one) => (
             <option key={one} value={one}>
               {one}
-            </option>
-          ))}
-        </select>
-      </label>
-      <label>
-        Conditions{" "}
-        <select value={String(filter.level)} onChange={(event) => set("level", event.currentTarget.value, "0")}>
-          <option value="0">any number</option>
-          {[1, 2, 3].map((one) => (
-            <option key={one} value={String(one)}>
-              {format.count(one)}
             </option>
           ))}
         </select>

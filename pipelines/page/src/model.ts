@@ -1,5 +1,7 @@
 // What the page is given: the parts of a ChangeList that it shows, as overview.py makes them.
 
+import type { Chip } from "./chips";
+
 export interface Estimate {
   value?: number;
   lo?: number;
@@ -46,12 +48,21 @@ export interface Change {
 export interface Slice {
   slice_id: string;
   name: string;
-  conditions: string[];
+  conditions: Chip[];
   // What describes a discovered group.
   phrases: string[];
   share: number;
   n: number;
   changes: Change[];
+}
+
+/** Of labels, a row each, how often each class is predicted. */
+export interface ConfusionTables {
+  classes: unknown[];
+  inside: number[][];
+  outside: number[][];
+  inside_before?: number[][];
+  outside_before?: number[][];
 }
 
 export interface Finding {
@@ -68,6 +79,8 @@ export interface Finding {
   confirmed?: { examples: number; difference: number | null; low: number | null; high: number | null };
   difference: number;
   interval: [number | null, number | null];
+  // On earlier data.
+  before?: number;
   held_share?: number;
   rate_outside?: number;
 }
@@ -99,6 +112,58 @@ export interface MetricTests {
   noticeable: { n?: number | null; fall: number; power: number }[];
 }
 
+/** Whether a run passes; the reasons in order of certainty. */
+export interface Gate {
+  fail_on?: "worse" | "drift" | "any" | "failing";
+  passed: boolean;
+  exit_code: 0 | 1 | 2;
+  reasons: string[];
+  tolerated?: string;
+}
+
+/** A part of the change of a metric over all examples. */
+export interface MovedPart {
+  name: string;
+  slice_id?: string | null;
+  change: Estimate;
+  value?: string | null;
+  share_then?: number | null;
+  share_now?: number | null;
+}
+
+export interface WhyMoved {
+  metric: string;
+  then: number;
+  now: number;
+  change: number;
+  new_kinds: number;
+  new_share: number;
+  new_values: string[];
+  mix?: Estimate | null;
+  model?: Estimate | null;
+  by_mix: MovedPart[];
+  by_model: MovedPart[];
+}
+
+export interface FeatureDrift {
+  feature: string;
+  p_adjusted: number;
+  significant: boolean;
+  stability_index: number;
+  value: string;
+  share_then: number;
+  share_now: number;
+  new_values: string[];
+  gone_values: string[];
+}
+
+export interface EarlierData {
+  uri: string[];
+  n: number;
+  moved: WhyMoved[];
+  drift: FeatureDrift[];
+}
+
 export interface Overview {
   title: string;
   summary: string;
@@ -121,6 +186,9 @@ export interface Overview {
   // Of each metric, ids of the slices that are shown where there are no findings: the worse, then the better.
   worst: Record<string, string[]>;
   slices: Slice[];
+  gate?: Gate;
+  // The data that today's is compared with.
+  earlier_data?: EarlierData;
   since?: Since;
   // What the page has besides this view.
   views: ("slices" | "clusters" | "shift")[];
@@ -257,14 +325,11 @@ interface SinceCounts {
 
 export interface Since {
   created_at: string;
-  summary: string;
   overall: OverallSince[];
   counts: SinceCounts[];
   corrected_for: string;
   metric: string;
-  // Of the first metric.
-  biggest: { worse?: SinceSlice; better?: SinceSlice };
   slices: SinceSlice[];
-  // How many of each kind are not among them.
-  more: Record<SinceKind, number>;
+  // How many more are in the document.
+  more: number;
 }

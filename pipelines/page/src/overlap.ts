@@ -26,9 +26,23 @@ export function relation(store: Store, row: number, other: number): Relation {
 function exclude(one: Condition, other: Condition): boolean {
   if (one.field !== other.field) return false;
   if (one.op === "==" && other.op === "==") return one.value !== other.value;
-  if (one.op !== "between" || other.op !== "between") return false;
-  const [low, high] = one.value as [unknown, unknown];
-  const [low2, high2] = other.value as [unknown, unknown];
-  if ([low, high, low2, high2].some((end) => typeof end !== "number")) return false;
-  return (high as number) <= (low2 as number) || (high2 as number) <= (low as number);
+  const [first, second] = [rangeOf(one), rangeOf(other)];
+  if (!first || !second) return false;
+  const isBelow = (a: Range, b: Range) => a.high < b.low || (a.high === b.low && !a.isClosed);
+  return isBelow(first, second) || isBelow(second, first);
+}
+
+interface Range {
+  low: number;
+  high: number;
+  /** Whether the upper end is in it. */
+  isClosed: boolean;
+}
+
+/** The numbers of a condition; the end of a range is not in it. */
+function rangeOf({ op, value }: Condition): Range | null {
+  const [low, high] =
+    op === "between" ? (value as unknown[]) : op === "==" ? [value, value] : op === "<" ? [-Infinity, value] : op === ">=" ? [value, Infinity] : [];
+  if (typeof low !== "number" || typeof high !== "number") return null;
+  return { low, high, isClosed: op === "==" };
 }

@@ -1,296 +1,457 @@
-// The first view: the verdict, the findings, and what a reader should know of them.
-import { useEffect, useState } from "preact/hooks";
+// The first view: the verdict, how much, where; then how it was found out.
+import { useState } from "preact/hooks";
 
-import { Bars, Conditions, Phrases, type Row } from "./bars";
+import { Chips, Phrases } from "./chips";
+import { Earlier } from "./earlier";
+import { isServed } from "./extensions";
 import * as format from "./format";
-import { allSides, isServed } from "./extensions";
 import { Link } from "./link";
+import { AxisHead, axisOf, Badge, Mark, Progress, type Measured } from "./marks";
+import type { Change, Finding, FindingModel, Metric, Overview as Content, Slice } from "./model";
 import { hashOf } from "./route";
 import { SinceThen } from "./since";
+import type { Store } from "./store";
+import { Table } from "./table";
 import { Term } from "./term";
-import { UpSet } from "./upset";
-import type { Change, Finding, FindingModel, Metric, Overview as Content, Slice } from "./model";
-import type { Sides, Store } from "./store";
-import { againstText, asText, counted, counts, findingText, firstFinding, gap, held, metricOf, missText, modelText, noticeable, overall, primary, referenceOf, sliceOf, testsOf, valueInterval } from "./verdict";
+import { asText, leadOf, metricOf, modelText, noticeable, outsideOf, referenceOf, sliceOf, testsOf, verdictOf } from "./verdict";
 
-const FIRST = 10;
+// So many findings are shown at least; others once the list holds this share of what exceeds expectation.
+const LEAST_SHOWN = 12;
+const EXCESS = 0.9;
 
 export function Overview({ content, store }: { content: Content; store: Store | null }) {
-  const metric = primary(content);
-  const worst = firstFinding(content);
+  const { state, word, title } = verdictOf(content, store);
+  const { gate } = content;
   return (
     <main>
-      <header>
-        <h1 tabIndex={-1}>{content.title}</h1>
-        {content.tests.length > 0 && content.lead && <p class="verdict">{content.lead}</p>}
-        {content.tests.length > 0 && <p class="verdict">{overall(content, metric)}</p>}
-        <p class="verdict">{counts(content, metric) || content.summary}</p>
-        <OtherDirection content={content} metric={metric} store={store} />
-        {worst && (
-          <section class="worst" aria-label="The worst">
-            <h2>Worst</h2>
-            <p class="name">
-              <Link to={hashOf("slice", worst.slice_id)}>
-                <Conditions slice={sliceOf(content, worst.slice_id)} id={worst.slice_id} />
-              </Link>
-            </p>
-            <Phrases slice={sliceOf(content, worst.slice_id)} />
-            <p>{findingText(content, worst)}.</p>
-            <p class="legend">
-              The first finding: the one that accounts for most {worstOf(content)}.
-            </p>
-          </section>
-        )}
-        <Copy content={content} />
-      </header>
+      <div class={content.metrics.length === 1 ? "verdict single" : "verdict"}>
+        <div>
+          <div class="verdict-line">
+            <Badge state={state}>{word}</Badge>
+            <h1 tabIndex={-1}>{title}</h1>
+          </div>
+          <p class="lead">{leadOf(content)}</p>
+          {gate && gate.reasons.length > 1 && (
+            <ol class="reasons" aria-label="Why it fails, the surest first">
+              {gate.reasons.map((reason) => (
+                <li key={reason}>{reason}</li>
+              ))}
+            </ol>
+          )}
+        </div>
+        <div class="tiles">
+          {content.metrics.map((metric) => (
+            <Tile key={metric.key} content={content} metric={metric} />
+          ))}
+        </div>
+      </div>
+      <Findings content={content} />
+      {content.metrics.map((metric) => (
+        <Nearest key={metric.key} content={content} metric={metric} />
+      ))}
+      {content.earlier_data && <Earlier content={content} earlier={content.earlier_data} />}
       {content.since && <SinceThen content={content} since={content.since} />}
-      {ordered(content).map((model) => (
-        <List key={`${model.metric} ${model.direction}`} content={content} model={model} />
-      ))}
-      {content.metrics.slice(1).map((other) => (
-        <p key={other.key}>
-          {overall(content, other)} {counts(content, other)}
-        </p>
-      ))}
+      <Copy content={content} />
       <Facts content={content} />
     </main>
   );
 }
 
-/** A way to the slices of the direction that the run did not look for, with their number. */
-function OtherDirection({ content, metric, store }: { content: Content; metric: Metric; store: Store | null }) {
-  const [asked, hold] = useState<Sides | null>(null);
+function Tile({ content, metric }: { content: Content; metric: Metric }) {
+  const change = content.global.find((whole) => whole.metric === metric.key);
   const tests = testsOf(content, metric);
-  const isOneSided = content.alternative === "worse" || content.alternative === "better";
-  const isOpen = isOneSided && content.views.includes("slices") && tests !== undefined && !tests.blind;
-  useEffect(() => {
-    // Without a number the way is there all the same.
-    if (isOpen) void allSides.of?.(metric.key).then(hold, () => hold(null));
-  }, [isOpen, metric.key]);
-  if (!isOpen) return null;
-  const other = content.alternative === "worse" ? "better" : "worse";
-  const sides = asked ?? store?.metrics.get(metric.key)?.sides;
-  const isAbove = (other === "better") === metric.higher_is_better;
-  const number = sides && sides[isAbove ? 1 : 0];
-  if (number === 0) return null;
-  const options = new URLSearchParams({ metric: metric.key, direction: other, significant: "no", inherited: "yes", sort: "-harm" });
-  return (
-    <p>
-      <Link to={hashOf("slices", "", options)}>
-        Show the {number == null ? "slices" : format.plural(number, "slice")} whose {metric.name} is {other} than{" "}
-        {content.comparison === "overall" ? "overall" : "before"}
-      </Link>
-      : this run did not test for it, so go by their intervals.
-    </p>
-  );
-}
-
-/** What the first finding has most of. */
-function worstOf(content: Content): string {
-  if (content.comparison === "baseline") return "of the loss since the earlier model, beyond what is expected";
-  return format.isShare(primary(content)) ? "errors beyond those expected" : "of the loss beyond what is expected";
-}
-
-/** What is worse comes first, and the first metric before others. */
-function ordered(content: Content): FindingModel[] {
-  const place = (one: FindingModel) =>
-    content.metrics.findIndex((metric) => metric.key === one.metric) * 2 +
-    (one.direction === "worse" ? 0 : 1);
-  return [...content.finding_models].sort((one, other) => place(one) - place(other));
-}
-
-function List({ content, model }: { content: Content; model: FindingModel }) {
-  const metric = metricOf(content, model.metric);
-  const found = content.findings.filter(
-    (one) => one.metric === model.metric && one.direction === model.direction,
-  );
-  const isChange = content.comparison === "baseline";
-  const title = isChange
-    ? `Where ${metric.name} ${model.direction === "worse" ? "degraded" : "improved"}`
-    : `Where ${metric.name} is ${model.direction}`;
-  if (!found.length) {
+  if (change?.after.value == null) {
     return (
-      <section>
-        <h2>{title}</h2>
-        <p>{noFindings(model)}</p>
-        <Worst content={content} model={model} />
-        {model.direction === "worse" && <Nearest content={content} metric={metric} />}
+      <section class="tile" aria-label={metric.name}>
+        <h2>{metric.name}</h2>
+        <p>undefined{change?.reason && `: ${change.reason}`}</p>
       </section>
     );
   }
-  const rows = found.map((one) => findingRow(content, one));
+  const { after, before, delta } = change;
+  const isChange = before !== undefined && delta?.value != null;
+  const { value, lo, hi } = isChange ? delta : after;
+  const shown: Measured = { value: value as number, lo, hi };
+  const outside = content.comparison === "overall" ? outsideOf(content, metric) : undefined;
+  const axis = axisOf(metric, [shown], isChange, isChange ? [0] : outside === undefined ? [] : [outside]);
+  const tone = isChange && change.significant ? (change.direction === "degraded" ? "worse" : "better") : "none";
+  const found = content.findings.filter((finding) => finding.metric === metric.key && finding.direction === "worse").length;
+  const worse = found ? format.plural(found, "group") : format.plural(tests?.degraded ?? 0, "slice");
+  const interval = format.interval(metric, after.lo, after.hi);
   return (
-    <section>
-      <h2>
-        {title} {isChange && "more "}than <Expected />
-      </h2>
-      <p class="legend">
-        The upright line is what is expected, the bar reaches to the value, and the whisker is the 95%{" "}
-        <Term word="interval">
-          Of intervals computed in this way, 95% contain the true difference. It allows for the selection of
-          this slice, which makes the observed difference too large.
-        </Term>{" "}
-        of the difference, corrected for selecting the slice.
+    <section class="tile" aria-label={metric.name}>
+      <div class="tile-head">
+        <h2>
+          {metric.name}
+          {!metric.higher_is_better && <small> lower is better</small>}
+        </h2>
+        {tests && !tests.blind && (
+          <Badge state={tests.degraded ? "worse" : "none"}>{tests.degraded ? `${worse} worse` : "no slice worse"}</Badge>
+        )}
+      </div>
+      <p class="tile-value">
+        <strong>{format.value(metric, after.value as number)}</strong>{" "}
+        {before?.value == null ? `95% interval ${interval}` : `was ${format.value(metric, before.value)}`}
       </p>
-      <Bars rows={rows.slice(0, FIRST)} metric={metric} isChange={isChange} />
-      {rows.length > FIRST && (
-        <details>
-          <summary>{format.plural(rows.length - FIRST, "more finding")}</summary>
-          <Bars rows={rows.slice(FIRST)} metric={metric} isChange={isChange} />
-        </details>
+      {isChange && (
+        <p class={`tile-change ${tone}`}>
+          <b>{format.difference(metric, shown.value)}</b> ({format.differences(metric, lo, hi)})
+        </p>
       )}
-      {rows.length > 1 && (
-        <details>
-          <summary>Which findings hold the same examples</summary>
-          <UpSet content={content} model={model} />
-        </details>
-      )}
+      <Mark
+        axis={axis}
+        shown={shown}
+        tone={tone}
+        {...(isChange ? { from: 0 } : {})}
+        guide={outside}
+        label={isChange ? `change ${format.difference(metric, shown.value)}` : `${format.value(metric, shown.value)}, ${interval}`}
+      />
+      <AxisHead axis={axis} title="" />
+      <p class="note">{tests?.blind ? `No slice could be tested: ${tests.blind}.` : tests && `${format.plural(tests.tested, "slice")} tested, ${format.count(tests.significant)} significant`}
+        {outside !== undefined && `; dashed: ${format.value(metric, outside)} outside the groups`}
+      </p>
     </section>
   );
 }
 
-function noFindings(model: FindingModel): string {
-  if (model.reason) return `There are no findings: ${model.reason}.`;
-  if (model.candidates) {
-    return `No finding: of ${format.plural(model.candidates, `significantly ${model.direction} slice`)} none stands out.`;
-  }
-  return `No slice is significantly ${model.direction}.`;
+/** What is worse comes first, and the first metric before others. */
+function ordered(content: Content): FindingModel[] {
+  const place = (model: FindingModel) =>
+    content.metrics.findIndex((metric) => metric.key === model.metric) * 2 + (model.direction === "worse" ? 0 : 1);
+  return [...content.finding_models].sort((a, b) => place(a) - place(b));
 }
 
-function Worst({ content, model }: { content: Content; model: FindingModel }) {
-  const metric = metricOf(content, model.metric);
-  const rows: Row[] = [];
-  const isWorse = model.direction === "worse";
-  for (const id of content.worst[model.metric] ?? []) {
-    const slice = sliceOf(content, id);
-    const change = slice?.changes.find((one) => one.metric === model.metric);
-    if (!slice || !change || (change.direction === "degraded") !== isWorse) continue;
-    const row = changeRow(rows.length + 1, slice, change, isWorse, againstText(metric, change));
-    if (row) rows.push(row);
-  }
-  if (!rows.length) return null;
+interface Row {
+  key: string;
+  rank?: number | undefined;
+  slice: Slice | undefined;
+  id: string;
+  metric: Metric;
+  value: number | undefined;
+  before: number | undefined;
+  expected: number | undefined;
+  shown: Measured | null;
+  tone: "worse" | "better" | "none";
+  n: number;
+  held?: number | undefined;
+  q?: number | undefined;
+  more: string;
+}
+
+function findingRow(content: Content, finding: Finding): Row {
+  const metric = metricOf(content, finding.metric);
+  const slice = sliceOf(content, finding.slice_id);
+  const change = slice?.changes.find((other) => other.metric === finding.metric);
+  const { difference, low, high } = finding.corrected;
+  const isChange = content.comparison === "baseline";
+  return {
+    key: `${finding.metric} ${finding.direction} ${finding.rank}`,
+    rank: finding.rank,
+    slice,
+    id: finding.slice_id,
+    metric,
+    value: isChange ? change?.after.value : finding.value,
+    before: finding.before ?? change?.before?.value,
+    expected: finding.expected,
+    shown: { value: difference, lo: low, hi: high },
+    tone: finding.direction,
+    n: finding.n,
+    held: finding.held_share,
+    more: [`observed ${format.difference(metric, finding.difference)}`, confirmedText(metric, finding)].filter(Boolean).join("; "),
+  };
+}
+
+/** The same on the reserved examples, or how many these are; nothing where none were reserved. */
+function confirmedText(metric: Metric, { confirmed }: Finding): string {
+  if (!confirmed) return "";
+  const { examples, difference, low, high } = confirmed;
+  const reserved = format.plural(examples, "reserved example");
+  if (difference == null) return `not measured on ${reserved}`;
+  return `on ${reserved} ${format.difference(metric, difference)} (${format.differences(metric, low, high)})`;
+}
+
+function changeRow(content: Content, id: string, name: string, change: Change, slice?: Slice): Row {
+  const { delta } = change;
+  return {
+    key: `${change.metric} ${id}`,
+    slice: slice ?? { slice_id: id, name, conditions: name.split(" & ").map((text) => ({ text })), phrases: [], share: 0, n: change.n, changes: [] },
+    id,
+    metric: metricOf(content, change.metric),
+    value: change.after.value,
+    before: change.before?.value,
+    expected: referenceOf(change),
+    shown: delta?.value == null ? null : { value: delta.value, lo: delta.lo, hi: delta.hi },
+    tone: change.significant ? (change.direction === "degraded" ? "worse" : "better") : "none",
+    n: change.n,
+    q: change.p_adjusted,
+    more: "",
+  };
+}
+
+interface ListGiven {
+  content: Content;
+  label: string;
+  lists: { title?: string; rows: Row[] }[];
+  axisTitle: string;
+}
+
+/** Slices with their differences, on one axis. */
+function SliceRows({ content, label, lists, axisTitle }: ListGiven) {
+  const rows = lists.flatMap((list) => list.rows);
+  const first = rows[0];
+  if (!first) return null;
+  const isBaseline = content.comparison === "baseline";
+  const isFound = rows.some(({ rank }) => rank !== undefined);
+  const isShare = format.isShare(first.metric);
+  const unit = isShare ? ", %" : "";
+  const names = new Set(rows.map(({ metric }) => metric.name));
+  const axis = axisOf(first.metric, rows.flatMap(({ shown }) => shown ?? []), true, [0]);
+  const bare = (metric: Metric, number: number | undefined) =>
+    number == null ? "–" : format.value(metric, number).replace("%", "");
+  const change = (metric: Metric, number: number | undefined) =>
+    number == null ? "–" : format.difference(metric, number).replace(" points", "");
+  const has = (known: (row: Row) => unknown) => rows.some((row) => known(row) != null);
+  const value = names.size === 1 ? first.metric.name : "Value";
   return (
-    <>
-      <p class="legend">
-        The slices that are most certainly {model.direction}. The upright line is what each is compared with.
-      </p>
-      <Bars rows={rows} metric={metric} isChange={false} />
-    </>
+    <Table<Row>
+      label={label}
+      class={`findings${has((row) => row.held) ? " held" : ""}`}
+      keyOf={(row) => row.key}
+      groups={lists.map(({ title, rows: listed }) => ({ title, rows: listed }))}
+      columns={[
+        isFound && { head: <span class="unseen">Rank</span>, kind: "rank", cell: ({ rank }) => rank ?? "" },
+        {
+          head: isFound ? "Group" : "Slice",
+          kind: "name",
+          cell: ({ slice, id }) => (
+            <>
+              <Link to={hashOf("slice", id)}>
+                <Chips conditions={slice?.conditions ?? [{ text: id }]} {...(slice ? { name: slice.name } : {})} />
+              </Link>{" "}
+              <Phrases phrases={slice?.phrases ?? []} />
+            </>
+          ),
+        },
+        has((row) => row.before) && {
+          head: `${isBaseline ? "Before" : "Then"}${unit}`,
+          kind: "number",
+          cell: ({ metric, before }) => bare(metric, before),
+        },
+        { head: has((row) => row.before) ? "Now" : `${value}${unit}`, kind: "number", cell: (row) => bare(row.metric, row.value) },
+        isFound
+          ? {
+              head: (
+                <Term word={isBaseline ? "Expected change" : "Expected"}>
+                  From the findings above it; for the first, {isBaseline ? "the change" : "the value"} over all examples.
+                </Term>
+              ),
+              name: "Expected",
+              kind: "number",
+              cell: ({ metric, expected }) => (isBaseline ? change(metric, expected) : bare(metric, expected)),
+            }
+          : !has((row) => row.before) && { head: "Overall", kind: "number", cell: ({ metric, expected }) => bare(metric, expected) },
+        {
+          head: <AxisHead axis={axis} title={`${axisTitle}${isShare ? ", points" : ""}, 95% interval`} />,
+          kind: "plot",
+          cell: ({ metric, shown, tone, more }) => (
+            <Mark
+              axis={axis}
+              shown={shown}
+              tone={tone}
+              from={0}
+              label={
+                shown
+                  ? `${format.difference(metric, shown.value)} (${format.differences(metric, shown.lo, shown.hi)})${more && `, ${more}`}`
+                  : "no difference is known"
+              }
+            />
+          ),
+        },
+        {
+          head: <span class="unseen">Difference</span>,
+          name: "Difference",
+          kind: "number",
+          cell: ({ metric, shown, more }) => <b title={more}>{change(metric, shown?.value)}</b>,
+        },
+        { head: "Examples", kind: "number", cell: ({ metric, n, rank }) => (rank && metric.counted ? <span title={metric.counted}>{format.count(n)}</span> : format.count(n)) },
+        has((row) => row.held) && {
+          head: `${isShare ? "Errors" : "Loss"} so far`,
+          kind: "number",
+          cell: ({ held }) => (held == null ? "–" : <Progress share={held} />),
+        },
+        has((row) => row.q) && { head: "q", kind: "number", cell: ({ q }) => format.probability(format.log(q)) },
+      ]}
+    />
   );
 }
 
-/** An end of an interval of differences, as a value. */
-function endAt(expected: number, difference?: number | null): number | null {
-  return difference == null ? null : expected + difference;
+/** How many findings are shown: until they hold most of what exceeds expectation. */
+export function shownOf(findings: Finding[]): number {
+  const excess = findings.map(({ corrected, n }) => Math.abs(corrected.difference) * n);
+  const all = excess.reduce((sum, part) => sum + part, 0);
+  let sum = 0;
+  const enough = excess.findIndex((part) => (sum += part) >= EXCESS * all);
+  return Math.max(LEAST_SHOWN, enough + 1);
 }
 
-/** A slice beside what it is compared with; nothing where either value is undefined. */
-function changeRow(rank: number, slice: Slice, change: Change, isWorse: boolean, text: string): Row | undefined {
-  const expected = referenceOf(change);
-  const { value } = change.after;
-  if (value == null || expected == null) return undefined;
-  const lo = endAt(expected, change.delta?.lo);
-  const hi = endAt(expected, change.delta?.hi);
-  return { rank, id: slice.slice_id, slice, value, expected, lo, hi, isWorse, text };
-}
-
-/** What a run that finds nothing worse can say: the slices that came nearest, and what it would have noticed. */
-function Nearest({ content, metric }: { content: Content; metric: Metric }) {
-  const misses = testsOf(content, metric)?.nearest ?? [];
-  const rows = misses.flatMap(({ slice_id, name, change }, at) => {
-    const slice = { slice_id, name, conditions: [], phrases: [], share: 0, n: change.n, changes: [change] };
-    return changeRow(at + 1, slice, change, true, missText(metric, change)) ?? [];
+function Findings({ content }: { content: Content }) {
+  const [isWhole, unfold] = useState(false);
+  const isBaseline = content.comparison === "baseline";
+  const models = ordered(content);
+  const ofModel = (model: FindingModel) =>
+    content.findings.filter(({ metric, direction }) => metric === model.metric && direction === model.direction);
+  const several = models.filter((model) => ofModel(model).length > 0).length > 1;
+  let folded = 0;
+  const lists = models.map((model) => {
+    const metric = metricOf(content, model.metric);
+    const all = ofModel(model);
+    const count = isWhole ? all.length : Math.min(all.length, shownOf(all));
+    folded += all.length - count;
+    const rows = all.slice(0, count).map((finding) => findingRow(content, finding));
+    const surest = rows.length ? [] : surestRows(content, model);
+    const title = several || surest.length ? `${metric.name}, ${model.direction}${surest.length ? ": the surest; they may overlap" : ""}` : undefined;
+    return { metric, ...(title ? { title } : {}), rows: [...rows, ...surest], reason: !all.length && model.reason ? `${metric.name}: ${model.reason}.` : "" };
   });
-  const falls = noticeable(content, metric);
-  if (!rows.length && !falls) return null;
+  // Of another unit is another axis.
+  const units = [lists.filter(({ metric }) => format.isShare(metric)), ...lists.filter(({ metric }) => !format.isShare(metric)).map((list) => [list])];
+  const isFound = content.findings.length > 0;
   return (
-    <div class="misses">
-      {rows.length > 0 && (
-        <>
-          <p class="legend">
-            These slices came nearest to significantly worse. The upright line is what each is compared with.
-          </p>
-          <Bars rows={rows} metric={metric} isChange={false} />
-        </>
+    <section aria-label="Findings">
+      {units.map((unit, at) => (
+        <SliceRows
+          key={at}
+          content={content}
+          label={at ? `Findings, ${unit[0]?.metric.name}` : "Findings"}
+          lists={unit.filter(({ rows }) => rows.length)}
+          axisTitle={isBaseline ? "Change against expected" : "Difference"}
+        />
+      ))}
+      {folded > 0 && (
+        <p>
+          <button type="button" onClick={() => unfold(true)}>
+            Show {format.plural(folded, "more finding")}
+          </button>
+        </p>
       )}
-      {falls && <p class="legend">{falls}</p>}
+      {isFound && (
+        <p class="note">
+          Differences from what is expected, corrected for selecting the slice; the observed one is what a difference shows when
+          it is pointed at.{content.metrics.some(({ counted }) => counted) && " Examples are those that the metric counts."}
+        </p>
+      )}
+      {lists.map(({ reason, metric }) => reason && <p key={`${metric.key} ${reason}`} class="note">No findings: {reason}</p>)}
+    </section>
+  );
+}
+
+/** Without findings, the slices that differ most surely in a direction. */
+function surestRows(content: Content, model: FindingModel): Row[] {
+  const isWorse = model.direction === "worse";
+  return (content.worst[model.metric] ?? []).flatMap((id) => {
+    const slice = sliceOf(content, id);
+    const change = slice?.changes.find(({ metric }) => metric === model.metric);
+    if (!slice || !change?.significant || (change.direction === "degraded") !== isWorse) return [];
+    return changeRow(content, id, slice.name, change, slice);
+  });
+}
+
+/** What a run that finds nothing worse can say: what came nearest, and what it would have noticed. */
+function Nearest({ content, metric }: { content: Content; metric: Metric }) {
+  const tests = testsOf(content, metric);
+  const misses = tests?.nearest ?? [];
+  const falls = tests?.noticeable ?? [];
+  if (!misses.length && !falls.length) return null;
+  const of = content.metrics.length > 1 ? `: ${metric.name}` : "";
+  const axis = axisOf(metric, falls.map(({ fall }) => ({ value: fall })), true, [0]);
+  return (
+    <div class="nearest">
+      {misses.length > 0 && (
+        <section class="misses">
+          <h2>Closest to significantly worse{of}</h2>
+          <p class="note">None is: differences this large are expected by chance among so many slices.</p>
+          <SliceRows
+            content={content}
+            label={`Closest to significantly worse${of}`}
+            lists={[{ rows: misses.map(({ slice_id, name, change }) => changeRow(content, slice_id, name, change)) }]}
+            axisTitle="Difference"
+          />
+        </section>
+      )}
+      {falls.length > 0 && (
+        <section class="noticed">
+          <h2>Smallest fall noticed{of}</h2>
+          <p class="note">{noticeable(content, metric)} A smaller one could have passed unseen.</p>
+          <Table
+            label={`Smallest fall noticed${of}`}
+            keyOf={({ n }) => String(n)}
+            groups={[{ rows: falls }]}
+            columns={[
+              { head: "Examples", kind: "name", cell: ({ n }) => (n == null ? "all" : format.count(n)) },
+              {
+                head: <AxisHead axis={axis} title={format.isShare(metric) ? "Points" : metric.name} />,
+                kind: "plot",
+                cell: ({ fall }) => <Mark axis={axis} shown={{ value: fall }} tone="none" from={0} label={format.size(metric, fall)} />,
+              },
+              { head: "Fall", kind: "number", cell: ({ fall }) => <b>{format.size(metric, fall)}</b> },
+            ]}
+          />
+        </section>
+      )}
     </div>
   );
 }
 
-function findingRow(content: Content, one: Finding): Row {
-  const metric = metricOf(content, one.metric);
-  const shown = content.comparison === "baseline" ? format.difference : format.value;
-  return {
-    rank: one.rank,
-    id: one.slice_id,
-    slice: sliceOf(content, one.slice_id),
-    value: one.value,
-    expected: one.expected,
-    lo: endAt(one.expected, one.corrected.low),
-    hi: endAt(one.expected, one.corrected.high),
-    isWorse: one.direction === "worse",
-    text: `${valueInterval(content, one)}, expected ${shown(metric, one.expected)}: ${gap(metric, one)}; ${counted(metric, one.n)}${held(content, metric, one)}`,
-  };
-}
-
 function Facts({ content }: { content: Content }) {
+  const { dataset, earlier_data: earlier } = content;
   return (
-    <>
-      <section>
-        <h2>What was compared</h2>
+    <div class="closed">
+      <details>
+        <summary>What was compared</summary>
         <dl>
           <dt>Data</dt>
           <dd>
-            {content.dataset.name}, {format.plural(content.dataset.n, "example")}
+            {dataset.name}, {format.plural(dataset.n, "example")}
           </dd>
-          {content.dataset.label && (
+          {earlier && (
+            <>
+              <dt>Earlier data</dt>
+              <dd>
+                {earlier.uri.join(", ")}, {format.plural(earlier.n, "example")}
+              </dd>
+            </>
+          )}
+          {dataset.label && (
             <>
               <dt>Label</dt>
-              <dd>{content.dataset.label}</dd>
+              <dd>{dataset.label}</dd>
             </>
           )}
           <dt>{content.models.length > 1 ? "Models" : "Model"}</dt>
-          <dd>
-            {content.models
-              .map((one) => modelText(content, one)).join(", ")}
-          </dd>
+          <dd>{content.models.map((model) => modelText(content, model)).join(", ")}</dd>
           <dt>Made</dt>
           <dd>
             {format.date(content.created_at)} by slicebeam {content.tool_version}, {content.command}
             {content.revision > 0 && `, revision ${content.revision}`}
           </dd>
         </dl>
-      </section>
-      {content.notes.length > 0 && (
-        <section>
-          <h2>Warnings and notes</h2>
-          <ul>
-            {content.notes.map((one, at) => (
-              <li key={at}>{one}</li>
-            ))}
-          </ul>
-        </section>
-      )}
-      {content.left_out.length > 0 && (
-        <section>
-          <h2>Not in this page</h2>
-          <ul>
-            {content.left_out.map((one, at) => (
-              <li key={at}>{one}</li>
-            ))}
-          </ul>
-        </section>
-      )}
-    </>
+      </details>
+      <Notes title="Warnings and notes" notes={content.notes} />
+      <Notes title="Not in this page" notes={content.left_out} />
+    </div>
   );
 }
 
-function Expected() {
+function Notes({ title, notes }: { title: string; notes: string[] }) {
+  if (!notes.length) return null;
   return (
-    <Term word="expected">
-      The value expected from the findings above it; for the first, the value over all examples.
-    </Term>
+    <details>
+      <summary>{title}</summary>
+      <ul>
+        {notes.map((note, at) => (
+          <li key={at}>{note}</li>
+        ))}
+      </ul>
+    </details>
   );
 }
 
@@ -315,7 +476,7 @@ function Copy({ content }: { content: Content }) {
       </button>
       <span role="status">{came}</span>
       {isServed() && (
-        <span class="legend">
+        <span class="note">
           This address works in this browser only: <code>slicebeam report</code> writes a page that can be sent.
         </span>
       )}

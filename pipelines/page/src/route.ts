@@ -4,7 +4,7 @@ import { useEffect, useState } from "preact/hooks";
 import { views as served } from "./extensions";
 
 export type View = string;
-const VIEWS: View[] = ["overview", "slices", "slice", "lattice", "clusters", "shift"];
+const VIEWS: View[] = ["overview", "slices", "slice", "clusters", "shift"];
 
 export interface Route {
   view: View;

@@ -6,7 +6,6 @@ import { relation } from "./overlap";
 import { hashOf } from "./route";
 import { Short } from "./short";
 import type { Store } from "./store";
-import { UpSet } from "./upset";
 import { metricOf } from "./verdict";
 
 export function Findings({ content, store, row }: { content: Overview; store: Store; row: number }) {
@@ -21,8 +20,8 @@ export function Findings({ content, store, row }: { content: Overview; store: St
   });
   const said = known.filter((each) => each.words);
   return (
-    <section>
-      <h2>Shared with findings</h2>
+    <details>
+      <summary>Shared examples with other groups</summary>
       <ul>
         {said.map(({ one, other, words }) => (
           <li key={`${one.metric} ${one.direction} ${one.rank}`}>
@@ -40,11 +39,7 @@ export function Findings({ content, store, row }: { content: Overview; store: St
           no slice of both.
         </p>
       )}
-      {own.map((one) => {
-        const model = content.finding_models.find((each) => each.metric === one.metric && each.direction === one.direction);
-        return model && <UpSet key={`${one.metric} ${one.direction}`} content={content} model={model} rank={one.rank} />;
-      })}
-    </section>
+    </details>
   );
 }
 

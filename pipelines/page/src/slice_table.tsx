@@ -2,18 +2,19 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 
+import { type Chip, Chips } from "./chips";
 import type { Numbers } from "./columns";
 import type { Filter, SortName } from "./filter";
 import * as format from "./format";
 import { Link } from "./link";
+import { type Axis, AxisHead, Mark } from "./marks";
 import type { Metric, Overview } from "./model";
 import { hashOf } from "./route";
-import { Short } from "./short";
 import { isWorse } from "./store";
 
 // Rows are of one height, so that only those in sight need be made; style.css has the same.
-const ROW = 64;
-const NARROW_ROW = 156;
+const ROW = 56;
+const NARROW_ROW = 168;
 const BEYOND = 6;
 
 interface Given {
@@ -23,6 +24,7 @@ interface Given {
   change: (update: (next: URLSearchParams) => void) => void;
   /** How many rows there are. */
   count: number;
+  axis: Axis;
   /** Another one for other rows: the table then begins at the top. */
   rows: unknown;
   children: (at: number) => ComponentChildren;
@@ -32,7 +34,7 @@ interface Given {
   seen?: (first: number, last: number) => void;
 }
 
-export function SliceTable({ content, metric, filter, change, count, rows, children, seen, none }: Given) {
+export function SliceTable({ content, metric, filter, change, count, axis, rows, children, seen, none }: Given) {
   const frame = useRef<HTMLDivElement>(null);
   const [top, scrolled] = useState(0);
   const [size, measured] = useState({ height: 600, row: ROW });
@@ -55,25 +57,31 @@ export function SliceTable({ content, metric, filter, change, count, rows, child
   const held = content.comparison === "overall" ? "Overall" : "Before";
   const sort = (name: SortName) =>
     change((next) => next.set("sort", filter.sort === name && !filter.descends ? `-${name}` : name));
-  const heads: [string, SortName | null][] = [
-    ["Slice", "level"],
-    ["n", "n"],
-    ["Value", "value"],
-    [held, "reference"],
-    ["Delta", "delta"],
-    ["q", "q_value"],
+  const unit = format.isShare(metric) ? ", points" : "";
+  const heads: { text: string; name?: SortName; kind?: string; axis?: boolean }[] = [
+    { text: "Slice", name: "level" },
+    { text: "Label", kind: "label" },
+    { text: metric.name, name: "value", kind: "number" },
+    { text: held, name: "reference", kind: "number" },
+    { text: `Interval of delta${unit}`, name: "harm", kind: "plot", axis: true },
+    { text: "Delta", name: "delta", kind: "number" },
+    { text: "n", name: "n", kind: "number" },
+    { text: "q", name: "q_value", kind: "number" },
   ];
   return (
     <div class="virtual" role="table" aria-rowcount={count + 1} aria-label={`Slices, ${metric.name}`}>
       <div role="rowgroup">
         <div role="row" class="row head" aria-rowindex={1}>
-          {heads.map(([text, name]) => (
-            <div key={text} role="columnheader" aria-sort={sorted(filter, name)}>
-              {name && (
+          {heads.map(({ text, name, kind = "", axis: hasAxis }) => (
+            <div key={text} role="columnheader" class={kind} aria-sort={sorted(filter, name)}>
+              {name ? (
                 <button type="button" onClick={() => sort(name)}>
                   {text} <span aria-hidden="true">{filter.sort === name ? (filter.descends ? "▾" : "▴") : ""}</span>
                 </button>
+              ) : (
+                text
               )}
+              {hasAxis && <AxisHead axis={axis} title="" />}
             </div>
           ))}
         </div>
@@ -95,7 +103,7 @@ export function SliceTable({ content, metric, filter, change, count, rows, child
   );
 }
 
-function sorted(filter: Filter, name: SortName | null): "ascending" | "descending" | "none" {
+function sorted(filter: Filter, name: SortName | undefined): "ascending" | "descending" | "none" {
   if (filter.sort !== name) return "none";
   return filter.descends ? "descending" : "ascending";
 }
@@ -104,58 +112,45 @@ function sorted(filter: Filter, name: SortName | null): "ascending" | "descendin
 export interface Shown {
   id: string;
   name: string;
+  chips: Chip[];
   n: number;
   delta: number;
   low: number;
   high: number;
   finding: number;
+  isSignificant: boolean;
   numbers: Numbers;
 }
 
-export function Row({ shown, index, largest, metric }: { shown: Shown; index: number; largest: number; metric: Metric }) {
+export function Row({ shown, index, axis, metric }: { shown: Shown; index: number; axis: Axis; metric: Metric }) {
   const { numbers, delta, low, high, finding } = shown;
-  const x = (value: number) => 50 + 48 * Math.max(-1, Math.min(1, value / largest));
+  const isKnown = !Number.isNaN(delta);
+  const tone = !isKnown || !shown.isSignificant ? "none" : isWorse(metric, delta) ? "worse" : "better";
+  const bare = (text: string) => (text === "undefined" ? "–" : text.replace("%", "").replace(" points", ""));
+  const cell = (name: string, text: string) => (
+    <div role="cell" class="number">
+      <span class="only-narrow">{name} </span>
+      {text}
+    </div>
+  );
   return (
     <div role="row" class="row" aria-rowindex={index}>
       <div role="cell" class="what">
         <Link to={hashOf("slice", shown.id)}>
-          <Short text={shown.name} />
-        </Link>{" "}
-        <span class="label">
-          {[finding ? `finding ${finding}${isWorse(metric, delta) ? "" : ", better"}` : "", numbers.label].filter(Boolean).join(", ")}
-        </span>
+          <Chips conditions={shown.chips} name={shown.name} />
+        </Link>
       </div>
-      <div role="cell" class="number">
-        <span class="only-narrow">n = </span>
-        {format.count(shown.n)}
+      <div role="cell" class="label">
+        {[finding ? `finding ${finding}${isWorse(metric, delta) ? "" : ", better"}` : "", numbers.label].filter(Boolean).join(", ")}
       </div>
-      <div role="cell">
-        {numbers.value} <small>{numbers.valueInterval}</small>
+      {cell(metric.name, bare(numbers.value))}
+      {cell("against", bare(numbers.reference))}
+      <div role="cell" class="plot">
+        <Mark axis={axis} shown={isKnown ? { value: delta, lo: low, hi: high } : null} tone={tone} from={0} label={`${numbers.delta} (${numbers.deltaInterval})`} />
       </div>
-      <div role="cell">
-        <span class="only-narrow">against </span>
-        {numbers.reference}
-      </div>
-      <div role="cell">
-        {numbers.delta} <small>{numbers.deltaInterval}</small>
-        {!Number.isNaN(delta) && (
-          <svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">
-            <line class="grid" x1={50} x2={50} y1={0} y2={10} />
-            <rect
-              class={isWorse(metric, delta) ? "bar worse" : "bar better"}
-              x={Math.min(50, x(delta))}
-              width={Math.abs(x(delta) - 50)}
-              y={2}
-              height={6}
-            />
-            {!Number.isNaN(low) && <path class="whisker" d={`M${x(low)},5H${x(high)}`} />}
-          </svg>
-        )}
-      </div>
-      <div role="cell">
-        <span class="only-narrow">q </span>
-        {numbers.q}
-      </div>
+      {cell("delta", bare(numbers.delta))}
+      {cell("n", format.count(shown.n))}
+      {cell("q", numbers.q)}
     </div>
   );
 }

@@ -3,9 +3,11 @@ import { useMemo } from "preact/hooks";
 
 import { numbersOf } from "./columns";
 import { csv, download } from "./csv";
+import { facetCounts } from "./facets";
 import { type Filter, filtered, filterOf } from "./filter";
 import { FilteredSlices } from "./filtered_slices";
 import * as format from "./format";
+import { axisOf } from "./marks";
 import type { Metric, Overview } from "./model";
 import { Row } from "./slice_table";
 import type { Columns, NumberName, Store } from "./store";
@@ -39,7 +41,8 @@ function Chosen({ content, store, columns, metric, query }: ChosenGiven) {
   const rows = useMemo(() => filtered(store, columns, metric, filter), [store, columns, filter]);
   const conditions = useMemo(() => store.conditions.map((one, code) => ({ ...one, key: store.keyOf(code) })), [store]);
   const counted = useMemo(() => countedWithout(store, columns, metric, filter, rows.length), [store, columns, filter, rows]);
-  const largest = useMemo(() => largestDelta(columns), [columns]);
+  const facets = useMemo(() => facetCounts(store, rows), [store, rows]);
+  const axis = useMemo(() => axisOf(metric, deltaEnds(columns), true, [0]), [columns, metric]);
   return (
     <FilteredSlices
       content={content}
@@ -52,6 +55,8 @@ function Chosen({ content, store, columns, metric, query }: ChosenGiven) {
       printed="Only visible rows are printed; the CSV file has all."
       save={() => download(csv(store, columns, metric.key, rows))}
       density={columns.density}
+      facets={facets}
+      axis={axis}
       rows={rows}
     >
       {(at) => {
@@ -60,14 +65,16 @@ function Chosen({ content, store, columns, metric, query }: ChosenGiven) {
         const shown = {
           id: store.ids[row] as string,
           name: store.nameOf(row),
+          chips: store.chipsOf(row),
           n: store.n[row] as number,
           delta: number("delta"),
           low: number("ci_low"),
           high: number("ci_high"),
           finding: columns.finding[row] as number,
+          isSignificant: Boolean(columns.significant[row]),
           numbers: numbersOf(columns, metric, row),
         };
-        return <Row key={row} shown={shown} index={at + 2} largest={largest} metric={metric} />;
+        return <Row key={row} shown={shown} index={at + 2} axis={axis} metric={metric} />;
       }}
     </FilteredSlices>
   );
@@ -95,8 +102,12 @@ function countedWithout(store: Store, columns: Columns, metric: Metric, filter: 
   };
 }
 
-function largestDelta(columns: Columns): number {
-  let largest = 0;
-  for (const one of columns.numbers.delta) if (Math.abs(one) > largest) largest = Math.abs(one);
-  return largest || 1;
+/** The lowest and the highest difference. */
+function deltaEnds(columns: Columns): { value: number }[] {
+  let [low, high] = [0, 0];
+  for (const delta of columns.numbers.delta) {
+    if (delta < low) low = delta;
+    if (delta > high) high = delta;
+  }
+  return [{ value: low }, { value: high }];
 }

@@ -1,5 +1,6 @@
 // The slices that the page holds, unpacked: columns of numbers, and the sections of the document.
-import type { Change, Discovery, Estimate, Metric, Shift, SinceSlice } from "./model";
+import type { Chip } from "./chips";
+import type { Change, ConfusionTables, Discovery, Estimate, Metric, Shift, SinceSlice } from "./model";
 
 type Numbers = Uint8Array | Uint16Array | Uint32Array | Int32Array | Float32Array | Float64Array;
 interface Place {
@@ -14,8 +15,7 @@ interface Texts {
 
 const WIDTHS = { u8: 1, u16: 2, u32: 4, i32: 4, f32: 4, f64: 8 };
 
-export interface Condition {
-  text: string;
+export interface Condition extends Chip {
   // With long values and lists cut, where there are such; a document names slices by it.
   short?: string;
   // What an address names it by where its short text is that of several.
@@ -29,8 +29,11 @@ export interface Density {
   most: number;
   low: number;
   high: number;
-  // Step of the size, step of the delta, and how many slices.
-  cells: [number, number, number][];
+  // How many steps the size and the delta have.
+  across: number;
+  up: number;
+  // Step of the size, step of the delta, how many slices, and how many of them are significant.
+  cells: [number, number, number, number][];
 }
 
 const NUMBERS = [
@@ -49,20 +52,16 @@ const NUMBERS = [
 const TEXTS = ["label", "test", "reason"] as const;
 export type NumberName = (typeof NUMBERS)[number];
 
-export type Sides = [below: number, above: number];
-
 export interface Columns {
   // Of p and q the decimal logarithm; NaN is what is not known.
   numbers: Record<NumberName, Float32Array>;
-  codes: Record<(typeof TEXTS)[number], Uint8Array>;
+  codes: Record<(typeof TEXTS)[number], Uint16Array>;
   texts: Record<(typeof TEXTS)[number], (string | null)[]>;
   significant: Uint8Array;
   parent: Int32Array;
   finding: Uint8Array;
   // How many slices of the whole table are significant.
   allSignificant: number;
-  // How many slices of the whole table have a delta below 0, and above; absent where there is no table.
-  sides: Sides | null;
   density: Density | undefined;
 }
 
@@ -96,6 +95,7 @@ export interface Detail {
   found?: Found;
   attribution?: { text: string; state: string; precision: Estimate; recall: Estimate; missed: Estimate };
   changes: Change[];
+  confusion?: ConfusionTables;
   examples?: Example[];
 }
 
@@ -219,6 +219,16 @@ export class Store {
     return Array.from(this.codesOf(row), (code) => this.conditions[code]?.text ?? "");
   }
 
+  /** The conditions as chips; of a slice without any its name. */
+  chipsOf(row: number): Chip[] {
+    const codes = Array.from(this.codesOf(row));
+    return codes.length ? codes.map((code) => this.chipOf(code)) : [{ text: this.nameOf(row) }];
+  }
+
+  chipOf(code: number): Chip {
+    return this.conditions[code] ?? { text: "" };
+  }
+
   /** The name that a person gave, or the conditions. */
   nameOf(row: number): string {
     const given = this.details.get(this.ids[row] as string)?.name ?? this.#names[row];
@@ -302,7 +312,6 @@ function columnsOf(bytes: Uint8Array, held: Record<string, unknown>): Columns {
     parent: column(bytes, held["parent"] as Place) as Int32Array,
     finding: column(bytes, held["finding"] as Place) as Uint8Array,
     allSignificant: held["significant_in_all"] as number,
-    sides: held["sides"] as Sides | null,
     density: density.cells ? density : undefined,
   };
 }

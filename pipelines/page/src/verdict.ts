@@ -1,6 +1,8 @@
 // The result in sentences: what a reader has to know first, on the page and in a mail.
 import * as format from "./format";
+import type { State } from "./marks";
 import type { Change, Finding, Metric, MetricTests, Moved, Overview, Since, Slice } from "./model";
+import type { Store } from "./store";
 
 export function metricOf(overview: Overview, key: string): Metric {
   return (
@@ -87,11 +89,9 @@ export function counts(overview: Overview, metric: Metric): string {
   if (tests.blind) return `No slice could be tested: ${tests.blind}.`;
   const better = tests.significant - tests.degraded;
   const tested = format.plural(tests.tested, "tested slice");
-  const worse = `${format.count(tests.degraded)} significantly worse`;
-  if (overview.alternative === "worse") return `Of ${tested}, ${worse}; better ones were not looked for.`;
-  if (overview.alternative === "better") {
-    return `Of ${tested}, ${format.count(better)} significantly better; worse ones were not looked for.`;
-  }
+  const worse = `${tests.degraded ? format.count(tests.degraded) : "none"} significantly worse`;
+  if (overview.alternative === "worse") return `Of ${tested}, ${worse}.`;
+  if (overview.alternative === "better") return `Of ${tested}, ${format.count(better)} significantly better.`;
   return `Of ${tested}, ${worse} and ${format.count(better)} significantly better.`;
 }
 
@@ -113,7 +113,7 @@ export function referenceOf(change: Change): number | undefined {
 }
 
 /** What stands beside the value of a slice. */
-export function againstText(metric: Metric, change: Change): string {
+function againstText(metric: Metric, change: Change): string {
   const reference = referenceOf(change);
   const against = reference == null ? "nothing" : format.value(metric, reference);
   const interval = format.differences(metric, change.delta?.lo, change.delta?.hi);
@@ -121,25 +121,8 @@ export function againstText(metric: Metric, change: Change): string {
 }
 
 /** The same of a slice that came near to being significantly worse. */
-export function missText(metric: Metric, change: Change): string {
+function missText(metric: Metric, change: Change): string {
   return `${againstText(metric, change)}, q ${format.probability(format.log(change.p_adjusted))}`;
-}
-
-/** The list that a reader wants first: what is worse, of the first metric. */
-export function firstFinding(overview: Overview): Finding | undefined {
-  const metric = primary(overview).key;
-  return overview.findings.find(
-    (one) => one.metric === metric && one.direction === "worse" && one.rank === 1,
-  );
-}
-
-/** The interval of a finding's value, in brackets. */
-export function valueInterval(overview: Overview, one: Finding): string {
-  const change = sliceOf(overview, one.slice_id)?.changes.find((other) => other.metric === one.metric);
-  const metric = metricOf(overview, one.metric);
-  return overview.comparison === "baseline"
-    ? `(${format.differences(metric, change?.delta?.lo, change?.delta?.hi)})`
-    : `(${format.interval(metric, change?.after.lo, change?.after.hi)})`;
 }
 
 /** How far a finding's value is from what is expected: corrected, with the interval, and as observed. */
@@ -163,25 +146,93 @@ export function counted(metric: Metric, n: number): string {
   return metric.counted ? `${format.count(n)} ${metric.counted}` : format.plural(n, "example");
 }
 
-/** The share of the examples that are in a finding or in one above it; undefined where it is not known. */
-function shareWithin(overview: Overview, metric: Metric, one: Finding): number | undefined {
-  if (metric.counted) return undefined;
-  if (one.rank === 1) return sliceOf(overview, one.slice_id)?.share;
-  const model = overview.finding_models.find((each) => each.metric === one.metric && each.direction === one.direction);
-  const sets = model?.intersections ?? [];
-  const sum = (some: typeof sets) => some.reduce((total, set) => total + set.share, 0);
-  // The sets are of the first findings, and the smallest of them may be left out.
-  if (!sets.some((set) => set.findings.includes(one.rank)) || sum(sets) < 0.9995) return undefined;
-  return sum(sets.filter((set) => set.findings.some((rank) => rank <= one.rank)));
+/** The share of all that counts against the metric in the findings so far; nothing where it is not known. */
+function held(metric: Metric, finding: Finding): string {
+  if (finding.held_share == null) return "";
+  return `; ${format.share(finding.held_share)} of all ${format.isShare(metric) ? "errors" : "loss"}${finding.rank > 1 ? " so far" : ""}`;
 }
 
-/** The share of all that counts against the metric in the findings so far; nothing where it is not known. */
-export function held(overview: Overview, metric: Metric, one: Finding): string {
-  if (one.held_share == null) return "";
-  const what = format.isShare(metric) ? "errors" : "loss";
-  const within = shareWithin(overview, metric, one);
-  const partner = within === undefined ? "" : ` in ${format.share(within)} of the examples`;
-  return `; ${format.share(one.held_share)} of all ${what}${partner}${one.rank > 1 ? " so far" : ""}`;
+export interface Verdict {
+  state: State;
+  word: string;
+  title: string;
+}
+
+const PASSED = {
+  worse: "No regression found",
+  drift: "No drift found",
+  any: "No regression and no drift found",
+  failing: "No topic fails",
+};
+
+/** The result in a line: by a shape, a word, and what there is to say of it. */
+export function verdictOf(overview: Overview, store: Store | null): Verdict {
+  const { gate } = overview;
+  const title = gate?.passed ? (gate.fail_on ? PASSED[gate.fail_on] : "All thresholds are met") : titleOf(overview, store);
+  if (gate) {
+    if (gate.passed) return { state: "passed", word: "Passed", title };
+    return gate.exit_code === 2
+      ? { state: "none", word: "Not testable", title: gate.reasons[0] ?? title }
+      : { state: "failed", word: "Failed", title: title || (gate.reasons[0] ?? "") };
+  }
+  const hasWorse = overview.global.some(hasFallen) || overview.tests.some(({ degraded }) => degraded > 0);
+  if (hasWorse) return { state: "worse", word: "Worse", title };
+  if (overview.tests.some(({ significant }) => significant > 0)) return { state: "better", word: "Better", title };
+  return { state: "none", word: overview.tests.length ? "Nothing found" : "Measured", title };
+}
+
+function hasFallen(change: Change): boolean {
+  return change.significant && change.direction === "degraded";
+}
+
+function titleOf(overview: Overview, store: Store | null): string {
+  const fallen = overview.global.find(hasFallen);
+  if (fallen?.before?.value != null && fallen.after.value != null) {
+    const metric = metricOf(overview, fallen.metric);
+    const way = metric.higher_is_better ? "fell" : "rose";
+    return `${metric.name} ${way} from ${format.value(metric, fallen.before.value)} to ${format.value(metric, fallen.after.value)}`;
+  }
+  for (const metric of overview.metrics) {
+    const found = overview.findings.filter((finding) => finding.metric === metric.key && finding.direction === "worse");
+    const held = found.at(-1)?.held_share;
+    const groups = format.plural(found.length, "group");
+    if (held != null) return `${groups} ${found.length === 1 ? "holds" : "hold"} ${format.share(held)} of the ${format.isShare(metric) ? "errors" : "loss"}`;
+    if (found.length) return `${metric.name} is worse in ${groups}`;
+    const degraded = testsOf(overview, metric)?.degraded ?? 0;
+    if (degraded) return `${metric.name} is worse on ${format.plural(degraded, "slice")}`;
+  }
+  const reason = overview.gate?.reasons[0];
+  if (reason) return reason;
+  if (!overview.tests.length) return store?.shift ? overview.summary.split(". ")[0] ?? overview.title : overview.title;
+  if (overview.tests.every(({ blind }) => blind)) return "No slice could be tested";
+  const better = overview.findings.filter(({ direction }) => direction === "better").length;
+  return better ? `${format.plural(better, "group")} improved, none got worse` : "No slice is significantly worse";
+}
+
+/** A metric outside all groups in which it is worse. */
+export function outsideOf(overview: Overview, metric: Metric): number | undefined {
+  return overview.findings.filter((finding) => finding.metric === metric.key && finding.direction === "worse").at(-1)?.rate_outside;
+}
+
+/** What the title leaves open: of all examples, the groups and the rest. */
+export function leadOf(overview: Overview): string {
+  const metric = primary(overview);
+  if (!overview.tests.length) return overview.summary;
+  const parts: string[] = [];
+  const { gate } = overview;
+  if (gate?.tolerated) parts.push(`Tolerated: ${gate.tolerated}.`);
+  const whole = overview.global.find((change) => change.metric === metric.key);
+  const outside = outsideOf(overview, metric);
+  if (overview.comparison === "overall" && outside !== undefined && whole?.after.value != null) {
+    parts.push(
+      `${metric.name} is ${format.value(metric, outside)} outside the groups, ${format.value(metric, whole.after.value)} over all examples.`,
+    );
+  }
+  if (whole?.improved && whole.degraded && format.isShare(metric)) {
+    parts.push(`${format.plural(whole.improved.n, "example")} newly right, ${format.count(whole.degraded.n)} newly wrong.`);
+  }
+  parts.push(counts(overview, metric));
+  return parts.join(" ");
 }
 
 /** A model, and the columns that have its answers. */
@@ -190,21 +241,30 @@ export function modelText(overview: Overview, one: Overview["models"][number]): 
   return more.length ? `${one.name} (${more.join(", ")})` : one.name;
 }
 
-export function findingText(overview: Overview, one: Finding): string {
-  const metric = metricOf(overview, one.metric);
+function findingText(overview: Overview, finding: Finding): string {
+  const metric = metricOf(overview, finding.metric);
   const isChange = overview.comparison === "baseline";
   const shown = isChange ? format.difference : format.value;
   return (
-    `${metric.name} ${isChange ? "changed by " : ""}${shown(metric, one.value)} ${valueInterval(overview, one)} ` +
-    `where ${shown(metric, one.expected)} is expected: ${gap(metric, one)}; ` +
-    `${counted(metric, one.n)}${held(overview, metric, one)}`
+    `${metric.name} ${isChange ? "changed by " : ""}${shown(metric, finding.value)} ` +
+    `where ${shown(metric, finding.expected)} is expected: ${gap(metric, finding)}; ` +
+    `${counted(metric, finding.n)}${held(metric, finding)}`
   );
+}
+
+/** A slice in a text: its name, and what it is where a person named it. */
+function called(slice: Slice | undefined, id: string): string {
+  if (!slice) return id;
+  const exact = slice.conditions.map(({ text }) => text).join(" & ");
+  const phrases = slice.phrases.length ? `: ${slice.phrases.join(", ")}` : "";
+  return `${slice.name}${exact && exact !== slice.name ? ` (${exact})` : ""}${phrases}`;
 }
 
 /** The overview as a text for a mail. */
 export function asText(overview: Overview): string {
   const lines = [overview.title, ""];
   if (overview.tests.length && overview.lead) lines.push(overview.lead);
+  for (const reason of overview.gate?.reasons ?? []) lines.push(`- ${reason}`);
   for (const metric of overview.tests.length ? overview.metrics : []) {
     lines.push(overall(overview, metric));
     const counted = counts(overview, metric);
@@ -224,9 +284,7 @@ export function asText(overview: Overview): string {
     if (!found.length) continue;
     lines.push("", `Findings, ${metricOf(overview, model.metric).name}, ${model.direction}:`);
     for (const one of found) {
-      const name = sliceOf(overview, one.slice_id)?.name ?? one.slice_id;
-      const phrases = sliceOf(overview, one.slice_id)?.phrases ?? [];
-      lines.push(`${one.rank}. ${name}${phrases.length ? `: ${phrases.join(", ")}` : ""}`, `   ${findingText(overview, one)}`);
+      lines.push(`${one.rank}. ${called(sliceOf(overview, one.slice_id), one.slice_id)}`, `   ${findingText(overview, one)}`);
     }
   }
   const { since } = overview;

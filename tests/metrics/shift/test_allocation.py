@@ -1,7 +1,6 @@
 """The order and the number of calls: allocation to strata, and halves of a pool."""
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from slicebeam.metrics.shift.allocation import (
 )
 from slicebeam.metrics.shift.estimates import estimate, reliance
 from slicebeam.metrics.shift.simulation import item_order, qualities, simulate
-from slicebeam.metrics.shift.strata import Sample, Strata, counts_of, half_sizes
+from slicebeam.metrics.shift.strata import Sample, Strata, half_sizes
 from tests.metrics.shift.test_strata import halves_of, sampled
 from tests.oracles import shift_oracle as oracle
 
@@ -191,7 +190,7 @@ def test_static_weights_of_old_predictions_that_never_vary_are_the_shares():
 
 
 def test_looks_double():
-    assert [module.first_look(s) for s in (1, 64, 65, 100)] == [128, 128, 130, 200]
+    assert [module.first_look(s) for s in (1, 32, 33, 100)] == [128, 128, 132, 400]
     assert [module.next_look(3, n) for n in (0, 127, 128, 255, 256, 5000)] == [
         *(128, 128, 256, 256, 512, 8192)
     ]
@@ -214,48 +213,37 @@ def test_the_first_calls_ask_as_the_static_order_does_by_turns_of_the_halves():
         np.testing.assert_array_equal(mine, np.arange(mine.size) % 2)
 
 
-def slow_weights(pool, bins, asked, place, factor):
+def slow_weights(pool, asked, place, factor):
     """p·√(shrunk variance of the other half), item by item."""
-    M, strata = len(pool.items), range(len(pool.rows))
+    M = len(pool.items)
     shares = []
     for s, size in enumerate(pool.sizes):
         olds = [pool.old[i] for i in pool.items if pool.stratum[i] == s]
         shares.append(1 - sum((olds.count(j) / size) ** 2 for j in set(olds)))
     mean = sum(size / M * v for size, v in zip(pool.sizes, shares, strict=True))
-
-    def variance(s, halves):
-        mine = [i for i in asked if pool.stratum[i] == s and place[i] % 2 in halves]
-        values = [
-            [(pool.new[i] == j) - factor * (pool.old[i] == j) for i in mine]
-            for j in range(pool.shape[1])
-        ]
-        total = sum(float(np.var(v, ddof=1)) for v in values) if len(mine) > 1 else 0.0
-        return max(len(mine) - 1, 0), total
-
-    both = [variance(s, (0, 1)) for s in strata]
-    static = [0.5 * v + 0.5 * mean for v in shares]
-    seen = sum(pool.sizes[s] * both[s][1] for s in strata if both[s][0])
-    ratio = seen / sum(pool.sizes[s] * static[s] for s in strata if both[s][0])
-    static = [(ratio or 1) * v for v in static]
-    expected = static
-    for groups, prior in ((bins, 20), (pool.rows, 50)):
-        scale = {}
-        for group in set(groups):
-            mine = [s for s in strata if groups[s] == group and both[s][0]]
-            known = sum(both[s][0] for s in mine)
-            told = sum(both[s][0] * both[s][1] for s in mine)
-            wanted = sum(both[s][0] * expected[s] for s in mine)
-            prior_sum = prior * wanted / known if known else 0
-            scale[group] = (told + prior_sum) / (wanted + prior_sum) if known else 1
-        expected = [v * scale[group] for v, group in zip(expected, groups, strict=True)]
+    expected = [0.5 * v + 0.5 * mean for v in shares]
+    variance = {}
+    for s in range(len(pool.rows)):
+        for h in (0, 1):
+            mine = [i for i in asked if pool.stratum[i] == s and place[i] % 2 == h]
+            values = [
+                [(pool.new[i] == j) - factor * (pool.old[i] == j) for i in mine]
+                for j in range(pool.shape[1])
+            ]
+            total = sum(float(np.var(v, ddof=1)) for v in values) if len(mine) > 1 else 0.0
+            variance[s, h] = (max(len(mine) - 1, 0), total)
     weights = np.zeros((len(pool.rows), 2))
-    used = min(1, max(0, (0.7 - factor) / 0.3)) if ratio > 0 else 0
+    adapted = min(1, max(0, (0.7 - factor) / 0.3))
     for h in (0, 1):
-        for s in strata:
-            degrees, within = variance(s, (h,))
-            shrunk = (degrees * within + 50 * expected[s]) / (degrees + 50)
-            spread = used * shrunk + (1 - used) * static[s]
-            weights[s, 1 - h] = pool.sizes[s] / M * math.sqrt(spread)
+        told = [s for s in range(len(pool.rows)) if variance[s, h][0] > 0]
+        seen = sum(pool.sizes[s] * variance[s, h][1] for s in told)
+        ratio = seen / sum(pool.sizes[s] * expected[s] for s in told)
+        for s in range(len(pool.rows)):
+            degrees, own = variance[s, h]
+            prior = (ratio or 1) * expected[s]
+            shrunk = (degrees * own + 20 * prior) / (degrees + 20)
+            used = adapted if ratio > 0 else 0
+            weights[s, 1 - h] = pool.sizes[s] / M * math.sqrt(used * shrunk + (1 - used) * prior)
     return (weights / weights.sum(axis=0)).ravel()
 
 
@@ -265,17 +253,14 @@ def test_weights_are_those_of_the_other_half_shrunk(factor):
         rng = np.random.default_rng(seed)
         pool = oracle.random_pool(rng, largest=20, strata=7, agreement=rng.random())
         asked, place, sample = sampled(rng, pool)
-        bins = rng.integers(-1, 2, len(pool.rows))
-        strata = replace(pool.strata(), bin=bins)
-        weights = module.adapted_weights(strata, sample, np.array([factor]))
-        slow = slow_weights(pool, bins.tolist(), asked, place, factor)
-        np.testing.assert_allclose(weights[0], slow, rtol=1e-10)
+        found = module.adapted_weights(pool.strata(), sample.halves, np.array([factor]))
+        np.testing.assert_allclose(found[0], slow_weights(pool, asked, place, factor), rtol=1e-10)
 
 
 def test_weights_are_the_static_ones_where_no_answer_differs():
     pool = oracle.random_pool(np.random.default_rng(3), largest=20, strata=7, agreement=1.0)
     _, _, sample = sampled(np.random.default_rng(4), pool)
-    found = module.adapted_weights(pool.strata(), sample, np.ones(1))[0]
+    found = module.adapted_weights(pool.strata(), sample.halves, np.ones(1))[0]
     static = module.static_weights("plus", pool.strata())
     np.testing.assert_allclose(found, np.repeat(static / static.sum(), 2))
 
@@ -315,7 +300,7 @@ def early(monkeypatch):
     """Look at the answers early, and go by them wholly, so that a bias would show."""
     monkeypatch.setattr(module, "_FIRST_LOOK", 40)
     monkeypatch.setattr(module, "_PER_STRATUM", 1)
-    monkeypatch.setattr(module, "_PRIOR_OF_HALF", 5)
+    monkeypatch.setattr(module, "_PRIOR_ANSWERS", 5)
 
 
 def test_the_estimate_is_unbiased_where_that_of_a_rule_by_its_own_answers_is_not(early):
@@ -352,19 +337,13 @@ def swapped(pool, runs):
 
     ask(np.tile(module.static_halves(strata, strata.sizes, 40), (runs, 1)))
     for size in (40, 80):
-        weights = module.adapted_weights(strata, _joined(halves), np.zeros(runs))
+        weights = module.adapted_weights(strata, halves, np.zeros(runs))
         own = weights.reshape(runs, 4, 2)[:, :, ::-1].reshape(runs, 8)
         ask(adapted_order(own, halves, half_sizes(strata.sizes), size))
-    return replace(_joined(halves), halves=None)
-
-
-def _joined(halves):
-    """The sample that halves are of."""
-    runs, parts = halves.asked.shape
-    sample = replace(Sample.empty(runs, parts // 2, halves.new.shape[2]), halves=halves)
+    sample = Sample.empty(runs, 4, 2)
     for name in ("asked", "new", "old", "both"):
         counts = getattr(halves, name)
-        getattr(sample, name)[:] = counts.reshape(runs, -1, 2, *counts.shape[2:]).sum(axis=2)
+        getattr(sample, name)[:] = counts.reshape(runs, 4, 2, *counts.shape[2:]).sum(axis=2)
     return sample
 
 
@@ -390,9 +369,7 @@ def test_runs_side_by_side_are_each_run_by_itself(early):
                 halves = halves_of(pool, asked, place)
                 # At the first look the estimate is that of the halves too.
                 sample.halves = halves
-                weights = module.adapted_weights(
-                    strata, sample, reliance(strata, counts_of(strata, sample))
-                )
+                weights = module.adapted_weights(strata, halves, reliance(strata, sample))
                 limits = module.half_limits(strata.sizes, 170)
                 ask(adapted_order(weights, halves, limits, size)[0].tolist())
             slow = oracle.sample_of(pool, [asked[: checked.calls]])

@@ -301,7 +301,7 @@ def test_equal_weights_change_nothing_but_the_scale():
     one, other = estimate(plain, sample), estimate(twice, sample)
     assert other.reliance == pytest.approx(one.reliance)
     assert error_bound(other) == pytest.approx(2 * error_bound(one))
-    halves = (sample, one.reliance)
+    halves = (sample.halves, one.reliance)
     np.testing.assert_allclose(adapted_weights(twice, *halves), adapted_weights(plain, *halves))
 
 

@@ -21,6 +21,7 @@ def results(tmp_path_factory, days):
         ),
         "shift": made.shift_result(folder),
         "nothing": made.nothing_found(folder),
+        "earlier": made.earlier_result(folder / "earlier"),
     }
     made.hostile_document(found["hostile"])
     for name, one in found.items():

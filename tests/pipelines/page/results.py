@@ -22,10 +22,10 @@ _KEPT = {
 }  # fmt: skip
 
 
-def search(data, output, *flags):
+def search(data, output, *flags, codes=(0,)):
     roles = ("--label", "label", "--prediction", "prediction")
     command = ["search", "--data", str(data), *roles, "--quiet", "--output", str(output), *flags]
-    assert run(command) == 0
+    assert run(command) in codes
     return output
 
 
@@ -40,7 +40,8 @@ def search_result(folder, *more, baseline=False, metric="accuracy"):
 def next_night(folder, days):
     flags = ("--label", "income", "--exclude-features", "prediction_old", "--max-cross-size", "2")
     first, second = (days / f"date=2026-11-{day}" / "*.parquet" for day in (18, 19))
-    since = ("--since", str(search(first, folder / "2026-11-18", *flags) / "changelist.json"))
+    published = str(search(first, folder / "2026-11-18", *flags) / "changelist.json")
+    since = ("--since", published, "--compare", "overall")
     return search(second, folder / "2026-11-19", *flags, *since)
 
 
@@ -83,6 +84,32 @@ def nothing_found(folder):
     columns |= {"label": label, "prediction": np.where(rng.random(1_000) < 0.2, 1 - label, label)}
     pq.write_table(pa.table(columns), folder / "nothing.parquet")
     return search(folder / "nothing.parquet", folder / "nothing")
+
+
+def earlier_result(folder):
+    """Search data of which one value became worse and another more frequent, and return the output's folder."""
+    rng = np.random.default_rng(10)
+    folder.mkdir()
+    for name, share, wrong in (("then", 0.2, 0.1), ("now", 0.5, 0.5)):
+        label = rng.integers(0, 2, 4_000)
+        a = np.where(rng.random(4_000) < share, "x", rng.choice(["y", "z"], 4_000))
+        b = rng.choice(["u", "v", "w"], 4_000)
+        errors = np.where(b == "u", wrong, np.where(a == "x", 0.3, 0.1))
+        flipped = rng.random(4_000) < errors
+        columns = {
+            "a": a,
+            "b": b,
+            "label": label,
+            "prediction": np.where(flipped, 1 - label, label),
+        }
+        pq.write_table(pa.table(columns), folder / f"{name}.parquet")
+    return search(
+        folder / "now.parquet",
+        folder / "out",
+        f"--baseline-data={folder / 'then.parquet'}",
+        "--fail-on=any",
+        codes=(1,),
+    )
 
 
 def long_values(folder):

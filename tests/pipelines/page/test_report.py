@@ -285,6 +285,8 @@ def test_the_density_counts_every_slice():
     table = made_table(4_000, ("accuracy",))
     density = kept_rows(table, ["accuracy"], 10).totals["accuracy"].density
     assert sum(cell[2] for cell in density["cells"]) == 4_000
+    significant = pc.sum(table["significant"]).as_py()
+    assert sum(cell[3] for cell in density["cells"]) == significant
     assert density["low"] == pc.min(table["delta"]).as_py()
     assert density["most"] == pc.max(table["n"]).as_py()
 

@@ -5,6 +5,7 @@ import json
 import shutil
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -114,9 +115,25 @@ def test_totals_count_all_slices(client, table):
     totals = client.get("/api/totals").json()["accuracy"]
     assert totals["slices"] == len(table)
     assert totals["significant"] == table.significant.sum()
-    x, y, counts = zip(*totals["density"]["cells"], strict=True)
+    x, y, counts, significant = zip(*totals["density"]["cells"], strict=True)
     assert (sum(counts), max(x), max(y)) == (table.delta.notna().sum(), 47, 39)
-    assert totals["largest"] == pytest.approx(table.delta.abs().max(), rel=1e-6)
+    assert sum(significant) == totals["significant"]
+
+
+def test_facets_count_what_a_filter_finds(client, table):
+    rows(client)
+    asked = {"metric": "accuracy", "significant": True, "inherited": True}
+    answer = client.post("/api/slices/beyond", json={"filter": asked, "tab": "facets"})
+    facets, kept = answer.json()["facets"], table[table.significant]
+    levels = kept.cross_size.value_counts()
+    assert facets["levels"] == [levels.get(level, 0) for level in range(levels.index.max() + 1)]
+    small, medium = (kept.n < 100).sum(), (kept.n < 1000).sum()
+    assert facets["sizes"] == [small, medium - small, len(kept) - medium]
+    fields = Counter(
+        part["field"] for predicate in kept.predicate for part in json.loads(predicate)["all"]
+    )
+    assert sorted(count for _, count in facets["fields"]) == sorted(fields.values())[-10:]
+    assert all(fields[field] == count for field, count in facets["fields"])
 
 
 @pytest.mark.slow

@@ -94,7 +94,7 @@ def test_a_new_slice_of_words_marked_examples_and_an_attribute(browser, tmp_path
         def define(name, revision):
             dialog.get_by_label("Name; without one").fill(name)
             dialog.get_by_role("button", name="Define and count it").click()
-            page.wait_for_selector(f"h1:has-text('{name}')")
+            page.wait_for_selector(f".verdict .chips b:has-text('{name}')")
             assert dialog.count() == 0
             assert f"Written to changelist.r{revision}.json" in page.inner_text("main")
 
@@ -103,7 +103,6 @@ def test_a_new_slice_of_words_marked_examples_and_an_attribute(browser, tmp_path
         assert violations(page) == []
         dialog.get_by_label("Words; examples").fill("the battery")
         define("about <b>batteries</b>", 1)
-        page.get_by_role("button", name="Show them").click()
         page.wait_for_selector(".cells tbody tr")
         for at, mark in enumerate(("yes", "yes", "no")):
             page.locator("select[aria-label^=Mark]").nth(at).select_option(mark)
@@ -139,7 +138,6 @@ def test_examples_edits_and_own_data(browser, tmp_path, width, scheme):
     with serving(result, *data) as served, shown(browser, served, width, scheme) as page:
         # Of a finding: what came near to being one is not in the document.
         page.click(".bars:not(.misses .bars) a")
-        page.get_by_role("button", name="Show them").click()
         page.wait_for_selector(".cells tbody tr")
         assert "has the fingerprint" in page.inner_text("main")
         broken, fixed = (page.get_by_role("button", name=name) for name in ("broken", "fixed"))
@@ -156,7 +154,7 @@ def test_examples_edits_and_own_data(browser, tmp_path, width, scheme):
         page.get_by_label("an attribute").check()
         page.get_by_label("Predicate, such").fill("age < 25 & sex = Female")
         page.get_by_role("button", name="Define and count").click()
-        page.wait_for_selector("h1:has-text('age < 25 & sex = Female')")
+        page.wait_for_selector(".verdict .chips[title='age < 25 & sex = Female']")
         # The run tested no ages below 25, but women: they are there to compare with.
         above = page.get_by_role("region", name="With one condition less")
         assert above.get_by_role("link", name="age < 25").count() == 1
@@ -186,7 +184,6 @@ def test_markup_in_data_is_text_and_wide_texts_are_cut(browser, tmp_path):
     other = results.search(data, tmp_path / "wide")
     with serving(result) as served, shown(browser, served) as page:
         page.click('a[href^="#slice/"]')
-        page.get_by_role("button", name="Show them").click()
         page.wait_for_selector(".cells tbody tr")
         assert HOSTILE in page.inner_text(".cells thead")
         show(page, "edits", "main button:has-text('New slice')")
@@ -196,7 +193,6 @@ def test_markup_in_data_is_text_and_wide_texts_are_cut(browser, tmp_path):
         page.wait_for_function(HOLDS.replace("PLACE", "dialog"), arg=HOSTILE)
     with serving(other) as served, shown(browser, served) as page:
         page.click(".bars li:nth-child(2) a")
-        page.get_by_role("button", name="Show them").click()
         more = page.get_by_role("button", name=f"Show all {len(wide):,} characters").first
         more.wait_for()
         assert wide not in page.inner_text(".cells tbody")
@@ -210,7 +206,6 @@ def test_examples_of_other_data_are_refused(browser, tmp_path):
     pq.write_table(pq.read_table(ADULT).slice(5), other)
     with serving(result, "--data", str(other)) as served, shown(browser, served) as page:
         page.click('a[href^="#slice/"]')
-        page.get_by_role("button", name="Show them").click()
         page.wait_for_selector("text=is not what the document is about")
 
 
@@ -242,7 +237,6 @@ def test_playground_by_keyboard(browser, tmp_path):
         # From an example to what the models say of it.
         page.go_back()
         page.click('.bars a[href^="#slice/"]')
-        page.get_by_role("button", name="Show them").click()
         row = page.locator(".cells tbody th a").first
         number = row.inner_text()
         row.click()
@@ -326,11 +320,10 @@ def test_all_tested_slices_are_filtered_and_walked(browser, served, table):
         assert len(lines) == 1 + table.slice.str.contains("sex = Female").sum()
         # A slice that no document lists, its neighbours, and one of these.
         page.locator(".virtual .row[aria-rowindex='12'] .what a").click()
-        page.get_by_text("Show it among its neighbours").click()
-        page.locator(".lattice .focus").wait_for()
-        before = page.locator(".lattice .focus").inner_text()
-        page.locator(".lattice a").first.click()
-        is_other = "![before, undefined].includes(document.querySelector('.focus')?.innerText)"
+        page.locator(".conditions a").first.wait_for()
+        before = page.locator("main .chips").first.get_attribute("title")
+        page.locator(".conditions a").first.click()
+        is_other = "![before, undefined].includes(document.querySelector('main .chips')?.title)"
         page.wait_for_function(f"before => {is_other}", arg=before)
 
 
@@ -344,10 +337,7 @@ def test_axe_finds_nothing(browser, served, width, scheme):
         assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         page.locator(".virtual .what a").first.click()
-        page.get_by_text("Show it among its neighbours").wait_for()
-        assert violations(page) == []
-        page.get_by_text("Show it among its neighbours").click()
-        page.locator(".lattice .focus").wait_for()
+        page.locator(".elsewhere").first.wait_for()
         assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
@@ -378,7 +368,7 @@ def test_what_a_stranger_wrote_is_text_in_every_view(browser, tmp_path):
             page.get_by_label("with those that a slice above explains").check()
             page.locator(".virtual .what a", has_text=text).first.click()
             page.get_by_text("slice_id").wait_for()
-            assert text in page.locator("h1").inner_text()
+            assert text in page.locator(".verdict").inner_text()
             assert page.locator("main img, main script").count() == 0
 
 

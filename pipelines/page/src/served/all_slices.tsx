@@ -1,28 +1,33 @@
 // All tested slices: the program that serves the page filters and sorts them, and sends what is in sight.
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 
+import type { Chip } from "../chips";
 import { textsOf } from "../columns";
 import { download } from "../csv";
+import type { FacetCounts } from "../facets";
 import { type Filter, filterOf, wordsOf } from "../filter";
 import { FilteredSlices } from "../filtered_slices";
 import type { Choice } from "../filters";
 import * as format from "../format";
-import { allSides, views, type ViewGiven } from "../extensions";
+import { views, type ViewGiven } from "../extensions";
 import { Link } from "../link";
+import { axisOf } from "../marks";
 import type { Metric, Overview } from "../model";
 import { hashOf } from "../route";
 import { Slices } from "../slices";
 import { Row, type Shown } from "../slice_table";
-import type { Density, NumberName, Sides, Store } from "../store";
+import type { Density, NumberName, Store } from "../store";
 import { metricOf, primary, testsOf } from "../verdict";
 import { get, post, postForText, Refusal } from "./api";
-import { type IndexStatus, useIndex, Waiting } from "./index_status";
+import { useIndex, Waiting } from "./index_status";
 import { NewSlice } from "./new_slice";
 
 type Held = Record<NumberName, number | null> & {
   slice_id: string;
   name: string;
+  chips: Chip[];
   n: number;
+  significant: boolean;
   label: string | null;
   reason: string | null;
   finding: number;
@@ -38,13 +43,12 @@ interface Answer {
 interface Beyond {
   inherited: number;
   all: number;
+  facets: FacetCounts;
 }
 
 interface Totals {
   slices: number;
   significant: number;
-  sides: Sides;
-  largest: number;
   density: Partial<Density>;
 }
 
@@ -137,6 +141,10 @@ function Chosen({ content, store, known, totals, metric, query }: ChosenGiven) {
   const filter = useMemo(() => filterOf(new URLSearchParams(query), hasSignificant), [query, hasSignificant]);
   const wanted = useMemo(() => asked(filter, metric), [filter, metric]);
   const { answer, beyond, rowAt, seen, failed, isLate } = useRows(wanted);
+  const axis = useMemo(() => {
+    const { low = 0, high = 0 } = totals.density;
+    return axisOf(metric, [{ value: low }, { value: high }], true, [0]);
+  }, [totals, metric]);
   const save = async () => download(await postForText("slices.csv", wanted));
   const found = answer && {
     text: `${counted(answer, totals, testsOf(content, metric)?.tested)}${isLate ? " (being looked up)" : ""}`,
@@ -157,13 +165,15 @@ function Chosen({ content, store, known, totals, metric, query }: ChosenGiven) {
       printed="The rows in sight are printed; the CSV file has the first 100,000."
       save={() => void save()}
       density={totals.density.cells ? (totals.density as Density) : undefined}
+      {...(beyond ? { facets: beyond.facets } : {})}
+      axis={axis}
       rows={answer}
       seen={seen}
     >
       {(at) => {
         const held = rowAt(at);
         return held ? (
-          <Row key={at} shown={shownOf(held, store, metric)} index={at + 2} largest={totals.largest || 1} metric={metric} />
+          <Row key={at} shown={shownOf(held, store, metric)} index={at + 2} axis={axis} metric={metric} />
         ) : (
           <div key={at} role="row" class="row" aria-rowindex={at + 2}>
             <div role="cell">…</div>
@@ -204,11 +214,13 @@ function shownOf(held: Held, store: Store, metric: Metric): Shown {
   return {
     id: held.slice_id,
     name: row === undefined ? held.name : store.nameOf(row),
+    chips: held.chips,
     n: held.n,
     delta: number("delta"),
     low: number("ci_low"),
     high: number("ci_high"),
     finding: held.finding,
+    isSignificant: held.significant,
     numbers: textsOf(metric, number, held.reason, held.label),
   };
 }
@@ -279,8 +291,4 @@ function useRows(filter: Record<string, unknown>) {
   return { answer, beyond, rowAt, seen, failed, isLate };
 }
 
-allSides.of = async (metric) => {
-  const status = await get<IndexStatus>("index");
-  return status.state === "ready" ? ((await get<Known["totals"]>("totals"))[metric]?.sides ?? null) : null;
-};
-views.push({ name: "slices", isWide: true, component: AllSlices });
+views.push({ name: "slices", component: AllSlices });

@@ -3,7 +3,6 @@ import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
 
 import { views, type ViewGiven } from "../extensions";
-import { Lattice } from "../lattice";
 import { SliceView } from "../slice";
 import { type Store, unpacked } from "../store";
 import { post, Refusal } from "./api";
@@ -43,7 +42,4 @@ function near(Own: Shown, title: string) {
   };
 }
 
-views.push(
-  { name: "slice", component: near(SliceView, "Slice") },
-  { name: "lattice", isWide: true, component: near(Lattice, "Lattice") },
-);
+views.push({ name: "slice", component: near(SliceView, "Slice") });

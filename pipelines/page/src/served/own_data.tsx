@@ -298,7 +298,6 @@ function Numbers({ metric, side, isChange }: { metric: Metric; side: Side | unde
 views.push({
   name: "own",
   title: "Own data",
-  isWide: true,
   isHere: (content) => !content.views.includes("shift"),
   component: OwnData,
 });

@@ -1,7 +1,7 @@
 // The runs in a folder, the newest first.
 import * as format from "../format";
 import type { Overview, Since } from "../model";
-import { Biggest, Changed } from "../since";
+import { Changed } from "../since";
 import { counts, overall, primary } from "../verdict";
 
 export interface Run {
@@ -46,8 +46,7 @@ function SinceThen({ name, overview, since }: { name: string; overview: Overview
   return (
     <section class="since" aria-label={`${name}: since the earlier run`}>
       <h3>Since the run of {format.date(since.created_at)}</h3>
-      <Changed content={overview} since={since} isBrief />
-      <Biggest content={overview} since={since} base={`runs/${encodeURIComponent(name)}/`} />
+      <Changed content={overview} since={since} />
     </section>
   );
 }

@@ -41,8 +41,6 @@ interface Page {
 
 const SHOWN = 120;
 const OUTCOME = { label: "the label", old: "old model", new: "new model" };
-// Who has seen the examples of one slice wants to see those of the next.
-let isWanted = false;
 
 interface Given {
   content: Overview;
@@ -50,20 +48,8 @@ interface Given {
   id: string;
 }
 
-function SliceExamples(given: Given) {
-  const [isOpen, open] = useState(isWanted);
-  if (!isOpen) {
-    return (
-      <section>
-        <h2>Examples from the data</h2>
-        <button type="button" onClick={() => open((isWanted = true))}>
-          Show them
-        </button>
-      </section>
-    );
-  }
-  return <Listed key={given.id} {...given} />;
-}
+/** The examples of a slice, which are read when it is opened. */
+const SliceExamples = (given: Given) => <Listed key={given.id} {...given} />;
 
 function Listed({ content, store, id }: Given) {
   const [{ yes, no }, count] = useState(marked());
