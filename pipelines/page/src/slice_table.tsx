@@ -141,7 +141,7 @@ export function Row({ shown, index, axis, metric }: { shown: Shown; index: numbe
         </Link>
       </div>
       <div role="cell" class="label">
-        {[finding ? `finding ${finding}${isWorse(metric, delta) ? "" : ", better"}` : "", numbers.label].filter(Boolean).join(", ")}
+        {finding ? `finding ${finding}${isWorse(metric, delta) ? "" : ", better"}` : numbers.label}
       </div>
       {cell(metric.name, bare(numbers.value))}
       {cell("against", bare(numbers.reference))}
