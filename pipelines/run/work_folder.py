@@ -285,13 +285,7 @@ class WorkFolder:
 
     def folder(self, stage: str) -> StoragePath:
         """Return the folder of a stage, which exists."""
-        return self._made(self.path_of(stage))
-
-    def kept_folder(self, name: str) -> StoragePath:
-        """Return a folder in it that outlives the run, for paid answers."""
-        return self._made(beneath(self.path, _plain(name)))
-
-    def _made(self, path: StoragePath) -> StoragePath:
+        path = self.path_of(stage)
         with storage_errors(path, "make"):
             # A work folder that was deleted under the run stays deleted.
             make_folder(path, within=self.path)

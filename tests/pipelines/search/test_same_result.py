@@ -181,7 +181,7 @@ def test_each_run_finds_what_is_in_its_own_data(runs):
 @pytest.mark.parametrize("name", [one for one in (*NAMES, "", "a_b") if one not in ("x-y", "case")])
 def test_a_stage_is_never_named_by_the_data(name, tmp_path):
     work = WorkFolder(tmp_path)
-    for use in (work.path_of, work.folder, work.kept_folder, work.done, work.empty):
+    for use in (work.path_of, work.folder, work.done, work.empty):
         refuses(ValueError, "is not named by words and numbers", use, f"findings-{name}")
     assert list(tmp_path.iterdir()) == []
 
