@@ -40,11 +40,14 @@ from slicebeam.transforms.encode.passes import (
     from_row,
     number_equal_rows,
     over_shards,
+    read_found,
     read_repeats,
+    write_found,
 )
 from slicebeam.transforms.encode.shards import CONTENT, read_all_facts, rows_in
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import matching
+from slicebeam.transforms.storage.work_files import part_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -126,8 +129,9 @@ class EncodedDataset:
     def scan(
         self, stage: str, function: Function, work: WorkFolder, engine: Engine, seconds: float
     ) -> list[Found]:
-        """Return the result of a function on the shards, of ``seconds`` for each example."""
-        return pass_over_shards(self.shards, stage, function, work, engine, self.rows * seconds)
+        """Return the result of a function on the shards, of ``seconds`` for each example; a run that continues finds it."""
+        whole = self.rows * seconds
+        return pass_over_shards(self.shards, stage, function, work, engine, whole, keeps=True)
 
 
 # CPU time of summing an example of a shard, and below what it is not worth a job.
@@ -162,11 +166,23 @@ def pass_over_shards(
     work: WorkFolder,
     engine: Engine,
     seconds: float,
+    *,
+    keeps: bool = False,
 ) -> list[Found]:
-    """Return the result of a function on the shards, of groups of them where that is worth a job."""
-    groups = 2 * engine.workers if engine.workers > 1 and seconds >= LEAST_PASS_SECONDS else 1
-    dealt = [shards[at::groups] for at in range(min(groups, len(shards)))]
-    return pass_over(partial(over_shards, function), dealt, stage, work, engine, seconds)
+    """Return the result of a function on the shards; with ``keeps`` a run that continues finds it in any case."""
+    groups = 2 * engine.workers
+    if engine.workers > 1 and seconds >= LEAST_PASS_SECONDS:
+        dealt = [shards[at::groups] for at in range(min(groups, len(shards)))]
+        return pass_over(partial(over_shards, function), dealt, stage, work, engine, seconds)
+    if not keeps:
+        return [over_shards(function, shards)]
+    path = part_path(work.folder(stage), 0)
+    # Workers of an earlier process may have written it in several parts.
+    if work.done(stage) != {"parts": 1}:
+        work.empty(stage)
+        write_found(path, over_shards(function, shards))
+        work.finish(stage, {"parts": 1})
+    return [read_found(path)]
 
 
 _MOST_REASONS = 5

@@ -270,9 +270,6 @@ def learn(
     left_out = tuple(domain for domain in learned if isinstance(domain, LeftOutColumn))
     if given is None:
         return Learned(domains, left_out, (), top_values)
-    if config.comparison == "earlier":
-        # What the earlier data did not have is told of both data sets, feature by feature.
-        return Learned(domains, (*given.left_out, *left_out), (), top_values, given.lost)
     from slicebeam.pipelines.prepare.inherited_domains import drift_lines
 
     drift = drift_lines(given, domains, source.rows, config.used_min_slice_size)

@@ -98,7 +98,9 @@ def against_data_of(
     if config.compare is not None or config.comparison != "overall":
         return None
     from slicebeam.metrics.measures.registry import statistic_space
+    from slicebeam.pipelines.prepare.source import format_of
     from slicebeam.transforms.encode.convert import first_columns
+    from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 
     try:
         if document.check is not None or document.revision:
@@ -115,6 +117,9 @@ def against_data_of(
         )
         if then != now:
             raise InputError(f"only one data set has {', '.join(map(repr, sorted(then ^ now)))}")
+        if format_of(config, [*today, *files]) == "parquet":
+            # Refuses columns of which one type cannot hold both.
+            open_parquet([StoredFile(path, path) for path in (*today, *files)])
         confirmed = Confirmed(config.model, metric=config.metric)
         again = fingerprint_again(str(config.since), document, files, confirmed)
         if again != document.dataset.fingerprint:

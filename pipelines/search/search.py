@@ -24,12 +24,12 @@ def run_search(
     config: SearchConfig, engine: Engine, observer: SearchObserver, **how: Unpack[HowToRun]
 ) -> Published:
     """Search the slices and publish what was found."""
-    config, earlier = compared(config)
+    asked, (config, earlier) = config, compared(config)
     if earlier is not None:
         from slicebeam.pipelines.search.fingerprints import against_data_of
 
         observer.stage(Stage("looking for the data of the earlier run"))
-        against = against_data_of(config, earlier.document, observer.note)
+        against = against_data_of(asked, earlier.document, observer.note)
         config, earlier = (config, earlier) if against is None else (against, None)
     return run_steps(config, Steps(prepare), engine, observer, earlier, **how)
 

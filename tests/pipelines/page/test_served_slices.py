@@ -289,7 +289,7 @@ def test_a_query_that_was_overtaken_and_is_over_supersedes_an_earlier_one():
             return SimpleNamespace(close=lambda: None)
 
     index = Overtaken()
-    with pytest.raises(RefusedError, match="superseded") as caught, turns.turn(index, "tab"):
+    with pytest.raises(RefusedError, match="newer request") as caught, turns.turn(index, "tab"):
         pytest.fail("the first query runs though nobody waits for it")
     assert caught.value.status == 409
     with turns.turn(index, "tab") as cursor:

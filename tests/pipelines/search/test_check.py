@@ -254,7 +254,7 @@ def test_resume(slices, tmp_path, adult_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         fault = Mock(side_effect=KeyboardInterrupt)
-        patched.setattr("slicebeam.pipelines.search.search.build", fault)
+        patched.setattr("slicebeam.pipelines.search.run_steps.build", fault)
         with pytest.raises(KeyboardInterrupt):
             check(tmp_path / "out", **options)
     assert (tmp_path / "out" / "_work" / "stages" / "shards.json").exists()

@@ -304,7 +304,7 @@ def test_lists_of_integers_that_were_doubles_for_a_night(tmp_path, last):
     for at, column in enumerate(nights):
         data = (night(tmp_path, f"night {at}", column),)
         found = search(tmp_path / f"out {at}", data=data, **NIGHTLY, **since)
-        since = {"since": str(tmp_path / f"out {at}" / "changelist.json")}
+        since = {"since": str(tmp_path / f"out {at}" / "changelist.json"), "compare": "overall"}
         sizes = dict(zip(found.table["slice"], found.table["n"], strict=True))
         values = {v for one in column.to_pylist() for v in one if v == v}
         assert {f"x contains {value:g}" for value in values} <= set(sizes)
@@ -337,7 +337,7 @@ def test_the_remedy_where_most_values_are_in_one_slice(tmp_path, option):
     first = night(tmp_path, "first", pa.array(rng.normal(size=1000)))
     second = night(tmp_path, "second", pa.array(rng.normal(50, 1, size=1000)))
     search(tmp_path / "out", data=first, **NIGHTLY)
-    given = {option: str(tmp_path / "out" / "changelist.json")}
+    given = {option: str(tmp_path / "out" / "changelist.json"), "compare": "overall"}
     found = search(tmp_path / "new", data=second, **NIGHTLY, **given)
     (line,) = found.document["dataset"]["drift"]
     instead = "" if option == "since" else " instead of --domains"
