@@ -21,15 +21,13 @@ class BeamRunner(Backend):
     """Runs jobs on a runner of Beam's."""
 
     least_seconds = 0.0
-    # Beam's option that says how many workers there are, if the runner has one.
-    workers_option = ""
     # Beam's options that a job is sent with by slicebeam alone.
     own_options: Sequence[str] = ("runner", "job_name", "streaming", "save_main_session")
 
     def __init__(self, options: RunnerOptions, runner: str) -> None:
         self.options, self.runner, self.name = options, runner, runner
         self.beam = options.beam
-        self.workers = options.workers or self.number(self.workers_option) or _WORKERS
+        self.workers = options.workers or _WORKERS
         seconds = options.smallest_job_seconds
         self.smallest_job_seconds = self.least_seconds if seconds is None else seconds
 

@@ -47,7 +47,6 @@ class Flink(JavaJobService):
 
     engine = "flink"
     least_seconds = 10.0
-    workers_option = "parallelism"
     master_option = "flink_master"
     local_masters = re.compile(r"|\[local\]|\[auto\]")
     jar_option = "flink_job_server_jar"
