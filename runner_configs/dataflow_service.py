@@ -10,6 +10,8 @@ from slicebeam.metrics.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from slicebeam.runner_configs.options import DataflowOptions
+
 Answer = TypeVar("Answer")
 
 _ACTIVE = frozenset(
@@ -23,8 +25,6 @@ _ACTIVE = frozenset(
 )  # fmt: skip
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _LONGEST_REASON = 300
-# Seconds for which a request is repeated that the service cannot answer now.
-SERVICE_TIMEOUT = 300.0
 # Seconds that one request may take.
 _TIMEOUT = 60.0
 
@@ -60,12 +60,11 @@ class JobCounts:
 class DataflowService:
     """Calls the service of a project and region.
 
-    A request that the overloaded or unreachable service cannot answer is repeated for a while.
+    A request that the service can't answer now, because it is overloaded or unreachable, is repeated for ``service_timeout`` seconds.
     """
 
-    def __init__(self, project: str, region: str, endpoint: str, *, is_anonymous: bool) -> None:
-        self.place = {"project_id": project, "location": region}
-        self.endpoint, self.is_anonymous = endpoint, is_anonymous
+    def __init__(self, options: DataflowOptions) -> None:
+        self.options = options
         self._clients: dict[str, Any] = {}
 
     def jobs_named(self, name: str) -> list[Job]:
@@ -78,22 +77,22 @@ class DataflowService:
         return [job for job in self._jobs(filter="ACTIVE") if job.is_active]
 
     def _jobs(self, **request: Any) -> list[Job]:
-        return self._call(
+        return self._ask(
             "Jobs.list_jobs", "list its jobs", lambda jobs: list(map(_job, jobs)), **request
         )
 
     def job(self, job_id: str) -> Job:
         """Return the state of a job."""
-        return self._call("Jobs.get_job", f"report the state of job {job_id}", _job, job_id=job_id)
+        return self._ask("Jobs.get_job", f"report the state of job {job_id}", _job, job_id=job_id)
 
     def cancel(self, job_id: str) -> None:
         """Ask for the end of a job."""
         wanted = {"requested_state": "JOB_STATE_CANCELLED"}
-        self._call("Jobs.update_job", f"cancel job {job_id}", job_id=job_id, job=wanted)
+        self._ask("Jobs.update_job", f"cancel job {job_id}", job_id=job_id, job=wanted)
 
     def errors(self, job_id: str) -> list[str]:
         """Return the error messages of a job."""
-        return self._call(
+        return self._ask(
             "Messages.list_job_messages",
             f"report the messages of job {job_id}",
             lambda messages: [message.message_text for message in messages],
@@ -104,7 +103,7 @@ class DataflowService:
     def counts(self, job_id: str) -> JobCounts:
         """Return the counts of a job."""
         what = f"report the metrics of job {job_id}"
-        answer = self._call("Metrics.get_job_metrics", what, job_id=job_id)
+        answer = self._ask("Metrics.get_job_metrics", what, job_id=job_id)
         user: dict[str, int] = {}
         seconds = 0.0
         for metric in answer.metrics:
@@ -120,11 +119,11 @@ class DataflowService:
     def console(self, job_id: str) -> str:
         """Return the address of the page about a job."""
         return (
-            f"https://console.cloud.google.com/dataflow/jobs/{self.place['location']}/{job_id}"
-            f"?project={self.place['project_id']}"
+            f"https://console.cloud.google.com/dataflow/jobs/{self.options.region}/{job_id}"
+            f"?project={self.options.project}"
         )
 
-    def _call(
+    def _ask(
         self,
         call: str,
         what: str,
@@ -133,13 +132,13 @@ class DataflowService:
     ) -> Any:
         """Return what is read of an answer; its further pages are asked for on the way."""
         kind, _, method = call.partition(".")
-        request |= self.place
+        request |= {"project_id": self.options.project, "location": self.options.region}
 
         def answer() -> Any:
             return read(getattr(client, method)(request=request, timeout=_TIMEOUT))
 
         client = self._client(kind)
-        return self._retry(answer, what)
+        return self._told(answer, what)
 
     def _client(self, kind: str) -> Any:
         if kind not in self._clients:
@@ -148,43 +147,43 @@ class DataflowService:
             from google.cloud import dataflow_v1beta3 as api
 
             options: dict[str, Any] = {}
-            if self.is_anonymous:
+            if self.options.no_auth:
                 options["credentials"] = AnonymousCredentials()  # type: ignore[no-untyped-call]
-            if self.endpoint:
-                options["client_options"] = ClientOptions(api_endpoint=self.endpoint)
+            if self.options.endpoint:
+                options["client_options"] = ClientOptions(api_endpoint=self.options.endpoint)
                 # As Beam has it: what stands in for the service speaks JSON.
-                if "localhost" in self.endpoint:
+                if "localhost" in self.options.endpoint:
                     options["transport"] = "rest"
             client = getattr(api, f"{kind}V1Beta3Client")
-            self._clients[kind] = self._retry(lambda: client(**options), "be reached")
+            self._clients[kind] = self._told(lambda: client(**options), "be reached")
         return self._clients[kind]
 
-    def _retry(self, call: Callable[[], Answer], what: str) -> Answer:
+    def _told(self, call: Callable[[], Answer], what: str) -> Answer:
         """Return the result of a call, repeated while the service is overloaded or away."""
         from google.api_core.retry import Retry
 
         retry = Retry(
-            predicate=is_transient,
+            predicate=is_passing,
             initial=_FIRST_PAUSE,
             maximum=_LONGEST_PAUSE,
-            timeout=SERVICE_TIMEOUT,
+            timeout=self.options.service_timeout,
         )
         try:
             answer: Answer = retry(call)()
         except Exception as error:
-            failure = to_engine_error(error, what)
+            failure = refusal(error, what)
             if failure is None:
                 raise
             raise failure from error
         return answer
 
 
-def _job(answer: Any) -> Job:
-    created = answer.create_time.timestamp() if answer.create_time else 0.0
-    return Job(answer.id, answer.name, answer.current_state.name, created)
+def _job(told: Any) -> Job:
+    created = told.create_time.timestamp() if told.create_time else 0.0
+    return Job(told.id, told.name, told.current_state.name, created)
 
 
-def is_transient(error: BaseException) -> bool:
+def is_passing(error: BaseException) -> bool:
     """Return whether a request may succeed when it is sent again."""
     import requests
     from google.api_core import exceptions
@@ -202,7 +201,7 @@ def is_transient(error: BaseException) -> bool:
     )
 
 
-def to_engine_error(error: BaseException, what: str) -> EngineError | None:
+def refusal(error: BaseException, what: str) -> EngineError | None:
     """Return the error to report for an error of the service, None if it is not one."""
     import requests
     from google.api_core import exceptions
@@ -212,7 +211,8 @@ def to_engine_error(error: BaseException, what: str) -> EngineError | None:
         cause = error.cause or error
         return EngineError(
             f"dataflow did not answer a request to {what} ({_reason(cause)}); running jobs "
-            "continue: try again later with --resume"
+            "continue: try again later with --resume (a longer time limit: --runner-option "
+            "service_timeout=SECONDS)"
         )
     if isinstance(error, GoogleAuthError):
         return EngineError(

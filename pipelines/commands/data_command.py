@@ -186,8 +186,7 @@ def engine_of(options: Mapping[str, Any]) -> Engine:
     """Return the engine that options name; its worker processes start while this one imports."""
     from slicebeam.pipelines.run.engine import start_engine
 
-    named = options.get("runner_config", "direct")
-    return start_engine(named, options.get("runner_option", ()), options.get("beam", ()))
+    return start_engine(options.get("runner_config", "direct"), options.get("runner_option", ()))
 
 
 def _tolerance(run_options: RunOptions, config: Any) -> dict[str, float]:
