@@ -249,12 +249,15 @@ def test_the_page_says_what_was_before(browser, fallen, tmp_path):
     document = json.loads((tmp_path / "out" / "changelist.json").read_text())
     first = document["findings"][0]["slice_id"]
     with opened(browser, tmp_path / "out") as page:
-        assert "better than before" in page.locator("main").inner_text()
+        shares = [(table.late == table.guess).mean() for table in fallen[1::-1]]
+        assert "Accuracy fell from {:.1%} to {:.1%}".format(*shares) in page.inner_text("main")
     with opened(browser, tmp_path / "out", view=f"#slice/{first}") as page:
-        text = page.locator("main").inner_text()
+        text = page.inner_text("main")
+        rows = page.locator("tr", has_text="Then").locator("svg.mark")
+        mark = rows.first.get_attribute("aria-label")
     then = fallen[1].query("kind == 'easy' and place == 'b'")
     right = stats.binomtest(int((then.late == then.guess).sum()), len(then))
     ends = right.proportion_ci(method="wilson")
     shares = [f"{100 * share:.1f}%" for share in (right.statistic, ends.low, ends.high)]
-    assert "Before\n{} ({} to {})".format(*shares) in text
-    assert "worse than before." in text
+    assert f"{shares[0]} then" in text
+    assert "{} to {}".format(*shares[1:]) in mark
