@@ -23,7 +23,7 @@ from slicebeam.pipelines.adaptive.paid_outputs import SharedBudget
 from slicebeam.pipelines.adaptive.prompts import Completion, Prompt, PromptItem, build_prompts
 from slicebeam.pipelines.adaptive.proposers.endpoint import ENDPOINT
 from slicebeam.pipelines.adaptive.proposers.families import Context
-from slicebeam.pipelines.adaptive.proposers.offline import offline_proposers
+from slicebeam.pipelines.adaptive.proposers.offline import RANDOM, offline_proposers
 from slicebeam.pipelines.adaptive.suggestions.pool import read_pool
 from slicebeam.pipelines.adaptive.suggestions.printed import show_suggestions, suggestions_json
 from slicebeam.pipelines.adaptive.suggestions.rounds import draw, scored, yields
@@ -302,8 +302,11 @@ def test_after_three_rounds_three_times_as_many_tests_fail_as_of_random_draws(ma
             tests = list(tree.rows())
             scores = target.score(tests).failures if tests else np.zeros(0)
             context = Context(tree, scores, "", pool, GIVEN, seed=seed)
-            proposers = offline_proposers().values()
-            families = [family for one in proposers for family in one.families(context)]
+            proposers = offline_proposers()
+            del proposers[RANDOM]
+            families = [
+                family for proposer in proposers.values() for family in proposer.families(context)
+            ]
             suggestions = scored(draw(context, families, PROPOSALS), target.score)
             assert len(suggestions) == PROPOSALS
             # As a person accepts them: of a guess with the answer that people gave.
