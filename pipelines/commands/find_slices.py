@@ -18,13 +18,20 @@ from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist.reading import CHANGELIST
 from slicebeam.pipelines.commands.python_runs import opened_slices, typed_options
 from slicebeam.pipelines.config.search import STRATEGIES_OF, SearchConfig, search_config
-from slicebeam.pipelines.prepare.encoded_dataset import Examples, encode, encoding_of, read_examples
+from slicebeam.pipelines.prepare.encoded_dataset import (
+    Examples,
+    encode,
+    encoding_of,
+    prepare,
+    read_examples,
+)
 from slicebeam.pipelines.prepare.features import learn, learning
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.run.open_run import paths_of
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search.iterations import SilentObserver, stage_of
-from slicebeam.pipelines.search.search import compared, run_search
+from slicebeam.pipelines.search.run_steps import Steps, run_steps
+from slicebeam.pipelines.search.search import compared
 from slicebeam.pipelines.search.slice_counter import SliceCounter
 from slicebeam.transforms.count.search_graph import CountAndTest, EncodeExamples
 from slicebeam.transforms.encode.write_examples import WriteExamples
@@ -60,7 +67,8 @@ class FindSlices(beam.PTransform):
     """Find the slices where a model is worse: PCollection of examples -> PCollection of tested slices.
 
     Examples are dicts, schema rows or Arrow tables, from any source. The result is byte for byte the one
-    of ``slicebeam search`` on the same examples, in any order.
+    of ``slicebeam search`` on the same examples, in any order. ``since`` compares the published slices of the
+    earlier run, as ``--compare overall`` does.
 
     Parameters
     ----------
@@ -197,7 +205,9 @@ def _planned(encoded: _Encoded, _: Sequence[int]) -> Planned:
 def _published(begun: _Begun, _: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Publish what was found, once all blocks are tested, and yield the slices."""
     with _engine() as engine:
-        published = run_search(begun.config, engine, SilentObserver(), resume=True)
+        config, earlier = compared(begun.config)
+        steps = Steps(prepare)
+        published = run_steps(config, steps, engine, SilentObserver(), earlier, resume=True)
     with opened_slices(published) as stream:
         for batch in pq.ParquetFile(stream).iter_batches():
             yield from batch.to_pylist()

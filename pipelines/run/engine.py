@@ -125,9 +125,14 @@ class Engine:
         """Return whether work of this duration goes to the engine, or is too small for a job."""
         return seconds is None or seconds >= self._backend.smallest_job_seconds
 
+    @property
+    def elsewhere(self) -> str | None:
+        """What works on other machines; None where everything is on this one."""
+        return self._backend.runs_on_other_machines()
+
     def check_storage(self, paths: Sequence[object]) -> None:
         """Refuse paths that the engine's workers cannot see."""
-        elsewhere = self._backend.runs_on_other_machines()
+        elsewhere = self.elsewhere
         if elsewhere is None:
             return
         for path in map(str, paths):

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import InputError, OptionError, SlicebeamError
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.confirmation import Confirmed, refuse_unconfirmed
+from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.storage.files import expand_paths
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.search.iterations import SearchObserver
 
 # Computed after the encoding, or not at all.
 _MEASURED = frozenset({"since", "tfma_metric", "tfma_module"})
@@ -88,12 +91,13 @@ def _step(command: str, options: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def against_data_of(
-    config: SearchConfig, document: SearchChangeList, note: Callable[[str], None]
+    config: SearchConfig, document: SearchChangeList, engine: Engine, observer: SearchObserver
 ) -> SearchConfig | None:
     """Return the search with the data of the run that ``--since`` names as its earlier data.
 
     None where the published slices of that run have to do: two models are compared, its data is gone or
-    is not what it was, or a metric or an option does not go with earlier data. ``note`` is told why.
+    is not what it was, a metric or an option does not go with earlier data, or the run has workers elsewhere,
+    whose data this machine may not hold. The observer is told why.
     """
     if config.compare is not None or config.comparison != "overall":
         return None
@@ -102,7 +106,13 @@ def against_data_of(
     from slicebeam.transforms.encode.convert import first_columns
     from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 
+    observer.stage(Stage("looking for the data of the earlier run"))
     try:
+        if engine.elsewhere is not None:
+            raise InputError(
+                f"this machine verifies the data, and the workers of {engine.elsewhere} are for more "
+                "than it may read; name that data with --baseline-data"
+            )
         if document.check is not None or document.revision:
             raise InputError("a person chose its slices")
         options = {name: getattr(config, name) for name in config.model_fields_set}
@@ -132,11 +142,11 @@ def against_data_of(
                 f"--since {config.since}: that run compared its data with earlier data, so only its data "
                 f"can be compared, not its slices: {error}; name the data with --baseline-data"
             ) from error
-        note(
+        observer.note(
             f"--since {config.since}: its slices are compared as published, without its data: {error}"
         )
         return None
-    note(
+    observer.note(
         f"--since {config.since}: its data is still there, so each slice is compared on both data sets"
     )
     return against

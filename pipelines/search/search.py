@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.prepare.encoded_dataset import prepare
-from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.run_steps import Steps, run_steps
 
 if TYPE_CHECKING:
@@ -28,8 +27,7 @@ def run_search(
     if earlier is not None:
         from slicebeam.pipelines.search.fingerprints import against_data_of
 
-        observer.stage(Stage("looking for the data of the earlier run"))
-        against = against_data_of(asked, earlier.document, observer.note)
+        against = against_data_of(asked, earlier.document, engine, observer)
         config, earlier = (config, earlier) if against is None else (against, None)
     return run_steps(config, Steps(prepare), engine, observer, earlier, **how)
 

@@ -374,6 +374,17 @@ def test_rows_of_any_form_and_order(table, expected, tmp_path):
     assert found == set(expected.table["slice_id"])
 
 
+def test_a_pipeline_compares_the_published_slices(table, expected, tmp_path):
+    """The data of the earlier run is not read: the pipeline has encoded its own examples alone."""
+    since = str(expected.folder / "changelist.json")
+    with beam.Pipeline(runner=FnApiRunner()) as pipeline:
+        examples = pipeline | beam.Create([table.slice(0, 1500)])
+        examples | FindSlices(output=str(tmp_path), since=since, **ROLES)
+    document = running.read(tmp_path).document
+    assert document["since"]["compared"] > 0
+    assert "earlier_data" not in document
+
+
 @pytest.fixture(scope="module")
 def rows(expected):
     return pq.read_table(expected.folder / "slices.parquet").to_pylist()

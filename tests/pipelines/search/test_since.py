@@ -4,6 +4,8 @@ import datetime as dt
 import hashlib
 import json
 import shutil
+from types import SimpleNamespace
+from unittest.mock import Mock
 
 import jsonschema
 import numpy as np
@@ -18,7 +20,10 @@ from slicebeam.metrics.measures.metric import Slices
 from slicebeam.metrics.measures.multiplicity import holm_adjusted
 from slicebeam.metrics.measures.registry import metric, statistic_space
 from slicebeam.pipelines.changelist.document import json_schema
+from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.commands.cli import run
+from slicebeam.pipelines.config.search import search_config
+from slicebeam.pipelines.search.fingerprints import against_data_of
 from tests.conftest import slow
 from tests.edited_documents import ROWS, examples, stand_in
 from tests.pipelines.search.test_check import check
@@ -741,3 +746,18 @@ def test_a_run_with_earlier_data_can_be_followed_by_its_data_only(two_nights, tm
     said = refused([*command, f"--output={tmp_path}/3"], capsys, folder=tmp_path)
     assert "only its data can be compared, not its slices" in said
     assert said.endswith("name the data with --baseline-data")
+
+
+def test_data_is_not_verified_here_for_workers_elsewhere(two_nights):
+    """It may be more than this machine can read."""
+    config = search_config({
+        "data": (str(two_nights / "1.parquet"),), "output": "out", **ONE_MODEL, "label": "y",
+        "since": str(two_nights / "0" / "changelist.json"),
+    })  # fmt: skip
+    document = read_search(str(two_nights / "0" / "changelist.json"), "--since")
+    for elsewhere, is_verified in (("Dataflow", False), (None, True)):
+        observer = Mock()
+        against = against_data_of(config, document, SimpleNamespace(elsewhere=elsewhere), observer)
+        assert (against is not None) == is_verified
+        (note,) = [call.args[0] for call in observer.note.call_args_list]
+        assert ("the workers of Dataflow" in note) != is_verified
