@@ -160,7 +160,8 @@ def _begun(config: SearchConfig, files: Sequence[str]) -> _Begun:
     """Begin the run, and read what the files say of themselves."""
     if not files:
         raise InputError("there are no examples in the PCollection")
-    config, _ = compared(config.model_copy(update={"data": tuple(sorted(files))}))
+    config = config.model_copy(update={"data": tuple(sorted(files))})
+    config, _ = compared(config, is_published=True)
     paths, output, folder = paths_of(config)
     work, replaced = WorkFolder(folder), version_of(output / CHANGELIST)
     try:
@@ -205,7 +206,7 @@ def _planned(encoded: _Encoded, _: Sequence[int]) -> Planned:
 def _published(begun: _Begun, _: Sequence[int]) -> Iterator[dict[str, Any]]:
     """Publish what was found, once all blocks are tested, and yield the slices."""
     with _engine() as engine:
-        config, earlier = compared(begun.config)
+        config, earlier = compared(begun.config, is_published=True)
         steps = Steps(prepare)
         published = run_steps(config, steps, engine, SilentObserver(), earlier, resume=True)
     with opened_slices(published) as stream:

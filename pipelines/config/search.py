@@ -114,6 +114,11 @@ class SearchConfig(RunConfig):
             )
         return strategy
 
+    @property
+    def follows_data(self) -> bool:
+        """Whether the data of the run that ``--since`` names may be compared, not only its slices."""
+        return self.compare is None and self.comparison == "overall"
+
     def with_domains_of_since(self) -> SearchConfig:
         """Return the search with the bins and values of the run that it is compared with.
 

@@ -95,12 +95,10 @@ def against_data_of(
 ) -> SearchConfig | None:
     """Return the search with the data of the run that ``--since`` names as its earlier data.
 
-    None where the published slices of that run have to do: two models are compared, its data is gone or
-    is not what it was, a metric or an option does not go with earlier data, or the run has workers elsewhere,
-    whose data this machine may not hold. The observer is told why.
+    None where the published slices of that run have to do: its data is gone or is not what it was, a metric or
+    an option does not go with earlier data, or the run has workers elsewhere, whose data this machine may not
+    hold. The observer is told why.
     """
-    if config.compare is not None or config.comparison != "overall":
-        return None
     from slicebeam.metrics.measures.registry import statistic_space
     from slicebeam.pipelines.prepare.source import format_of
     from slicebeam.transforms.encode.convert import first_columns

@@ -24,7 +24,7 @@ def run_search(
 ) -> Published:
     """Search the slices and publish what was found."""
     asked, (config, earlier) = config, compared(config)
-    if earlier is not None:
+    if earlier is not None and asked.follows_data:
         from slicebeam.pipelines.search.fingerprints import against_data_of
 
         against = against_data_of(asked, earlier.document, engine, observer)
@@ -32,13 +32,18 @@ def run_search(
     return run_steps(config, Steps(prepare), engine, observer, earlier, **how)
 
 
-def compared(config: SearchConfig) -> tuple[SearchConfig, BaselineRun | None]:
-    """Return a search as it is run, and the earlier run that it is compared with."""
+def compared(
+    config: SearchConfig, *, is_published: bool = False
+) -> tuple[SearchConfig, BaselineRun | None]:
+    """Return a search as it is run, and the earlier run that it is compared with.
+
+    ``is_published``: whether the published slices of that run are compared in any case.
+    """
     if config.since is None:
         return config, None
     from slicebeam.pipelines.search.since import earlier_run
 
-    earlier = earlier_run(config)
+    earlier = earlier_run(config, by_data=config.follows_data and not is_published)
     if earlier is not None and earlier.document.discovery is not None:
         raise OptionError(
             f"--since {config.since} is the document of a discovery, whose slices are not columns "

@@ -63,8 +63,8 @@ class BaselineRun:
     has_all: bool
 
 
-def earlier_run(config: RunConfig) -> BaselineRun | None:
-    """Return the run that ``--since`` names, None without one."""
+def earlier_run(config: RunConfig, *, by_data: bool = False) -> BaselineRun | None:
+    """Return the run that ``--since`` names, None without one; ``by_data``: whether its data may be compared."""
     if config.since is None:
         return None
     document = read_search(config.since, "--since")
@@ -74,8 +74,8 @@ def earlier_run(config: RunConfig) -> BaselineRun | None:
         {key: options.get(key) for key in _SAME}
         for options in (config.options_used(), document.provenance.config)
     )
-    if then["compare"] == "earlier":
-        # Its data is compared, not its slices.
+    if by_data and then["compare"] == "earlier":
+        # Its slices say nothing of how they compare with the other examples.
         then["compare"] = now["compare"]
     if not both:
         now = {"metric": ", ".join(config.metric), **now}

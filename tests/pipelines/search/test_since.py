@@ -742,6 +742,13 @@ def test_a_run_with_earlier_data_can_be_followed_by_its_data_only(two_nights, tm
     command += ["--max-cross-size=2", f"--since={tmp_path}/1/changelist.json"]
     assert run([*command, f"--output={tmp_path}/2", "--quiet"]) == 0
     assert read(tmp_path / "2").document["earlier_data"]["uri"] == [f"{tmp_path}/1.parquet"]
+    # Where slices are to be compared, theirs have no difference from the other examples.
+    differs = "compare was 'earlier' there and is 'overall' here, so the runs can't be compared"
+    output = f"--output={tmp_path}/3"
+    assert differs in refused([*command, output, "--compare=overall"], capsys, folder=tmp_path)
+    (tmp_path / "slices.yaml").write_text("- f = a\n")
+    watched = ["check", f"--slices={tmp_path}/slices.yaml", *command[1:4], command[-1], output]
+    assert differs in refused(watched, capsys, folder=tmp_path)
     (tmp_path / "1.parquet").unlink()
     said = refused([*command, f"--output={tmp_path}/3"], capsys, folder=tmp_path)
     assert "only its data can be compared, not its slices" in said
