@@ -8,6 +8,7 @@ worse first (Jaccard index of the examples of .7 or more), and list more than th
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.calibration_means import losses
+from slicebeam.metrics.significance.hall import Moments, against_rest
+from slicebeam.metrics.significance.sample_values import bin_values, p_value
 from slicebeam.pipelines.commands.api import search
 from slicebeam.pipelines.search.summary import gate_of
 
@@ -99,12 +105,58 @@ def first_is(report: Any, table: pd.DataFrame, inside: np.ndarray) -> bool:
     return (holds & inside).sum() / max((holds | inside).sum(), 1) >= 0.7
 
 
+# Examples today and then, of which means are compared.
+_SIZES = ((20, 20), (50, 200), (20, 1000), (50, 2000), (500, 50))
+
+
+def of_means(draws: int) -> None:
+    """Print how often means of two samples of one law are called, for Hall's t alone and with the law of their values."""
+    print(
+        "rate / nominal at .05, .01, .001, of a rise and of a fall; Hall's t, then with the law of the values"
+    )
+    for name in ("lognormal", "bimodal log loss", "heavy", "six values"):
+        law = losses(name)
+        skewness = float(((law - law.mean()) ** 3).mean() / law.std() ** 3)
+        for n, m in _SIZES:
+            rng = np.random.default_rng([n, m])
+            p = {tail: [] for tail in ("upper", "lower")}
+            for _ in range(draws // 1000):
+                values = rng.choice(law, (1000, n + m))
+                sides = [
+                    Moments(
+                        np.full(1000, part.shape[1]), part.mean(1), part.var(1, ddof=1), skewness
+                    )
+                    for part in (values[:, :n], values[:, n:])
+                ]
+                spread = values.std(axis=1, keepdims=True)
+                z = (values - values.mean(axis=1, keepdims=True)) / np.where(
+                    spread > 0, spread, 1.0
+                )
+                bins = bin_values(z.ravel(), np.repeat(np.arange(1000), n + m), 1000)
+                for tail, of in p.items():
+                    hall = against_rest(*sides).p_value(tail)[0]
+                    own = p_value(bins, np.full(1000, n), z[:, :n].sum(axis=1), tail)
+                    of.append(np.stack([hall, np.maximum(hall, own)]))
+            for tail, of in p.items():
+                both = np.concatenate(of, axis=1)
+                rates = [(both <= level).mean(axis=1) / level for level in (0.05, 0.01, 0.001)]
+                shown = "   ".join(
+                    "  ".join(f"{x:5.2f}" for x in row) for row in np.transpose(rates)
+                )
+                way = "rise" if tail == "upper" else "fall"
+                print(f"{name:18} {n:5} {m:5} {way}   {shown}", flush=True)
+
+
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--falls", default="0,0.15")
+    parser.add_argument("--means", type=int, help="draws of means of two samples, and nothing else")
     arguments = parser.parse_args()
+    if arguments.means:
+        of_means(arguments.means)
+        return
     print("table         fall   runs  exit 1  with findings  first J >= .7  more than one")
     with tempfile.TemporaryDirectory() as folder:
         for name, table in tables().items():
