@@ -8,6 +8,7 @@ worse first (by the Jaccard index of the examples), and list more than that.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 import tempfile
 from pathlib import Path
@@ -23,6 +24,7 @@ from slicebeam.metrics.significance.hall import Moments, against_rest
 from slicebeam.metrics.significance.sample_values import bin_values, p_value
 from slicebeam.pipelines.commands.api import search
 from slicebeam.pipelines.search.summary import gate_of
+from tests.oracles import predicates
 
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "data"
@@ -57,25 +59,28 @@ def electricity(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def planted(
-    table: pd.DataFrame, label: str, fall: float, rng: np.random.Generator
+    table: pd.DataFrame,
+    label: str,
+    predicate: dict[str, Any],
+    fall: float,
+    rng: np.random.Generator,
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    """Return a table in which a slice of two values is worse, and which rows it has."""
-    features = [name for name in table.columns if name not in (label, "prediction")]
-    while True:
-        chosen = rng.choice(features, 2, replace=False)
-        row = table.iloc[int(rng.integers(len(table)))]
-        inside = np.ones(len(table), bool)
-        for name in chosen:
-            inside &= (table[name] == row[name]).to_numpy()
-        if SHARES[0] <= inside.mean() <= SHARES[1]:
-            break
+    """Return a table in which a slice is worse, and which rows it has."""
+    inside = predicates.mask(table, predicate)
     right = (table[label] == table["prediction"]).to_numpy()
     flip = inside & right & (rng.random(len(table)) < fall / max(right[inside].mean(), 1e-9))
     values = list(pd.unique(table[label]))
     prediction = table["prediction"].to_numpy().copy()
     other = {values[0]: values[1], values[1]: values[0]}
-    prediction[flip] = [other[one] for one in table[label].to_numpy()[flip]]
+    prediction[flip] = [other[value] for value in table[label].to_numpy()[flip]]
     return table.assign(prediction=prediction), inside
+
+
+def of_the_size(table: pd.DataFrame, label: str) -> list[dict[str, Any]]:
+    """Return the predicates of all slices that have about 5 % of the examples."""
+    slices = search(table, label=label, prediction="prediction").slices.to_pandas()
+    share = slices["share"].between(*SHARES)
+    return [json.loads(predicate) for predicate in slices[share]["predicate"]]
 
 
 def run(now: pd.DataFrame, then: pd.DataFrame, label: str, folder: Path, **more: Any) -> Any:
@@ -88,20 +93,9 @@ def first_overlap(report: Any, table: pd.DataFrame, inside: np.ndarray) -> float
     findings = report.changelist.findings
     if not findings:
         return 0.0
-    slice_ = next(one for one in report.changelist.slices if one.slice_id == findings[0].slice_id)
-    holds = np.ones(len(table), bool)
-    for condition in slice_.definition.predicate.all:
-        column, value = table[condition.field], condition.value
-        if condition.op == "==":
-            holds &= (column.astype(type(value)) == value).to_numpy()
-        elif condition.op == "<":
-            holds &= (column < value).to_numpy()
-        elif condition.op == ">=":
-            holds &= (column >= value).to_numpy()
-        elif condition.op == "between":
-            holds &= ((column >= value[0]) & (column < value[1])).to_numpy()
-        else:
-            holds &= column.isna().to_numpy()
+    slices = {slice_.slice_id: slice_ for slice_ in report.changelist.slices}
+    first = slices[findings[0].slice_id].definition.predicate
+    holds = predicates.mask(table, json.loads(first.model_dump_json()))
     return float((holds & inside).sum() / max((holds | inside).sum(), 1))
 
 
@@ -179,6 +173,7 @@ def main() -> None:
         for name, table in every.items():
             if arguments.only and name not in arguments.only.split(","):
                 continue
+            among = of_the_size(table, LABEL[name])
             for fall in map(float, arguments.falls.split(",")):
                 counts = np.zeros(6, int)
                 for seed in range(arguments.runs):
@@ -188,7 +183,8 @@ def main() -> None:
                     now, then = (kept[some].reset_index(drop=True) for some in (today, ~today))
                     inside = np.zeros(len(now), bool)
                     if fall:
-                        now, inside = planted(now, LABEL[name], fall, rng)
+                        predicate = among[rng.integers(len(among))]
+                        now, inside = planted(now, LABEL[name], predicate, fall, rng)
                     more = {"correction": arguments.correction}
                     report = run(now, then, LABEL[name], Path(folder), **more)
                     findings = [x for x in report.changelist.findings if x.direction == "worse"]
