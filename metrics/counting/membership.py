@@ -63,13 +63,10 @@ class Membership:
             within, radix = slices[mine], int(self.lattice.radices[feature])
             packed = parent[mine] * radix + self._codes[within, depth]
             wanted, position = np.unique(packed, return_inverse=True)
-            ends = np.ones(within.size, bool)
-            if depth + 1 < self._features.shape[1]:
-                ends = self._features[within, depth + 1] < 0
+            ends = (self._features[within, depth + 1 : depth + 2] < 0).all(axis=1)
             listed = np.full(wanted.size, -1)
             listed[position[ends]] = within[ends]
-            number = self.numbers
-            self.numbers += 1
+            number, self.numbers = self.numbers, self.numbers + 1
             children = self._nodes(within[~ends], position[~ends], wanted.size, depth + 1)
             select = positions(wanted, parents * radix, None if children else listed)
             nodes.append(_Node(number, feature, select, listed, children))
@@ -82,11 +79,8 @@ class Membership:
     def pairs(self, block: RowBlock) -> tuple[IntArray, IntArray]:
         """Return the slices and rows [members] of all feature tuples."""
         none = np.zeros(0, np.int64)
-        members = [Members(0, none, none), *self.of(block)]
-        slices, rows = (
-            np.concatenate([getattr(some, name) for some in members]) for name in ("slices", "rows")
-        )
-        return slices, rows
+        _, slices, rows = zip((0, none, none), *self.of(block), strict=True)
+        return np.concatenate(slices), np.concatenate(rows)
 
     def _walk(self, nodes: tuple[_Node, ...], coded: Coded, block: RowBlock) -> Iterator[Members]:
         for node in nodes:

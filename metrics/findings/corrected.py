@@ -33,8 +33,7 @@ def standardised(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the estimate of θ and its interval's end towards 0, of z that were selected above c.
 
-    ``null`` is the error where θ is 0, ``far`` that at the upper end, z + 1.96·far, both in units of
-    that at z. A difference that just passed may be next to nothing; one that is far above is as it was seen.
+    ``null`` is the error where θ is 0, ``far`` that at the upper end, z + 1.96·far, in units of that at z.
     """
     seen, above, at_null, at_far = floats(z, c, null, far)
     above = np.minimum(above, seen)

@@ -67,9 +67,8 @@ class Decomposition:
     @classmethod
     def of(cls, now: Indicators, then: Indicators) -> Decomposition:
         """Fit the earlier data."""
-        covariance = then.covariance
+        covariance, mean = then.covariance, then.total / then.n
         inverse = np.linalg.inv(covariance + _RIDGE * np.eye(len(covariance)))
-        mean = then.total / then.n
         crossed = then.crossed / then.n - then.shares * mean
         coefficients = inverse @ crossed
         spread = then.squares / then.n - mean**2
@@ -89,13 +88,9 @@ class Decomposition:
 
     def covariance(self, first: IntArray, second: IntArray) -> float:
         """Return the covariance of the parts of some columns and of some others."""
-        of_fit = self.change[first] @ self.variances[np.ix_(first, second)] @ self.change[second]
-        of_data = (
-            self.coefficients[first]
-            @ self.of_shares[np.ix_(first, second)]
-            @ self.coefficients[second]
-        )
-        return float(of_fit + of_data)
+        at, change, slopes = np.ix_(first, second), self.change, self.coefficients
+        of_fit = change[first] @ self.variances[at] @ change[second]
+        return float(of_fit + slopes[first] @ self.of_shares[at] @ slopes[second])
 
     def part(self, columns: IntArray) -> Portion:
         """Return the part of the mix that is in some columns."""
@@ -125,11 +120,9 @@ class Decomposition:
     def together(self, features: Sequence[IntArray]) -> list[list[int]]:
         """Return which features, by their columns, cannot be told apart: one line for each list."""
         lines = [[at] for at in range(len(features))]
-        each = np.array([[self.covariance(one, other) for other in features] for one in features])
+        each = np.array([[self.covariance(a, b) for b in features] for a in features])
         while len(lines) > 1:
-            summed = np.array(
-                [[each[np.ix_(one, other)].sum() for other in lines] for one in lines]
-            )
+            summed = np.array([[each[np.ix_(a, b)].sum() for b in lines] for a in lines])
             error = np.sqrt(np.maximum(np.diag(summed), 0.0))
             small = error < _LEAST_ERROR
             scale = np.where(small, 1.0, error)
