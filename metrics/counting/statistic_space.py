@@ -80,6 +80,27 @@ class Deviations(NamedTuple):
 class StatisticSpace:
     """Which statistics are summed, and where each stands in the array of a slice's sums.
 
+    Attributes
+    ----------
+    indicators : names of the indicators, the first one is the lowest bit of the cell
+    comparison : ``baseline``: most indicators have a bit for either model; ``earlier``: ``then`` is one of them
+    classes : number of classes where pairs of label and predicted class are counted, else 0
+    terms : sums of values, for ``earlier`` of today's (source ``new``) or the earlier examples (``old``)
+    total_terms : sums that are wanted of all examples only
+    ranked : whether scores are counted by buckets
+    weighted : whether examples have weights
+    scales : of each term and total term: a sum times this is in the value's own units
+    weight_scales : the same for the sums of weights and of their squares
+    shifts : what was taken off each value (name, number) before it was raised to a power
+    weight_exponent : weights are summed in units of 2 to this, so that no power leaves the range
+    deviations : all examples' deviations, or changes, of the values (name) that slices are held against
+    nonnegative : the values of which no example has one below 0, of the new model
+    coarse : for each model, whether a score bucket [buckets] may hold several scores; if unknown, all may
+    average_precision : whether average precision is kept of the scores of one model, beside the AUC
+    by_score : then negatives and positives of all examples by bucket
+
+    Examples
+    --------
     One indicator gives two cells: 0 for the examples that the model gets right, 1 for those it gets
     wrong. A slice's sums are then two counts:
 
@@ -105,27 +126,22 @@ class StatisticSpace:
     6
     """
 
-    indicators: tuple[str, ...]  # names, the first is the lowest bit of the cell
-    # for ``baseline`` most indicators have a bit for either model; for ``earlier`` the indicator ``then`` is set
-    # of the earlier data, of which values of the source ``old`` are summed, and ``new`` of the others
+    indicators: tuple[str, ...]
     comparison: Comparison
-    classes: int = 0  # number of classes where pairs of label and predicted class are counted
-    terms: tuple[Term, ...] = ()  # sums of values
-    total_terms: tuple[Term, ...] = ()  # sums that are wanted of all examples only
-    ranked: bool = False  # whether scores are counted by buckets
-    weighted: bool = False  # whether examples have weights
-    scales: tuple[float, ...] = ()  # of each term and total term, to the value's own units
-    weight_scales: tuple[float, float] = (1.0, 1.0)  # of sums of weights, and of their squares
-    shifts: tuple[tuple[str, float], ...] = ()  # taken off each value before its powers
-    weight_exponent: int = 0  # weights are summed in units of 2 to this
-    deviations: tuple[
-        tuple[str, Deviations], ...
-    ] = ()  # of the values that slices are held against
-    nonnegative: tuple[str, ...] = ()  # values that are never below 0, of the new model
-    # for each model, whether a score bucket [buckets] holds several scores; unknown: all may
+    classes: int = 0
+    terms: tuple[Term, ...] = ()
+    total_terms: tuple[Term, ...] = ()
+    ranked: bool = False
+    weighted: bool = False
+    scales: tuple[float, ...] = ()
+    weight_scales: tuple[float, float] = (1.0, 1.0)
+    shifts: tuple[tuple[str, float], ...] = ()
+    weight_exponent: int = 0
+    deviations: tuple[tuple[str, Deviations], ...] = ()
+    nonnegative: tuple[str, ...] = ()
     coarse: tuple[tuple[bool, ...], ...] = ()
-    average_precision: bool = False  # whether it is kept, beside the AUC, of one model's scores
-    by_score: tuple[tuple[int, ...], ...] = ()  # then all negatives and positives by bucket
+    average_precision: bool = False
+    by_score: tuple[tuple[int, ...], ...] = ()
 
     @cached_property
     def axes(self) -> dict[tuple[str, bool], tuple[int, int]]:

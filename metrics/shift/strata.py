@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.arrays import FloatArray, IntArray
+from slicebeam.metrics.arrays import FloatArray, IntArray, ratio
 
 
 @dataclass(frozen=True)
@@ -165,11 +165,9 @@ def counts_of(strata: Strata, sample: Sample) -> Counts:
     asked = halves.asked.reshape(runs, -1, 2).astype(np.float64)
     part = half_sizes(strata.sizes).reshape(-1, 2) / strata.sizes[:, None]
     part = np.where(asked > 0, part, 0)
-    total = part.sum(axis=2, keepdims=True)
-    part = np.divide(part, total, out=np.zeros_like(part), where=total > 0)
-    inverse = np.divide(np.square(part), asked, out=np.zeros_like(part), where=asked > 0)
-    inverse = inverse.sum(axis=2)
-    alike = np.divide(1, inverse, out=np.zeros_like(inverse), where=inverse > 0)
+    part = ratio(part, part.sum(axis=2, keepdims=True), otherwise=0.0)
+    inverse = ratio(np.square(part), asked, otherwise=0.0).sum(axis=2)
+    alike = ratio(np.ones_like(inverse), inverse, otherwise=0.0)
     weights = (alike[:, :, None] * part / np.maximum(asked, 1))[..., None]
 
     def weighted(counts: IntArray | FloatArray) -> FloatArray:
