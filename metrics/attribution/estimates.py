@@ -117,8 +117,7 @@ def jeffreys(
     population = np.maximum(N, 1.0)
     low = np.maximum(low, x) / population
     high = np.minimum(high, N - (n - x)) / population
-    known = n > 0
-    return np.where(known, low, 0.0), np.where(known, high, 1.0)
+    return np.where(n > 0, low, 0.0), np.where(n > 0, high, 1.0)
 
 
 def fay_feuer(

@@ -289,14 +289,14 @@ class _Listed:
         kept = np.flatnonzero(position >= 0)
         if kept.size == 0:
             return
-        rows = kept if coded.rows is None else coded.rows[kept]
-        inside = Coded(position[kept].astype(np.int64), rows)
+        of_kept = kept if coded.rows is None else coded.rows[kept]
+        inside = Coded(position[kept].astype(np.int64), of_kept)
         for feature, _, place, table in self._parts:
-            own = inside
+            code, rows = inside
             if feature >= 0:
                 column, radix = sums.block.column(feature), int(self.lattice.radices[feature])
-                own = extend(inside, column, radix)
-            sums.add(table, Coded(place(own.code).astype(np.int64) + 1, own.rows))
+                code, rows = extend(inside, column, radix)
+            sums.add(table, Coded(place(code).astype(np.int64) + 1, rows))
 
     def merged(self) -> IntArray:
         sums = np.zeros((*self._shape, self._size), np.int64)
@@ -483,17 +483,16 @@ class Margins:
         self, features: tuple[int, ...], table: IntArray, lattice: Lattice, tables: tuple[int, int]
     ) -> None:
         self._lattice, self._shape = lattice, tables
-        self._known = {features: table.reshape(*tables, -1)}
+        self._made = {features: table.reshape(*tables, -1)}
 
     def of(self, features: tuple[int, ...]) -> IntArray:
         """Return the table [layers, columns, cells], summed from the smallest one known."""
-        known = self._known.get(features)
-        if known is not None:
-            return known
+        if features in self._made:
+            return self._made[features]
         wanted = set(features)
-        holding = (features for features in self._known if wanted.issubset(features))
-        wider = min(holding, key=lambda features: self._known[features].size)
-        table, radices = self._known[wider], self._lattice.radices
+        holding = (features for features in self._made if wanted.issubset(features))
+        wider = min(holding, key=lambda features: self._made[features].size)
+        table, radices = self._made[wider], self._lattice.radices
         # The widest axis first: it leaves the smallest table for the others.
         for gone in sorted(set(wider) - wanted, key=lambda feature: (-radices[feature], feature)):
             axis = wider.index(gone)
@@ -501,5 +500,5 @@ class Margins:
             table = table.reshape(*self._shape, before, int(radices[gone]), -1).sum(axis=3)
             table = table.reshape(*self._shape, -1)
             wider = wider[:axis] + wider[axis + 1 :]
-            self._known[wider] = table
+            self._made[wider] = table
         return table

@@ -1,8 +1,7 @@
 """The slice lattice as integers: a slice is one number, sets of slices are sorted arrays.
 
-Singleton predicates are numbered feature by feature. A slice is the ascending tuple of its
-singletons' numbers, packed into one int64 as digits, the first singleton in the highest digit, so
-that sorting keys sorts slices by their predicates and set operations are ``searchsorted``.
+Singleton predicates are numbered feature by feature. A slice is the ascending tuple of these numbers, packed
+into one int64 as digits, the first in the highest digit, so that sorted keys are sorted by their predicates.
 """
 
 from __future__ import annotations

@@ -195,8 +195,8 @@ class StatisticSpace:
     @property
     def columns(self) -> int:
         """Columns of a slice's sums once its bucket counts are reduced."""
-        begin = self.cell_columns + len(self.terms)
-        return begin + self._ranking_size * self.sides * self.ranked
+        size = self._ranking_size * self.sides * self.ranked
+        return self.cell_columns + len(self.terms) + size
 
     @property
     def _ranking_size(self) -> int:
@@ -314,19 +314,19 @@ class StatisticSpace:
         for old in (False, True)[: self.sides]:
             ranking = moved[:, self.ranking_columns(old=old)]
             for value, error in pairs[: 1 + self.average_precision]:
-                known = ranking[:, value] != _UNDEFINED
-                ends = ranking[known, value] + (-side if old else side) * ranking[known, error]
-                ranking[known, value] = np.clip(ends, 0, round(1.0 / _UNIT))
+                at = ranking[:, value] != _UNDEFINED
+                ends = ranking[at, value] + (-side if old else side) * ranking[at, error]
+                ranking[at, value] = np.clip(ends, 0, round(1.0 / _UNIT))
         return moved
 
     @staticmethod
     def exact_ranking(
-        own: Placements, complement: FloatArray, precision: FloatArray | None = None
+        placed: Placements, complement: FloatArray, precision: FloatArray | None = None
     ) -> IntArray:
         """Return the first of `ranking_columns` [slices, columns], those of AUCs, and AP, without an error."""
         zero = np.zeros(complement.shape)
         of_precision = () if precision is None else (precision, zero)
-        return _in_units(np.stack([*own, complement, zero, zero, *of_precision], axis=1))
+        return _in_units(np.stack([*placed, complement, zero, zero, *of_precision], axis=1))
 
     def by_class(self, sums: IntArray) -> IntArray:
         """Return what AUC counts of negatives and positives [slices, 2]: examples, or weights."""
@@ -355,8 +355,9 @@ class StatisticSpace:
             errors = [discretisation_error(counts, coarse) for counts in (histogram, others)]
             columns = [*placements(histogram), placements(others).auc, *errors]
             if self.average_precision:
-                own = precisions(histogram, others, coarse)
-                columns += own._replace(variance=np.minimum(own.variance, _LARGEST_VARIANCE))
+                of_slices = precisions(histogram, others, coarse)
+                variance = np.minimum(of_slices.variance, _LARGEST_VARIANCE)
+                columns += of_slices._replace(variance=variance)
             reduced.append(_in_units(np.stack(columns, axis=1)))
         return np.concatenate([*reduced, sums[:, self.raw_columns :]], axis=1)
 
@@ -427,9 +428,8 @@ def _scale(total: float, largest: float) -> float:
 
 def _in_units(column: FloatArray) -> IntArray:
     """Return values in fixed point, with a mark for NaN."""
-    known = ~np.isnan(column)
-    fixed = np.rint(np.where(known, column, 0.0) / _UNIT).astype(np.int64)
-    return np.where(known, fixed, _UNDEFINED)
+    undefined = np.isnan(column)
+    return np.where(undefined, _UNDEFINED, fixed_point(np.where(undefined, 0.0, column), _UNIT))
 
 
 def fixed_point(values: FloatArray, scale: float) -> IntArray:

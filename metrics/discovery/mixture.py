@@ -50,11 +50,6 @@ class CategoricalHead:
 
     shares: FloatArray
 
-    @property
-    def components(self) -> int:
-        """K."""
-        return len(self.shares)
-
     def zero(self, weights: FloatArray) -> CategoricalSums:  # noqa: ARG002
         """Return the sums over no points."""
         return CategoricalSums(np.zeros(self.shares.shape))
@@ -100,11 +95,6 @@ class NormalHead:
     means: FloatArray  # m_j
     variances: FloatArray  # s²_j
     floor: float = VARIANCE_FLOOR
-
-    @property
-    def components(self) -> int:
-        """K."""
-        return int(self.means.size)
 
     def zero(self, weights: FloatArray) -> NormalSums:
         """Return the sums over no points, taken about the mean of the mixture."""
@@ -182,7 +172,9 @@ class Mixture:
         K = self.weights.size
         if self.means.shape != self.variances.shape or self.means.shape[:1] != (K,):
             raise ValueError(f"means of shape {self.means.shape} do not fit {K} components")
-        if any(head.components != K for head in self.heads):
+        if any(
+            len(h.shares if isinstance(h, CategoricalHead) else h.means) != K for h in self.heads
+        ):
             raise ValueError(f"a head does not have the {K} components of its mixture")
         if not ((self.weights > 0).all() and (self.variances > 0).all() and self.loss_weight >= 0):
             raise ValueError("a weight or a variance of the mixture is not above 0")

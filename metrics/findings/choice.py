@@ -77,7 +77,6 @@ class ChosenSlice(NamedTuple):
     covariance: Covariance  # of value and expected
     cumulative_size: float  # examples, or weights, of all findings so far
     cumulative_total: float  # the sum of their targets
-    held: float  # its share of the sum of all targets; NaN if that is 0
     outside: float  # mean target of the examples outside all of them; NaN if there are none
 
 
@@ -123,7 +122,6 @@ class _Step(NamedTuple):
 
     model: ExpectationModel  # of the findings so far
     variances: FloatArray  # [patterns] of the deviations from it
-    expected: FloatArray  # [candidates] expected sum
     excess: FloatArray  # [candidates] by which the sum is worse than expected
     ratio: FloatArray  # [candidates] log-likelihood ratio, 0 where it is not worse
     gain: FloatArray  # [candidates] the ratio less the cost of naming the candidate
@@ -135,13 +133,9 @@ _Next = tuple[int, float, GroupSums | None, int]
 
 @dataclass(kw_only=True)
 class Choice:
-    """The choice of the findings of one direction, one after another.
+    """The choice of the findings of one direction, one after another, as docs/explanation/statistics.md has it.
 
-    The gain of a candidate is n·KL(x̄ ‖ μ̄) for a rate (of weighted examples Kish's n) and z²/2 for a mean,
-    less log m of the m tests of its level. In the order of gain (then lower level, larger size, smaller
-    id) the first whose conditional p is at most α/(L·m) is added; a gain of 0 or less ends the list.
-
-    The result depends on sums only, to the last bit where matrix products take one thread.
+    It depends on sums only, to the last bit where matrix products take one thread.
     """
 
     candidates: Candidates
@@ -241,8 +235,7 @@ class Choice:
         )
         error = float(np.sqrt(max(variance, 0.0))) / size
         weight, total, held = self.patterns.weight, self.patterns.total, self.patterns.masks > 0
-        rest, everything = float(weight[~held].sum()), float(total.sum())
-        in_findings = float(total[held].sum())
+        rest = float(weight[~held].sum())
         return ChosenSlice(
             int(self.positions[chosen]),
             size,
@@ -255,8 +248,7 @@ class Choice:
             error if groups is None else covariance.error,
             covariance,
             float(weight[held].sum()),
-            in_findings,
-            in_findings / everything if everything else float("nan"),
+            float(total[held].sum()),
             float(total[~held].sum()) / rest if rest > 0 else float("nan"),
         )
 
@@ -301,7 +293,7 @@ class Choice:
             varies = variance > 0
             ratio = np.divide(0.5 * excess**2, variance, out=np.zeros(excess.shape), where=varies)
         ratio = np.where(excess > 0, ratio, 0.0)
-        return _Step(model, variances, expected, excess, ratio, ratio - self.cost)
+        return _Step(model, variances, excess, ratio, ratio - self.cost)
 
     def _best(self, step: _Step, among: BoolArray) -> _Next | None:
         """Return the candidate of the largest gain that passes; None if none does."""
@@ -315,8 +307,8 @@ class Choice:
         # The first ones have failed, and most of the others can't pass: the variance within
         # patterns whose own sums are known is at most that given the sums that the model keeps.
         least = np.maximum(self.parts.within(rest, step.variances, self.patterns), 0.0)
-        known = self._weigh(step.variances, 2)[rest]
-        rest = self._ordered(rest[self._may_pass(rest, step, known, least)], step)
+        in_model = self._weigh(step.variances, 2)[rest]
+        rest = self._ordered(rest[self._may_pass(rest, step, in_model, least)], step)
         for begin in range(0, rest.size, _NEXT):
             passing = self._first_passing(rest[begin : begin + _NEXT], step)
             if passing is not None:
@@ -330,12 +322,12 @@ class Choice:
         return np.asarray(chosen[np.lexsort(keys)])
 
     def _may_pass(
-        self, chosen: IntArray, step: _Step, known: FloatArray, variance: FloatArray
+        self, chosen: IntArray, step: _Step, in_model: FloatArray, variance: FloatArray
     ) -> BoolArray:
         """Say which candidates' p may be small enough."""
         with np.errstate(divide="ignore", invalid="ignore"):
             normal = 0.5 * step.excess[chosen] ** 2 / variance
-            skewed = step.ratio[chosen] * (known / variance)
+            skewed = step.ratio[chosen] * (in_model / variance)
         needed = 0.5 * ndtri(self.bound[chosen]) ** 2
         return np.asarray(~(np.fmax(normal, skewed) < _SCREEN * needed))
 
@@ -348,8 +340,8 @@ class Choice:
             ordered, parts = ordered[worth], parts[worth]
         passing: list[tuple[int, float, FloatArray]] = []
         for at, part in zip(ordered.tolist(), parts, strict=True):
-            known = step.model, step.variances, self.patterns.sums, part, float(self.total[at])
-            p = sum_p_value(*known, self.layout, self.law, self.tail)
+            of_part = step.model, step.variances, self.patterns.sums, part, float(self.total[at])
+            p = sum_p_value(*of_part, self.layout, self.law, self.tail)
             if p <= self.bound[at] and self.count_groups is None and self.changes is not None:
                 net, squares, counts = self.changes
                 place = self.positions[at]

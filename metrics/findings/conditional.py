@@ -39,10 +39,9 @@ _LARGEST_EXPONENT = 600.0
 
 
 class Influence(NamedTuple):
-    """How an example's deviation moves a candidate's sum away from its expectation."""
+    """How an example's deviation moves a candidate's sum away from its expectation; by 1 more inside it."""
 
-    inside: FloatArray  # [patterns] of an example in the candidate
-    outside: FloatArray  # [patterns] of one that is not
+    outside: FloatArray  # [patterns] of an example that is not in the candidate
     slopes: FloatArray  # [rank] by which the deviations summed over the model's columns count
 
 
@@ -62,8 +61,7 @@ def influence(model: ExpectationModel, weight: FloatArray, part: FloatArray) -> 
     """
     v, X, gram = _information(model, weight)
     slopes = np.asarray(np.linalg.solve(gram, X.T @ (part * v)))
-    outside = -(X @ slopes)
-    return Influence(1.0 + outside, outside, slopes)
+    return Influence(-(X @ slopes), slopes)
 
 
 def rate_variances(model: ExpectationModel, weight: FloatArray, parts: FloatArray) -> FloatArray:
@@ -85,12 +83,8 @@ def rate_p_value(
     it the mid-p of a lattice (Daniels 1987, Int. Stat. Rev. 55:37); at the end of the support, half the
     probability half a step before it, with 2·sinh(ψ/2).
     """
-    everything, inside = np.asarray(weight, np.float64), np.asarray(part, np.float64)
-    rows = model.varies
-    sure = float(inside[~rows] @ model.expected[~rows])
-    X = model.design[np.ix_(rows, model.columns)]
-    problem = _Conditional(X, everything[rows], inside[rows], model.expected[rows])
-    return max(problem.p_value(observed - sure, tail), SMALLEST_P)
+    law = _Conditional(model, np.asarray(weight, np.float64), np.asarray(part, np.float64))
+    return max(law.p_value(observed - law.sure, tail), SMALLEST_P)
 
 
 def p_of_side(towards: float, tail: Tail, *, above: bool) -> float:
@@ -107,9 +101,11 @@ def _corrected(root: float, u: float) -> float:
 class _Conditional:
     """The law of a candidate's count among the patterns that vary, given the model's sums."""
 
-    def __init__(
-        self, X: FloatArray, weight: FloatArray, part: FloatArray, expected: FloatArray
-    ) -> None:
+    def __init__(self, model: ExpectationModel, weight: FloatArray, part: FloatArray) -> None:
+        rows = model.varies
+        X, expected = model.design[np.ix_(rows, model.columns)], model.expected[rows]
+        self.sure = float(part[~rows] @ model.expected[~rows])
+        weight, part = weight[rows], part[rows]
         self.X, self.inside, self.outside, self.expected = X, part, weight - part, expected
         variance = expected * (1.0 - expected)
         self.mean = float(part @ expected)
@@ -124,14 +120,14 @@ class _Conditional:
         if not self.variance > _DETERMINED * self.known:
             return 1.0
         side = 1.0 if observed - self.mean >= 0 else -1.0
-        solved = self._solve(observed)
-        is_end = solved is None
-        towards = 0.5 if is_end else 1.0
-        # Where not even half a step is left, nothing is known but that the end is reached.
-        if solved is not None or (solved := self._solve(observed - 0.5 * side)) is not None:
+        towards, tilt = 1.0, np.tanh
+        if (solved := self._solve(observed)) is None:
+            # Where not even half a step is left, nothing is known but that the end is reached.
+            towards, tilt, solved = 0.5, np.sinh, self._solve(observed - 0.5 * side)
+        if solved is not None:
             psi, root, information = solved
-            tilt = 2.0 * np.sinh(0.5 * psi) if is_end else 2.0 * np.tanh(0.5 * psi)
-            towards *= float(ndtr(-side * _corrected(root, tilt * information)))
+            u = 2.0 * tilt(0.5 * psi) * information
+            towards *= float(ndtr(-side * _corrected(root, u)))
         return p_of_side(towards, tail, above=side > 0)
 
     def _solve(self, observed: float) -> tuple[float, float, float] | None:
@@ -201,16 +197,16 @@ def sum_p_value(
     weight, held = layout.moment(sums, 1, 0), layout.size(part, 1)
     if law is None:
         return rate_p_value(model, weight, held, observed, tail)
-    acts = influence(model, weight, held)
+    outside, _ = influence(model, weight, held)
     inside, squares = layout.size(part, 2), layout.moment(sums, 2, 0)
-    rest = float(((squares - inside) * acts.outside**2) @ variances)
-    variance = float((inside * acts.inside**2) @ variances) + rest
+    rest = float(((squares - inside) * outside**2) @ variances)
+    variance = float((inside * (1.0 + outside) ** 2) @ variances) + rest
     if not variance > _DETERMINED * float(inside @ variances):
         return 1.0
     # The squared weight of an example, on average.
     squared = float(squares.sum()) / law.examples
     excess = observed - float(held @ model.expected)
-    return law.p_value(excess, inside / squared, acts.inside, variances * squared, rest, tail)
+    return law.p_value(excess, inside / squared, 1.0 + outside, variances * squared, rest, tail)
 
 
 def pattern_variances(model: ExpectationModel, sums: FloatArray, layout: TargetSums) -> FloatArray:

@@ -1,10 +1,6 @@
-"""The size of a finding, corrected for its having been selected.
+"""The size of a finding, corrected for its having been selected: "The corrected difference" in docs/explanation/statistics.md.
 
-A finding is listed only because its p-value passed a threshold, so that its observed difference d is
-too large on average, the more the closer it passed. The true difference δ has the conditional
-likelihood φ((d − δ)/σ)/σ / P(abs(D) > c | δ), of which the estimate is the mean. "The corrected
-difference" of docs/explanation/statistics.md has the interval, the errors and the sources;
-`benchmarks/selected_sizes.py` measures both.
+The estimate is the mean of the conditional likelihood φ((d − δ)/σ)/σ / P(abs(D) > c | δ) of the true difference δ.
 """
 
 from __future__ import annotations
@@ -74,7 +70,7 @@ def difference(
     if not (z > 0 and size > 0 and 0 < unit < np.inf and 0 < null_error < np.inf):
         return observed, *ends
     stretch = beyond / unit if 0 < beyond < np.inf else 1.0
-    found = standardised(size / unit, size / unit * c / z, null_error / unit, stretch)
-    middle, towards = (sign * unit * np.array(found)).tolist()
+    in_units = standardised(size / unit, size / unit * c / z, null_error / unit, stretch)
+    middle, towards = (sign * unit * np.array(in_units)).tolist()
     low, high = sorted((towards, sign * far))
     return middle, low, high

@@ -179,8 +179,8 @@ class InsideCounter:
         candidate, at = self._membership.pairs(looked_up)
         weighted = self.space.weighted
         weights = looked_up.weights.T if weighted else np.ones((rest.size, 1), np.int64)
-        found = pattern[rest][at], candidate, weights[at]
-        pairs = [found if at.size <= _MOST_PAIRS else _added(*found)]
+        by_row = pattern[rest][at], candidate, weights[at]
+        pairs = [by_row if at.size <= _MOST_PAIRS else _added(*by_row)]
         if rows.size:
             planes = self._in_planes(self._rows(block, rows), of_row[rows], in_planes.size)
             pairs += [(in_planes[at], candidate, sizes) for at, candidate, sizes in planes]

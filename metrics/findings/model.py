@@ -118,8 +118,8 @@ def _recession(
     free = np.zeros((X.shape[1], others.size))
     free[others, np.arange(others.size)] = 1.0
     if columns.size:
-        known, rest = X[mixed][:, columns], X[mixed][:, others]
-        free[columns] = -np.linalg.lstsq(known, rest, rcond=None)[0]
+        rows = X[mixed]
+        free[columns] = -np.linalg.lstsq(rows[:, columns], rows[:, others], rcond=None)[0]
     # The entries are ratios of small whole numbers: what is next to none is none.
     free[np.abs(free) < _DEPENDENT] = 0.0
     side = np.where(total[pure] > 0, 1.0, -1.0)

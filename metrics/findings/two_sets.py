@@ -1,10 +1,7 @@
 """What changed between two data sets beyond what the lines above explain: tests of a slice within strata.
 
-Strata are sets of examples of equal difficulty, whichever data set they are in, crossed with the slices that were
-already chosen. A slice changed more than the others if both tests say so, that of the log odds and that of the
-difference: a change that multiplies odds is no constant difference, and the other way round.
-
-Sources: Cornfield (1956), Proc. 3rd Berkeley Symp. 4:135 (the mean of a table with given margins at an odds ratio);
+Strata are sets of examples of equal difficulty, crossed with the slices that were already chosen. A slice changed more
+than the others if both tests say so, that of the log odds and that of the difference. Sources: Cornfield (1956), Proc. 3rd Berkeley Symp. 4:135 (the mean of a table with given margins at an odds ratio);
 Mantel and Haenszel (1959), J. Natl. Cancer Inst. 22:719 (weights of strata).
 """
 
@@ -42,9 +39,9 @@ class TwoSets(NamedTuple):
     total_then: FloatArray
     squares_then: FloatArray
 
-    def rows(self, some: IntArray | BoolArray) -> TwoSets:
-        """Return those of some slices."""
-        return TwoSets(*(column[some] for column in self))
+    def rows(self, chosen: IntArray | BoolArray) -> TwoSets:
+        """Return those of a few slices."""
+        return TwoSets(*(column[chosen] for column in self))
 
     def __sub__(self, part: TwoSets) -> TwoSets:
         return TwoSets(*map(np.subtract, self, part))

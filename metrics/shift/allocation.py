@@ -86,11 +86,11 @@ def masa_order(strata: Strata, sample: Sample, calls: int) -> IntArray:
     Σ_j W²_sj·(sample variance of 1[new = j]), and the bonus is multiplied by √u_s, of `static_weights`.
     """
     share, sizes = strata.share, strata.sizes
-    known = np.maximum(sample.asked.astype(np.float64), 1)
+    asked = np.maximum(sample.asked.astype(np.float64), 1)
     if strata.weights is None:
-        squares = known - sample.squares / known
+        squares = asked - sample.squares / asked
     else:
-        apart = sample.new - np.square(sample.new) / known[:, :, None]
+        apart = sample.new - np.square(sample.new) / asked[:, :, None]
         squares = (apart * strata.squared_weights).sum(axis=2)
     variance = squares / np.maximum(sample.asked - 1, 1)
     spread = np.sqrt(np.maximum(np.where(sample.asked > 1, variance, 0), 0))
@@ -164,12 +164,12 @@ def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> Flo
     shrunk further, in the end wholly. The weights of the first halves sum to 1, and so do those of the second.
     """
     runs, share = halves.asked.shape[0], strata.share
-    known = np.maximum(halves.asked.astype(np.float64), 1)
+    asked = np.maximum(halves.asked.astype(np.float64), 1)
     counted, squares = differences(halves, reliance[:, None, None])
     weights = np.repeat(strata.squared_weights, 2, axis=0)
-    variance = ((squares - np.square(counted) / known[:, :, None]) * weights).sum(axis=2)
-    variance = np.maximum(variance / np.maximum(known - 1, 1), 0).reshape(runs, -1, 2)
-    degrees = known.reshape(runs, -1, 2) - 1
+    variance = ((squares - np.square(counted) / asked[:, :, None]) * weights).sum(axis=2)
+    variance = np.maximum(variance / np.maximum(asked - 1, 1), 0).reshape(runs, -1, 2)
+    degrees = asked.reshape(runs, -1, 2) - 1
     expected = np.square(static_weights("plus", strata) / share)[:, None]
     answered = share[:, None] * (degrees > 0)
     spread = (answered * expected).sum(axis=1, keepdims=True)
