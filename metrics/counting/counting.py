@@ -1,16 +1,13 @@
-"""Sums the statistics of each slice: tables, never a row a slice.
+"""Sums the statistics of each slice, in one of three ways, chosen by `counting_plan`.
 
-Three ways to count, chosen by cost (`slicebeam.metrics.counting.counting_plan`):
-
-``dense``   one ``bincount`` over packed codes gives all slices of a tuple at once, and as
-            margins of its table those of every tuple of some of its features
+``dense``   one ``bincount`` over packed codes gives all slices of a tuple, and as margins those of fewer features
 ``sparse``  the distinct codes of all slices of a tuple, where a table would be larger than the data
 ``listed``  only the examples of base slices, and of these only slices that are listed
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from math import prod
@@ -95,7 +92,7 @@ class RowBlock:
         stored = {feature: self.stored(feature).take(rows) for feature in features}
         cells = self.cells[rows].astype(np.int64, copy=False)
         ids = self.ids[rows] if resampled else np.broadcast_to(np.uint64(0), rows.size)
-        return _of_stored(stored, cells, ids, self.weights[:, rows], self.terms[:, rows])
+        return _taken(stored, cells, ids, self.weights[:, rows], self.terms[:, rows])
 
     @staticmethod
     def joined(blocks: Sequence[RowBlock], features: Iterable[int]) -> RowBlock:
@@ -109,22 +106,18 @@ class RowBlock:
                 stored[feature] = Ragged(np.append(0, np.cumsum(lengths)), codes)
             else:
                 stored[feature] = np.concatenate(columns)
-        names: Any = "cells", "ids", "weights", "terms"
-        return _of_stored(
-            stored, *(np.concatenate([getattr(b, name) for b in blocks], axis=-1) for name in names)
+        each: Any = ((block.cells, block.ids, block.weights, block.terms) for block in blocks)
+        return _taken(
+            stored, *(np.concatenate(arrays, axis=-1) for arrays in zip(*each, strict=True))
         )
 
 
-def _of_stored(
-    stored: Mapping[int, Any],
-    cells: IntArray,
-    ids: NDArray[np.uint64],
-    weights: IntArray,
-    terms: IntArray,
+def _taken(
+    stored: dict[int, Any], cells: IntArray, ids: Any, weights: IntArray, terms: IntArray
 ) -> RowBlock:
-    rows, none = cells.size, np.broadcast_to(np.uint64(0), cells.size)
-    buckets = np.zeros((0, rows), np.int64)
-    return RowBlock(rows, stored.__getitem__, cells, ids, none, weights, terms, buckets)
+    positions, buckets = np.zeros(0, np.uint64), np.zeros((0, cells.size), np.int64)
+    codes = stored.__getitem__
+    return RowBlock(cells.size, codes, cells, ids, positions, weights, terms, buckets)
 
 
 class Coded(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -100,12 +100,12 @@ def whole_tuples(
     """Yield the units that count all slices of feature tuples, or some: joint tables, or what takes less memory."""
     cells_of = {features: table_cells(features, lattice) for features in tuples}
     fitting = [features for features, cells in cells_of.items() if budget.fits(cells)]
-    for table in joint_tables(fitting, lattice, budget):
-        listed = [keys for part in table.tuples if (keys := tuples[part]) is not None]
+    for features, margins in joint_tables(fitting, lattice, budget):
+        listed = [keys for part in margins if (keys := tuples[part]) is not None]
         keys = np.concatenate(listed) if listed else None
-        unit = Unit(table.features, "dense", candidates=keys, margins=table.tuples)
-        cells = table_cells(table.features, lattice)
-        seconds = budget.whole(cells) + len(table.features) * budget.rows * AXIS_ROW
+        unit = Unit(features, "dense", candidates=keys, margins=margins)
+        cells = table_cells(features, lattice)
+        seconds = budget.whole(cells) + len(features) * budget.rows * AXIS_ROW
         yield PlannedUnit(unit, seconds, cells * budget.cell_bytes)
     for features, cells in cells_of.items():
         keys = tuples[features]
@@ -218,17 +218,10 @@ def blocks(units: Iterable[PlannedUnit], budget: Budget) -> Iterator[list[Planne
         yield block
 
 
-class JointTable(NamedTuple):
-    """A table, and what is read from it."""
-
-    features: FeatureTuple  # ascending
-    tuples: tuple[FeatureTuple, ...]  # its margins, or itself; the longest first
-
-
 def joint_tables(
     tuples: Iterable[FeatureTuple], lattice: Lattice, budget: Budget
-) -> Iterator[JointTable]:
-    """Yield tables of which every tuple is read exactly once, as itself or a sum over other axes.
+) -> Iterator[tuple[FeatureTuple, tuple[FeatureTuple, ...]]]:
+    """Yield tables and their tuples, the longest first, of which every tuple is read exactly once, as itself or a sum over other axes.
 
     Tables are widened as long as a pass over the examples for each tuple that they cover costs more than
     their cells. Nothing is summed over a list column, of which an example stands in several cells, or none.
@@ -239,8 +232,8 @@ def joint_tables(
     >>> lattice = Lattice(sizes=(2, 3, 4), max_cross_size=2)
     >>> wanted = [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]
     >>> budget = Budget(rows=1_000_000, columns=2, passes=1, layers=1, memory=1 << 30)
-    >>> for table in joint_tables(wanted, lattice, budget):
-    ...     print(table.features, table.tuples)
+    >>> for features, tuples in joint_tables(wanted, lattice, budget):
+    ...     print(features, tuples)
     (0, 1, 2) ((0, 1), (0, 2), (1, 2), (0,), (1,), (2,))
     """
     by_length: dict[int, list[FeatureTuple]] = {}
@@ -257,7 +250,7 @@ def joint_tables(
                 parts = chain.from_iterable(_parts(members, size, lattice) for size in sizes)
                 shorter = [part for part in parts if part in waiting]
                 waiting.difference_update(shorter)
-                yield JointTable(members, (*covered, *shorter))
+                yield members, (*covered, *shorter)
 
 
 def _parts(members: FeatureTuple, size: int, lattice: Lattice) -> Iterator[FeatureTuple]:

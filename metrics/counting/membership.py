@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,12 +33,9 @@ class _Node:
     children: tuple[_Node, ...]  # nodes of one feature more
 
 
-class Members(NamedTuple):
-    """Rows that are in slices of one feature tuple; a row stands once for each slice it is in."""
-
-    number: int  # of the tuple, below `Membership.numbers`
-    slices: IntArray  # [members] position of the slice in the list
-    rows: IntArray  # [members] row of the block
+# Rows that are in slices of one feature tuple, once for each slice: the number of the tuple, below
+# `Membership.numbers`, the positions of the slices in the list, and the rows of the block.
+Members = tuple[int, IntArray, IntArray]
 
 
 class Membership:
@@ -92,11 +89,11 @@ class Membership:
                 continue
             at, rows = position[kept], kept if rows is None else rows[kept]
             if not node.children:
-                yield Members(node.number, at, rows)
+                yield node.number, at, rows
                 continue
             slices = node.slices[at]
             (ended,) = (slices >= 0).nonzero()
-            yield Members(node.number, slices[ended], rows[ended])
+            yield node.number, slices[ended], rows[ended]
             yield from self._walk(node.children, Coded(at.astype(np.int64), rows), block)
 
 

@@ -84,7 +84,19 @@ def rate_p_value(
     probability half a step before it, with 2·sinh(ψ/2).
     """
     law = _Conditional(model, np.asarray(weight, np.float64), np.asarray(part, np.float64))
-    return max(law.p_value(observed - law.sure, tail), SMALLEST_P)
+    observed -= law.sure
+    if not law.variance > _DETERMINED * law.known:
+        return 1.0
+    side = 1.0 if observed - law.mean >= 0 else -1.0
+    solved = law.solve(observed)
+    is_end = solved is None
+    towards = 0.5 if is_end else 1.0
+    # Where not even half a step is left, nothing is known but that the end is reached.
+    if solved is not None or (solved := law.solve(observed - 0.5 * side)) is not None:
+        psi, root, information = solved
+        tilt = np.sinh(0.5 * psi) if is_end else np.tanh(0.5 * psi)
+        towards *= float(ndtr(-side * _corrected(root, 2.0 * tilt * information)))
+    return max(p_of_side(towards, tail, above=side > 0), SMALLEST_P)
 
 
 def p_of_side(towards: float, tail: Tail, *, above: bool) -> float:
@@ -115,22 +127,7 @@ class _Conditional:
         self.slopes = np.linalg.solve(self.gram, self.cross)
         self.variance = self.known - float(self.cross @ self.slopes)
 
-    def p_value(self, observed: float, tail: Tail) -> float:
-        """Return the mid-p."""
-        if not self.variance > _DETERMINED * self.known:
-            return 1.0
-        side = 1.0 if observed - self.mean >= 0 else -1.0
-        towards, tilt = 1.0, np.tanh
-        if (solved := self._solve(observed)) is None:
-            # Where not even half a step is left, nothing is known but that the end is reached.
-            towards, tilt, solved = 0.5, np.sinh, self._solve(observed - 0.5 * side)
-        if solved is not None:
-            psi, root, information = solved
-            u = 2.0 * tilt(0.5 * psi) * information
-            towards *= float(ndtr(-side * _corrected(root, u)))
-        return p_of_side(towards, tail, above=side > 0)
-
-    def _solve(self, observed: float) -> tuple[float, float, float] | None:
+    def solve(self, observed: float) -> tuple[float, float, float] | None:
         """Return ψ, r and √(|J₁|/|J₀|) where the candidate's fitted count is the observed one."""
         psi = (observed - self.mean) / self.variance
         psi = float(np.clip(psi, -_LONGEST_STEP, _LONGEST_STEP))

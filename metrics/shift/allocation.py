@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.arrays import FloatArray, IntArray
+from slicebeam.metrics.arrays import FloatArray, IntArray, ratio
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.kinds import Method
 from slicebeam.metrics.shift.estimates import reliance as reliance_of
@@ -126,7 +126,8 @@ def weighted_order(
 
     asked = asked.copy()
     runs = np.arange(asked.shape[0])
-    scores = bounded(*np.indices(asked.shape), asked)
+    cells = np.indices(asked.shape)
+    scores = bounded(cells[0], cells[1], asked)
     chosen = np.empty((runs.size, calls), np.int64)
     for call in range(calls):
         stratum = scores.argmax(axis=1)
@@ -174,11 +175,11 @@ def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> Flo
     answered = share[:, None] * (degrees > 0)
     spread = (answered * expected).sum(axis=1, keepdims=True)
     summed = (answered * variance).sum(axis=1, keepdims=True)
-    ratio = np.divide(summed, spread, out=np.zeros_like(spread), where=spread > 0)
-    expected = np.where(ratio > 0, ratio, 1.0) * expected
+    size = ratio(summed, spread, otherwise=0.0)
+    expected = np.where(size > 0, size, 1.0) * expected
     shrunk = (degrees * variance + _PRIOR_ANSWERS * expected) / (degrees + _PRIOR_ANSWERS)
     low, high = _RELIANCE
-    adapted = np.where(ratio > 0, np.clip((high - reliance) / (high - low), 0, 1)[:, None, None], 0)
+    adapted = np.where(size > 0, np.clip((high - reliance) / (high - low), 0, 1)[:, None, None], 0)
     g = share[:, None] * np.sqrt(adapted * shrunk + (1 - adapted) * expected)
     g /= g.sum(axis=1, keepdims=True)
     # Each half is allocated by the other half's answers (cross-fitting).

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from slicebeam.metrics.arrays import FloatArray
+from slicebeam.metrics.arrays import FloatArray, ratio
 from slicebeam.metrics.kinds import Method
 from slicebeam.metrics.shift.strata import Counts, Sample, Strata, counts_of, differences
 
@@ -90,8 +90,7 @@ def reliance(strata: Strata, counts: Counts) -> FloatArray:
         return np.asarray(np.where(asked > 1, weights * of_stratum, 0).sum(axis=1))
 
     above, below = summed(counts.both, counts.new), summed(old, old)
-    ratio = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
-    return np.asarray(np.clip(ratio, 0, 1))
+    return np.asarray(np.clip(ratio(above, below, otherwise=0.0), 0, 1))
 
 
 @dataclass(frozen=True)
@@ -134,12 +133,12 @@ def estimate(
     inside = counts.new.sum(axis=2)
     summed = np.einsum("ls,rsp->rlp", strata.members, counted * (strata.share / asked)[:, :, None])
     seen = ((inside * strata.share / asked) @ strata.members.T)[:, :, None]
-    ratio = np.divide(summed, seen, out=np.zeros_like(summed), where=seen > 0)
-    matrix = ratio * slices.labels[:, :, None]
+    shares = ratio(summed, seen, otherwise=0.0)
+    matrix = shares * slices.labels[:, :, None]
     if slices.old is not None:
         matrix += np.where(seen > 0, factor, 1.0) * slices.old
     weights = _stratum_weights(strata, asked)
-    centre = ratio[:, strata.row]
+    centre = shares[:, strata.row]
     members = inside[:, :, None]
     spread = _sample_variance(
         squares - 2 * centre * counted + np.square(centre) * members,
@@ -270,7 +269,6 @@ def error_bound(estimated: MatrixEstimate, confidence: float = 0.95) -> FloatArr
     """
     z = stats.norm.ppf(confidence)
     scale = estimated.loss + z * estimated.loss_error + z**2 * estimated.loss_unseen
-    spread = estimated.loss_spread
-    ratio = np.divide(np.square(estimated.loss), spread, out=np.zeros_like(scale), where=spread > 0)
-    degrees = np.maximum(0.5, ratio)
+    degrees = ratio(np.square(estimated.loss), estimated.loss_spread, otherwise=0.0)
+    degrees = np.maximum(0.5, degrees)
     return np.asarray(np.sqrt(scale * stats.chi2.ppf(confidence, degrees) / degrees))

@@ -124,7 +124,7 @@ def qualities(
 ) -> list[Quality]:
     """Return how good a method's estimates are over R runs; parameters as of `simulate`."""
     truths = true_matrices(strata, items)
-    occurs: BoolArray = (truths > 0).any(axis=0)
+    occurs: BoolArray = np.asarray((truths > 0).any(axis=0))
     if strata.old is not None:
         occurs |= strata.old_matrix > 0
     parts: dict[int, list[FloatArray]] = {check: [] for check in checks}
