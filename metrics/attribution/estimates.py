@@ -48,7 +48,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Answers:
-    """How often each answer was given: unsure is no in estimates, and whatever moves bounds out in these."""
+    """How often each answer was given; unsure is no in estimates, and moves either bound out."""
 
     yes: int
     no: int
@@ -96,10 +96,10 @@ def jeffreys(
 ) -> tuple[FloatArray, FloatArray]:
     """Return Jeffreys' interval of a share of N examples, of a simple random sample of n; 0..1 of none.
 
-    Quantiles of Beta(x + ½, n − x + ½) (Brown, Cai and DasGupta 2001, Stat. Sci. 16:101, with the ends of
-    section 4.1.2 where at most one is a yes, or a no). Either half is then multiplied by √((N − n)/(N − 1))
-    (Cochran 1977, "Sampling techniques", section 2.6), and moved out to whole numbers of examples, but not
-    past what the labels say. A sample of 50 to 300 of 60 to 10,000 covers at .917 at the least.
+    Quantiles of Beta(x + ½, n − x + ½), with the ends of section 4.1.2 of Brown, Cai and DasGupta (2001),
+    Stat. Sci. 16:101. Either half is then multiplied by √((N − n)/(N − 1)) (Cochran 1977, "Sampling
+    techniques", section 2.6), and moved out to whole numbers, but not past what the labels say. A
+    sample of 50 to 300 of 60 to 10,000 covers at .917 at the least.
     """
     tail, (x, n, N) = 0.5 * (1 - confidence), floats(yes, labelled, size)
     trials = np.maximum(n, 1.0)
@@ -125,7 +125,7 @@ def fay_feuer(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the gamma interval of y = Σ u_i x_i of Poisson counts, with v = Σ u_i² x_i.
 
-    ``largest`` is the largest of all u_i, counted or not. Source: Fay and Feuer (1997), Stat. Med. 16:791.
+    ``largest`` is that of all u_i, counted or not. Source: Fay and Feuer (1997), Stat. Med. 16:791.
     Assumes independent Poisson counts; exact where all u_i are equal, else conservative.
     """
     tail, (y, v, w) = 0.5 * (1 - confidence), floats(total, squares, largest)
@@ -147,9 +147,9 @@ def precision(labels: LabelArray, size: int, confidence: float = 0.95) -> Interv
 
 
 def missed_share(draws: Draws, size: int, confidence: float = 0.95) -> Interval:
-    """Return Q, the share of the examples outside the slice that satisfies the words, by independent draws.
+    """Return Q, the share of the examples outside that satisfies the words, of independent draws.
 
-    The largest weight is that of all examples: of m draws without a hit Q may be up to 3.69/(m·w) at 95 %.
+    Without a hit among m it may be up to 3.69/(m·w) at 95 %, w the least weight of any example.
     """
     labelled = draws.label.size
     if not labelled:
@@ -185,11 +185,10 @@ def alignment(
 ) -> Alignment:
     """Return precision and recall of the words that are said of a slice.
 
-    Each of at most ``looks`` looks has the confidence 1 − (1 − confidence)/looks, so that all hold together.
-    R̂ = n_S·P̂/(n_S·P̂ + N_C·Q̂), with the lower bound of P and the upper one of Q for the lower bound, and the
-    other way round; both ends together fail with 2(1 − confidence) at most. Assumes independent labels inside
-    and outside. R is 1 where no example satisfies the words, its estimate nan. Source: Eyuboglu et al.
-    (2024), appendix B.2, whose printed R̂ weighs P̂ by n − n_S and Q̂ by n, which is another number.
+    Each of at most ``looks`` looks has the confidence 1 − (1 − confidence)/looks, so that all hold.
+    R̂ = n_S·P̂/(n_S·P̂ + N_C·Q̂); its lower bound is that of P's lower and Q's upper one, and the other way
+    round: both fail with 2(1 − confidence) at most, if labels inside and outside are independent.
+    Source: Eyuboglu et al. (2024), appendix B.2, whose printed R̂ weighs P̂ by n − n_S and Q̂ by n.
     """
     level = 1 - (1 - confidence) / looks
     inside = precision(labels, size, level)
@@ -208,7 +207,7 @@ def alignment(
 
 
 def decision(estimated: Alignment, *, precision: float, recall: float) -> Decision:
-    """Return "accept" if both lower bounds reach the least that is wanted, "update" if an upper one does not."""
+    """Return "accept" if both lower bounds reach the least wanted, "update" if an upper one does not."""
     if estimated.precision.low >= precision and estimated.recall.low >= recall:
         return "accept"
     if estimated.precision.high < precision or estimated.recall.high < recall:
@@ -230,8 +229,8 @@ def split_labels(
 ) -> tuple[int, int]:
     """Return how many examples of the slice to label, and how many draws outside it.
 
-    Minimises the width of the interval of P plus that of R if these were the thresholds, where a decision is
-    hardest. It does not depend on answers, so that Q̂ of several rounds is unbiased (`Draws.merged`).
+    Minimises the width of the interval of P plus that of R if these were the thresholds, where a
+    decision is hardest. It depends on no answer, so that Q̂ of several rounds is unbiased.
     """
     left = size - labelled
     if budget >= left + size_outside:
@@ -286,7 +285,7 @@ class Proposal:
 
 
 def proposal(similarity: ArrayLike, *, exponent: float, uniform_share: float = 0.2) -> Proposal:
-    """Return the mixture by which examples outside a slice are drawn, by similarities [queries, N_C].
+    """Return the mixture by which others are drawn, by their similarities [queries, N_C].
 
     q(x) = u/N_C + (1 − u)·mean_i q_i(x), where q_i(x) ∝ s_i(x)^r with s_i the similarity to query i
     scaled to 0..1 by its minimum and maximum; uniform where these are equal.

@@ -1,6 +1,6 @@
 """Sums the statistics of each slice, in one of three ways, chosen by `counting_plan`.
 
-``dense``   one ``bincount`` over packed codes gives all slices of a tuple, and as margins those of fewer features
+``dense``   a ``bincount`` over packed codes: all slices of a tuple, and as margins of some of it
 ``sparse``  the distinct codes of all slices of a tuple, where a table would be larger than the data
 ``listed``  only the examples of base slices, and of these only slices that are listed
 """
@@ -219,7 +219,7 @@ class SummedRows:
         columns = [(with_cell, values, space.cells) for values in (None, *weights)]
         columns += [(code, _of(term, rows), 1) for term in block.terms[: len(space.terms)]]
         if space.ranked:
-            # An example of weight w counts w times in the distribution of scores, each in that of its data set.
+            # An example of weight w counts w times in the distribution of its data set.
             counted = [weights[0] if weights else None] * len(block.buckets)
             if space.comparison == "earlier":
                 then = space.holds(THEN)[_of(block.cells, rows)].astype(np.int64)

@@ -221,10 +221,10 @@ def blocks(units: Iterable[PlannedUnit], budget: Budget) -> Iterator[list[Planne
 def joint_tables(
     tuples: Iterable[FeatureTuple], lattice: Lattice, budget: Budget
 ) -> Iterator[tuple[FeatureTuple, tuple[FeatureTuple, ...]]]:
-    """Yield tables and their tuples, the longest first, of which every tuple is read exactly once, as itself or a sum over other axes.
+    """Yield tables and the tuples that are read from each, as itself or margins, the longest first.
 
-    Tables are widened as long as a pass over the examples for each tuple that they cover costs more than
-    their cells. Nothing is summed over a list column, of which an example stands in several cells, or none.
+    They are widened as long as a pass over the examples for each tuple costs more than their cells.
+    Nothing is summed over a list column, of which an example stands in several cells, or none.
 
     Slices of one and two of three features, with 2, 3 and 4 values, of a million examples:
 

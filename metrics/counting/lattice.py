@@ -1,7 +1,7 @@
 """The slice lattice as integers: a slice is one number, sets of slices are sorted arrays.
 
-Singleton predicates are numbered feature by feature. A slice is the ascending tuple of these numbers, packed
-into one int64 as digits, the first in the highest digit, so that sorted keys are sorted by their predicates.
+Singleton predicates are numbered feature by feature. A slice is the ascending tuple of these numbers
+as the digits of one int64, the first the highest, so that keys are sorted by their predicates.
 """
 
 from __future__ import annotations

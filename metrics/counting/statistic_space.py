@@ -1,9 +1,9 @@
 """What is summed per slice: cell counts, sums of values, bucket counts of scores; all integers.
 
-Each example has a few *indicators* (bits such as "the model is wrong here") and perhaps classes; together
-they are its *cell*. A slice's statistics are the examples in each cell, and sums of what is not a count: a
-loss, its square, a weight. Values are taken in fixed point, as many bits as the number of examples leaves
-of 62, so that a sum is the same in any order, on any number of workers, to the last bit.
+Each example has a few *indicators* (such as "the model is wrong here") and perhaps classes; together
+they are its *cell*. A slice's statistics are the examples in each cell, and sums of a loss, its square,
+a weight, in fixed point with as many bits as the number of examples leaves of 62: a sum is the same
+in any order, on any number of workers, to the last bit.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class StatisticSpace:
     Attributes
     ----------
     indicators : names of the indicators, the first one is the lowest bit of the cell
-    comparison : ``baseline``: most indicators have a bit for either model; ``earlier``: ``then`` is one of them
+    comparison : for ``baseline`` most indicators have a bit for either model; for ``earlier`` there is ``then``
     classes : number of classes where pairs of label and predicted class are counted, else 0
-    terms : sums of values, for ``earlier`` of today's (source ``new``) or the earlier examples (``old``)
+    terms : sums of values, for ``earlier`` of today's (source ``new``) or earlier (``old``) examples
     total_terms : sums that are wanted of all examples only
     ranked : whether scores are counted by buckets
     weighted : whether examples have weights
@@ -93,9 +93,9 @@ class StatisticSpace:
     weight_scales : the same for the sums of weights and of their squares
     shifts : what was taken off each value (name, number) before it was raised to a power
     weight_exponent : weights are summed in units of 2 to this, so that no power leaves the range
-    deviations : all examples' deviations, or changes, of the values (name) that slices are held against
+    deviations : all examples' deviations, or changes, of values (name) to hold slices against
     nonnegative : the values of which no example has one below 0, of the new model
-    coarse : for each model, whether a score bucket [buckets] may hold several scores; if unknown, all may
+    coarse : for each model, whether a score bucket [buckets] may hold several scores; else all may
     average_precision : whether average precision is kept of the scores of one model, beside the AUC
     by_score : then negatives and positives of all examples by bucket
 
@@ -421,7 +421,7 @@ class StatisticSpace:
 
 
 def _scale(total: float, largest: float) -> float:
-    """Return the unit, a power of two, of a sum of this size, with room to double in a replicate."""
+    """Return the unit, a power of 2, of a sum of this size, with room to double in a replicate."""
     _, exponent = frexp(2.0 * total + _LARGEST_DRAWN * largest)
     return float(2.0 ** (exponent - _SUM_BITS))
 

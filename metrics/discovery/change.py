@@ -132,7 +132,7 @@ class Coverage(NamedTuple):
 def of_partition(components: ChangeSums) -> Coverage:
     """Return what a regression of D on the component explains; each example is in one.
 
-    r² = Σ n_k(m_k − m)²/Σ(D − m)², of mean (K⁺ − 1)/(n − 1) if the K⁺ filled components were not shaped by D.
+    r² = Σ n_k(m_k − m)²/Σ(D − m)², of mean (K⁺ − 1)/(n − 1) if D shaped none of K⁺ filled components.
     """
     n = int(components.n.sum())
     mean = float(components.total.sum()) / max(n, 1)

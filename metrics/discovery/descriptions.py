@@ -1,7 +1,6 @@
-"""What describes slices: n-grams of their texts that their embeddings are most like, and typical examples.
+"""What describes slices: n-grams that their embeddings are most like, and typical examples.
 
-Source of the scores: Eyuboglu et al. (2022), "Domino: discovering systematic errors with cross-modal embeddings",
-section 5.3 (inner product with the slice mean less the overall mean).
+Source of the scores: Eyuboglu et al. (2022), "Domino", section 5.3.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ def candidate_phrases(
 ) -> list[str]:
     """Return the n-grams of texts, in lower case, that are most useful to describe slices.
 
-    Those come first that account for most words; where ``members`` [S, n] are the texts' slices, half of the
-    places go, in turns, to what is most distinctive of each. A phrase neither begins nor ends with a stop
+    Those come first that account for most words; of ``members`` [S, n] of slices half of the places
+    go, in turns, to what is most distinctive of each. A phrase neither begins nor ends with a stop
     word, a letter or a number, nor crosses punctuation.
     """
     grams = occurrences(texts, min_texts)
@@ -101,9 +100,9 @@ def log_odds_ratio(
 ) -> FloatArray:
     """Return how much more a phrase is said inside a slice than outside, in standard errors.
 
-    δ/√(Σ 1 over each of the four numbers), δ the difference of log((y + a)/(n + α − y − a)) of y of n texts
-    inside and outside, α = 10 texts, a = α·the phrase's share. Source: Monroe, Colaresi and Quinn (2008),
-    "Fightin' Words", Political Analysis 16:372, equations 15 and 22.
+    δ/√(Σ 1 over each of the four numbers), δ the difference of log((y + a)/(n + α − y − a)) of y of n
+    texts, α = 10 texts, a = α·the phrase's share. Source: Monroe, Colaresi and Quinn (2008), "Fightin'
+    Words", Political Analysis 16:372, equations 15 and 22.
     """
     y, more, n, others = floats(inside, outside, n_inside, n_outside)
     # Half a text with the phrase, and half without, keep the logarithms finite.
@@ -236,7 +235,7 @@ def distinct_best(ranked: Sequence[str], few: int) -> list[int]:
 
 
 def _within(words: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    """Whether all words are among others, except for an English plural, as "story" and "stories"."""
+    """Whether all words are among others, except for a plural, as "story" and "stories"."""
     return all(any(a == b or b in _plurals(a) or a in _plurals(b) for b in others) for a in words)
 
 

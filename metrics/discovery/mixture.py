@@ -1,7 +1,7 @@
-"""A mixture of diagonal Gaussians over embeddings, with loss heads: each iteration of EM is one combine over chunks.
+"""A mixture of diagonal Gaussians over embeddings, with loss heads: EM from sums over chunks.
 
 Source: Eyuboglu et al. (2022), "Domino: discovering systematic errors with cross-modal embeddings",
-section 5 and appendix; Eyuboglu et al. (2024), "Model ChangeLists", whose heads model the losses of two models.
+section 5 and appendix; Eyuboglu et al. (2024), "Model ChangeLists", for the losses of two models.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class CategoricalHead:
 
     shares: FloatArray
 
-    def zero(self, weights: FloatArray) -> CategoricalSums:  # noqa: ARG002
+    def zero(self, weights: FloatArray) -> CategoricalSums:
         """Return the sums over no points."""
-        return CategoricalSums(np.zeros(self.shares.shape))
+        return CategoricalSums(np.zeros((weights.size, self.shares.shape[1])))
 
     def log_density(self, losses: FloatArray) -> FloatArray:
         """Return log(p_jc + eps) at losses as `CategoricalSums.checked` returns them: [K, n]."""
@@ -404,9 +404,9 @@ def initial(
 
 
 def ward(centres: FloatArray, sizes: FloatArray, clusters: int) -> IntArray:
-    """Return the clusters of groups after merging two until this number is left, numbered by their first groups.
+    """Return the clusters of groups after merging until this number is left, in the order of groups.
 
-    Those are merged that add least to the sum of squares, n_a n_b/(n_a + n_b)·|c_a − c_b|² (Ward 1963, JASA 58).
+    Those are merged whose n_a n_b/(n_a + n_b)·|c_a − c_b|² is least, the first of equals (Ward 1963, JASA 58).
     """
     m = sizes.size
     centres, sizes = centres.astype(np.float64), sizes.astype(np.float64)

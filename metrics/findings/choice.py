@@ -1,7 +1,7 @@
-"""The choice of findings, repeatedly the candidate that adds most to those before it, and their confirmation.
+"""The choice of findings, each the candidate that adds most to those before, and their confirmation.
 
-A candidate becomes a finding if its sum is harmful *given* its expectation from the findings so far, at
-a level that counts all slices that could have been chosen. Then the model is fitted to its sum too.
+A candidate becomes a finding if its sum is harmful *given* its expectation from the findings so far,
+at a level that counts all slices that could have been chosen. Then the model is fitted to its sum.
 Sources: those of findings in docs/explanation/statistics.md.
 """
 
@@ -99,7 +99,7 @@ class ChosenSlices(NamedTuple):
 def largest_intersections(
     masks: IntArray, size: FloatArray, total: FloatArray
 ) -> tuple[IntArray, FloatArray, FloatArray]:
-    """Return masks, sizes and totals [sets] of patterns in the same of the first findings, the largest first."""
+    """Return masks, sizes and totals of the largest sets that are in the same of the first findings."""
     first, at = np.unique(masks & ((1 << SHOWN_FINDINGS) - 1), return_inverse=True)
     sizes, totals = (np.bincount(at, column, first.size) for column in (size, total))
     order = np.lexsort((first, -sizes))[:MOST_SETS]
@@ -127,13 +127,13 @@ class _Step(NamedTuple):
     gain: FloatArray  # [candidates] the ratio less the cost of naming the candidate
 
 
-# The next finding: its number among the candidates, p-value, and its sums by group, and place there, if any.
+# The next finding: its number among the candidates, p-value, and sums by group with its place there.
 _Next = tuple[int, float, GroupSums | None, int]
 
 
 @dataclass(kw_only=True)
 class Choice:
-    """The choice of the findings of one direction, one after another, as docs/explanation/statistics.md has it.
+    """The choice of the findings of one direction, after docs/explanation/statistics.md.
 
     It depends on sums only, to the last bit where matrix products take one thread.
     """
@@ -422,7 +422,7 @@ class ReservedSums:
         )
 
     def _fitted(self, findings: int) -> tuple[IntArray, FloatArray, IntArray, ExpectationModel]:
-        """Return patterns of the first findings: masks, sums, that of each cell, and the model of these."""
+        """Return the patterns of the first findings: masks, sums, that of each cell, and their model."""
         masks, of = np.unique(self.masks & ((1 << findings) - 1), return_inverse=True)
         sums = np.zeros((masks.size, self.sums.shape[1]))
         np.add.at(sums, of, self.sums)

@@ -1,8 +1,8 @@
 """How surprising a candidate's sum is, given its expectation from the findings so far.
 
-Under the hypothesis examples of a pattern are alike, whether or not they are in the candidate. All tests
-condition on the sums that the model keeps, or take off what its fit takes off. With no finding they are
-the tests of one slice against all examples: hypergeometric, or the law of random subsets.
+Under the hypothesis examples of a pattern are alike, whether or not they are in the candidate. Tests
+condition on the sums that the model keeps, or take off what its fit takes off. With no finding they
+are those of one slice against all examples: hypergeometric, or the law of random subsets.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LARGEST_EXPONENT = 600.0
 
 
 class Influence(NamedTuple):
-    """How an example's deviation moves a candidate's sum away from its expectation; by 1 more inside it."""
+    """How an example's deviation moves a candidate's sum away from its expectation, 1 more inside."""
 
     outside: FloatArray  # [patterns] of an example that is not in the candidate
     slopes: FloatArray  # [rank] by which the deviations summed over the model's columns count
@@ -48,15 +48,15 @@ class Influence(NamedTuple):
 def _information(
     model: ExpectationModel, weight: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return the variance function v [patterns], the independent columns X, and XᵀHX for H = weight·v."""
+    """Return the variance function v [patterns], independent columns X, and XᵀHX, H = weight·v."""
     v, X = np.where(model.varies, model.variance, 0.0), model.design[:, model.columns]
     return v, X, X.T @ (X * (weight * v)[:, None])
 
 
 def influence(model: ExpectationModel, weight: FloatArray, part: FloatArray) -> Influence:
-    """Return the rest of each deviation after the fit of the model, for weights of all and of a part [patterns].
+    """Return the rest of each deviation after the fit, for weights of all and of a part [patterns].
 
-    The efficient score a = s − x·(XᵀHX)⁻¹·XᵀHs, s whether the example is in the part (Cox and Hinkley
+    The efficient score s − x·(XᵀHX)⁻¹·XᵀHs, s whether the example is in the part (Cox and Hinkley
     1974, "Theoretical statistics", section 9.3); for least squares it is exact.
     """
     v, X, gram = _information(model, weight)
@@ -77,11 +77,10 @@ def rate_p_value(
 ) -> float:
     """Return the mid-p of a candidate's count, given the counts that the model keeps.
 
-    Its law is that of conditional logistic regression, with the tail Φ(−r*), r* = r + log(u/r)/r, by the
-    double saddle point (Skovgaard 1987, J. Appl. Prob. 24:875; Barndorff-Nielsen 1986, Biometrika 73:307):
-    ψ the candidate's log odds ratio, r = sign(ψ)·√(2(ℓ₁ − ℓ₀)), u = 2·tanh(ψ/2)·√(|J₁|/|J₀|). The tanh makes
-    it the mid-p of a lattice (Daniels 1987, Int. Stat. Rev. 55:37); at the end of the support, half the
-    probability half a step before it, with 2·sinh(ψ/2).
+    Its law is that of conditional logistic regression, with the tail Φ(−r*), r* = r + log(u/r)/r
+    (Skovgaard 1987, J. Appl. Prob. 24:875; Barndorff-Nielsen 1986, Biometrika 73:307): ψ its log odds
+    ratio, r = sign(ψ)·√(2(ℓ₁ − ℓ₀)), u = 2·tanh(ψ/2)·√(|J₁|/|J₀|), which makes it the mid-p (Daniels
+    1987, Int. Stat. Rev. 55:37); at the end of the support half of that half a step before, by 2·sinh(ψ/2).
     """
     law = _Conditional(model, np.asarray(weight, np.float64), np.asarray(part, np.float64))
     observed -= law.sure
@@ -187,9 +186,9 @@ def sum_p_value(
 ) -> float:
     """Return the p-value of a candidate's weighted sum, given the sums that the model keeps.
 
-    Counts, which have no law of deviations, have that of `rate_p_value`. Otherwise the excess is Σ a·d over
-    the examples inside and outside, a of `influence`, and d = w·(x − μ) has the pattern's variance per
-    squared weight and the shape of all examples'.
+    Counts, which have no law of deviations, have that of `rate_p_value`. Otherwise the excess is Σ a·d
+    over all examples, a of `influence`, and d = w·(x − μ) has the pattern's variance per squared weight
+    and the shape of all examples'.
     """
     weight, held = layout.moment(sums, 1, 0), layout.size(part, 1)
     if law is None:
@@ -207,9 +206,9 @@ def sum_p_value(
 
 
 def pattern_variances(model: ExpectationModel, sums: FloatArray, layout: TargetSums) -> FloatArray:
-    """Return Σw²·(x − μ)²/Σw² [patterns] over 1 − leverage, as HC2 (MacKinnon and White 1985, J. Econometrics 29:305).
+    """Return Σw²·(x − μ)²/Σw² [patterns] over 1 − leverage, a deviation's variance per squared weight.
 
-    With no finding a candidate's sum has the variance of a random subset's, n(N − n)/(N(N − 1))·Σ(x − x̄)².
+    Source: HC2 of MacKinnon and White (1985), J. Econometrics 29:305.
     """
     deviations = layout.squared_deviations(sums, model.expected)
     squares, weight = layout.moment(sums, 2, 0), layout.moment(sums, 1, 0)
@@ -227,10 +226,10 @@ class DeviationLaw:
     """The deviations from the mean of all examples, each times its weight.
 
     With M their moment-generating function, that of a pattern with θ times their variance is taken as
-    1 + θ·(M − 1); examples outside count as normal. The tail is Φ(−r*), r* = r + log(u/r)/r, r = ±√(2(t·z − K))
-    at the saddle point t, u = t·√K″, or (2/d)·tanh(t·d/2)·√K″ on a lattice of span d: Lugannani and Rice (1980),
-    Adv. Appl. Prob. 12:475; Daniels (1987), Int. Stat. Rev. 55:37. To the order of the candidate's share it
-    is Robinson's (1982, Ann. Statist. 10:458) law of sampling without replacement.
+    1 + θ·(M − 1); examples outside count as normal. The tail is Φ(−r*), r* = r + log(u/r)/r, r =
+    ±√(2(t·z − K)) at the saddle point t, u = t·√K″, or (2/d)·tanh(t·d/2)·√K″ on a lattice of span d
+    (Lugannani and Rice 1980, Adv. Appl. Prob. 12:475; Daniels 1987, Int. Stat. Rev. 55:37). Without
+    replacement, as here, it is Robinson's law (1982, Ann. Statist. 10:458) to first order.
     """
 
     def __init__(self, of: Population) -> None:
@@ -302,8 +301,8 @@ def _merged(
 def change_p_value(net: float, squares: float, tail: Tail, *, counts: bool) -> float:
     """Return the p-value of a slice's summed change against 0.
 
-    Counts: McNemar's mid-p. Otherwise the normal tail of net/√squares (Efron 1969, J. Am. Stat. Assoc. 64:1278).
-    Assumes independent examples. Of 30 examples 12 became wrong and 2 right:
+    Counts: McNemar's mid-p. Otherwise the normal tail of net/√squares (Efron 1969, J. Am. Stat. Assoc.
+    64:1278). Assumes independent examples. Of 30 examples 12 became wrong and 2 right:
 
     >>> [round(change_p_value(10.0, 14.0, "upper", counts=counts), 4) for counts in (True, False)]
     [0.0037, 0.0038]

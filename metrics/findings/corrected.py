@@ -1,6 +1,7 @@
-"""The size of a finding, corrected for its having been selected: "The corrected difference" in docs/explanation/statistics.md.
+"""The size of a finding, corrected for its having been selected.
 
-The estimate is the mean of the conditional likelihood φ((d − δ)/σ)/σ / P(abs(D) > c | δ) of the true difference δ.
+The true difference δ has the conditional likelihood φ((d − δ)/σ)/σ / P(abs(D) > c | δ), whose mean is the
+estimate: "The corrected difference" of docs/explanation/statistics.md.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def standardised(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the estimate of θ and its interval's end towards 0, of z that were selected above c.
 
-    ``null`` is the error where θ is 0, ``far`` that at the upper end, z + 1.96·far, in units of that at z.
+    ``null`` is the error where θ is 0, ``far`` at the upper end, z + 1.96·far, in units of that at z.
     """
     seen, above, at_null, at_far = floats(z, c, null, far)
     above = np.minimum(above, seen)

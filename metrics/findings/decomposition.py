@@ -1,4 +1,4 @@
-"""How two data sets differ: the mix of their examples, the value of like examples, and which features drifted.
+"""How two data sets differ: their mix of examples, the value of like examples, drifting features.
 
 The earlier data says how much higher the value is where a predicate holds (a linear model of indicators). Of today's
 data that model is off by the *mix* if only the examples are others; what is left is due to the model that is measured.
@@ -153,8 +153,9 @@ class Drift(NamedTuple):
 def drift(now: IntArray, then: IntArray) -> Drift:
     """Return how counts [values] of today and then differ; the values exclude one another.
 
-    p is twice the smaller of two: that of X² by its exact conditional mean, and the smallest of a single value. The
-    stability index is less its expectation without a change: Yurdakul and Naranjo (2020), J. Risk Model Valid. 14(4):89.
+    p is twice the smaller of two: that of X² by its exact conditional mean, and the smallest of a
+    single value. The population stability index is less its expectation without a change: Yurdakul and
+    Naranjo (2020), J. Risk Model Valid. 14(4):89.
 
     >>> found = drift(np.array([300, 500, 200]), np.array([340, 480, 180]))
     >>> round(found.p, 3), round(found.stability_index, 4), found.value

@@ -59,8 +59,8 @@ def of_patterns(
 ) -> Covariance:
     """Return the covariance of a finding's value and expectation, for independent examples.
 
-    The value is Σ w·x/Σw over its examples; to first order the expectation moves by Σ taken·w·(x − μ)/Σw
-    over all. Deviations are those from the model with the finding in it.
+    The value is Σ w·x/Σw over its examples; to first order the expectation moves by
+    Σ taken·w·(x − μ)/Σw over all. Deviations are those from the model with the finding in it.
     """
     spread = layout.moment(sums, 2, 0) * pattern_variances(model, sums, layout)
     size, of_value = float(layout.moment(sums, 1, 0)[inside].sum()), spread * inside
@@ -168,8 +168,8 @@ def group_p_value(
 ) -> float:
     """Return the p-value of a candidate's excess where whole groups of examples are independent.
 
-    The squares of the groups' scores excess − of_model·slopes estimate its variance (Liang and Zeger 1986,
-    Biometrika 73:13). Student's t with Kish's number of groups, no less than the chance that all signs agree.
+    The squares of the scores excess − of_model·slopes estimate its variance (Liang and Zeger 1986,
+    Biometrika 73:13). Student's t with Kish's number, no less than the chance that all signs agree.
     """
     whole, n = np.asarray(of_model, np.float64), np.asarray(sizes, np.float64)
     held = n > 0

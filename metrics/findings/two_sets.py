@@ -1,8 +1,9 @@
-"""What changed between two data sets beyond what the lines above explain: tests of a slice within strata.
+"""Tests of a slice within strata: what changed between two data sets beyond what other lines explain.
 
-Strata are sets of examples of equal difficulty, crossed with the slices that were already chosen. A slice changed more
-than the others if both tests say so, that of the log odds and that of the difference. Sources: Cornfield (1956), Proc. 3rd Berkeley Symp. 4:135 (the mean of a table with given margins at an odds ratio);
-Mantel and Haenszel (1959), J. Natl. Cancer Inst. 22:719 (weights of strata).
+Strata are sets of examples of equal difficulty, crossed with the slices that were already chosen. A
+slice changed more than the others if the tests of the log odds and of the difference both say so.
+Sources: Cornfield (1956), Proc. 3rd Berkeley Symp. 4:135 (the mean of a table with given margins at an
+odds ratio); Mantel and Haenszel (1959), J. Natl. Cancer Inst. 22:719 (weights of strata).
 """
 
 from __future__ import annotations
@@ -65,10 +66,7 @@ class TwoSets(NamedTuple):
 
 
 def _cumulants(sets: TwoSets, log_odds: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return mean, variance and third cumulant of today's count at a log odds ratio [strata] and all margins.
-
-    They are Cornfield's; the variance at 0 is exact.
-    """
+    """Return mean, variance, exact at 0, and third cumulant of today's count at a log odds ratio [strata]."""
     n, m, N = sets.n, sets.n_then, sets.both
     K = sets.total + sets.total_then
     odds = np.exp(log_odds)

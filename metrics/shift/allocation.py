@@ -95,7 +95,6 @@ def masa_order(strata: Strata, sample: Sample, calls: int) -> IntArray:
     variance = squares / np.maximum(sample.asked - 1, 1)
     spread = np.sqrt(np.maximum(np.where(sample.asked > 1, variance, 0), 0))
     unit = np.sqrt(strata.pair_weight / 2)
-
     first = np.minimum(sizes, _AT_FIRST)
     return weighted_order(share[None], sample.asked, first, sizes, calls, (spread, unit))
 
@@ -108,9 +107,9 @@ def weighted_order(
     calls: int,
     masa: tuple[FloatArray, FloatArray] | None = None,
 ) -> IntArray:
-    """Return the parts that the next calls ask [R, calls], each argmax g/N, ``first`` ones before; −1 past the limits.
+    """Return the parts [R, calls] of the next calls, ``first`` ones, then argmax g/N; −1 past the limits.
 
-    With the spreads [R, S] and units [S] of ``masa`` g is also multiplied by its spread and exploration.
+    With the spreads [R, S] and units [S] of ``masa`` g is also multiplied by spread and exploration.
     """
     weights = np.broadcast_to(weights, asked.shape)
 

@@ -56,7 +56,7 @@ class MatrixEstimate:
         return np.clip(self.accuracy - half, 0, 1), np.clip(self.accuracy + half, 0, 1)
 
     def accuracy_errors(self, *, widened: bool = False) -> FloatArray:
-        """Return √V of the accuracy, √3·accuracy_unseen where V is 0; ``widened`` for slices to √(V + 3·accuracy_unseen²)."""
+        """Return √V of the accuracy, √3·u where V is 0, u = accuracy_unseen; ``widened`` √(V + 3u²)."""
         unseen = _UNSEEN * np.square(self.accuracy_unseen)
         if widened:
             return np.sqrt(self.accuracy_variance + unseen)
@@ -73,7 +73,7 @@ def cell_p_values(shift: FloatArray, errors: FloatArray) -> FloatArray:
 
 
 def reliance(strata: Strata, counts: Counts) -> FloatArray:
-    """Return λ [R], the coefficient of the old predictions as a control variate, which minimises the estimated loss.
+    """Return λ [R], the coefficient of the old predictions as a control, of the least estimated loss.
 
     clip₀¹(Σ w κ̂ / Σ w τ̂²_old), w_s = p_s²/N_s, κ̂_s = (n_agree − H·O/N)/(N − 1), τ̂²_old,s = (N − ‖O‖²/N)/(N − 1), sums over
     classes weighted by W². 0 where no old predictions are known, or vary in a stratum.
@@ -182,9 +182,9 @@ def summarise(method: Method, strata: Strata, sample: Sample) -> MatrixEstimate:
 def starved_variance(
     strata: Strata, sample: Sample, unseen: FloatArray, cells: FloatArray | None = None
 ) -> FloatArray:
-    """Return a mean squared error [R] of a sum of cells that also covers MASA's bias: it starves strata without errors.
+    """Return a mean squared error [R] of a sum of cells that covers the bias of strata MASA starves.
 
-    Σ w_s·max(s²_s, p̃_s(1 − p̃_s)) + 3u² + b², p̃_s = (x_s + 1)/(N_s + 2) of x_s answers in the cells, and
+    Σ w_s·max(s²_s, p̃_s(1 − p̃_s)) + 3u² + b², p̃_s = (x_s + 1)/(N_s + 2) of x_s answers in the cells,
     b = Σ p_s(1 − N_s/M_s)·(q_s − x_s/N_s), what four more answers like those of its label would change. u is
     `MatrixEstimate.accuracy_unseen`; ``cells`` [S, P] say how much each counts, 0 to 1: the right ones if left out.
     """
