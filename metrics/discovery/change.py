@@ -46,17 +46,11 @@ class ChangeSums(Summed):
         check_losses(change, "the change of loss", 0)
         # numpy's sum adds in pairs; of 1e5 changes of 0.1 bincount would lose 1e-12 of the total.
         inside = [change[of_slice] for of_slice in members]
-        total = [D.sum() for D in inside]
-        scatter = [np.square(D - D.mean()).sum() if D.size else 0.0 for D in inside]
-        counts = (
-            [D.size for D in inside],
-            [(D > 0).sum() for D in inside],
-            [(D < 0).sum() for D in inside],
-        )
-        n, improved, degraded = (np.array(column, np.int64) for column in counts)
-        return cls(
-            n, np.array(total, np.float64), np.array(scatter, np.float64), improved, degraded
-        )
+        counts = [[D.size, (D > 0).sum(), (D < 0).sum()] for D in inside]
+        sums = [[D.sum(), np.square(D - D.mean()).sum()] if D.size else [0.0, 0.0] for D in inside]
+        n, improved, degraded = np.array(counts, np.int64).reshape(-1, 3).T
+        total, scatter = np.array(sums, np.float64).reshape(-1, 2).T
+        return cls(n, total, scatter, improved, degraded)
 
     def __add__(self, other: ChangeSums) -> ChangeSums:
         """Return the sums over both chunks: Chan, Golub and LeVeque (1983), Am. Stat. 37:242, equation 2.1."""
@@ -80,11 +74,6 @@ class ChangeSums(Summed):
     def difference(self) -> FloatArray:
         """Mean of D minus that of the last slice [S], 0 of an empty one; D = −loss is below 0 where it is worse."""
         return np.asarray(np.where(self.n > 0, self.mean - self.mean[-1], 0.0))
-
-    @property
-    def tied(self) -> IntArray:
-        """Examples whose loss did not change: int64 [S]."""
-        return self.n - self.improved - self.degraded
 
 
 def z_score(mean: ArrayLike, variance: ArrayLike, n: ArrayLike) -> FloatArray:

@@ -375,8 +375,6 @@ def initial(
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    if components < 1:
-        raise InputError(f"{components} components; give at least 1")
     if z.ndim != 2 or z.shape[0] < components:
         raise InputError(
             f"{components} components cannot be initialised from {z.shape[0]} points; give fewer "

@@ -103,11 +103,6 @@ class Sample:
         products = np.zeros((runs, strata))
         return cls(asked, new, old, both, squares, products, weights=weights)
 
-    @property
-    def calls(self) -> IntArray:
-        """Queried items in each run."""
-        return np.asarray(self.asked.sum(axis=1))
-
     def add(self, stratum: IntArray, new: IntArray, old: IntArray | None = None) -> None:
         """Count answers: strata, new and old predictions, int64 [R, calls]; a negative stratum is not a call."""
         runs, strata, predictions = self.new.shape
