@@ -169,7 +169,8 @@ class InsideCounter:
         sums = SummedRows(block, self.space, []).by(Coded(pattern, None), masks.size)
         in_planes = np.argsort(-examples, kind="stable")[: 1 << _PATTERN_BITS]
         in_planes = in_planes[examples[in_planes] >= _LEAST_IN_PLANE]
-        in_planes = in_planes[: in_planes.size * (examples[in_planes].sum() >= _LEAST_IN_PLANES)]
+        if examples[in_planes].sum() < _LEAST_IN_PLANES:
+            in_planes = in_planes[:0]
         plane = np.full(masks.size, -1)
         plane[in_planes] = np.arange(in_planes.size)
         of_row = plane[pattern]

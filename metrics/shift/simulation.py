@@ -128,8 +128,8 @@ def qualities(
     if strata.old is not None:
         occurs |= strata.old_matrix > 0
     parts: dict[int, list[FloatArray]] = {check: [] for check in checks}
-    for calls, of, sample in simulate(strata, items, method, checks, runs, seed, batch=batch):
-        truth = truths if truths.shape[0] == 1 else truths[of]
+    for calls, chosen, sample in simulate(strata, items, method, checks, runs, seed, batch=batch):
+        truth = truths if truths.shape[0] == 1 else truths[chosen]
         estimated = summarise(method, strata, sample)
         parts[calls].append(_judged(strata, estimated, truth, occurs, confidence))
     wholes = ((calls, np.concatenate(judged, axis=1)) for calls, judged in parts.items())
