@@ -325,19 +325,21 @@ class HeldExamples(PartTables):
         membership = Membership(keys, lattice)
         none = np.zeros(0, np.int32)
         rows, slices = [none], [none]
-        sums = [np.zeros((0, space.raw_columns), np.int64)]
+        sums, measured = [np.zeros((0, space.raw_columns), np.int64)], [np.zeros(0, np.bool_)]
         number = 0
         for block in blocks:
-            taken = counted[block.cells]
             for _, candidates, members in membership.of(block):
-                kept = slice(None) if taken.all() else taken[members]
-                rows.append((members[kept] + number).astype(np.int32))
-                slices.append(candidates[kept].astype(np.int32, copy=False))
+                rows.append((members + number).astype(np.int32))
+                slices.append(candidates.astype(np.int32, copy=False))
+            measured.append(counted[block.cells])
             every = Coded(np.arange(block.rows), None)
             sums.append(SummedRows(block, space, []).by(every, block.rows))
             number += block.rows
         self.sums = np.concatenate(sums)
         row, candidate = np.concatenate(rows), np.concatenate(slices)
+        in_denominator = np.concatenate(measured)
+        if not in_denominator.all():
+            row, candidate = row[in_denominator[row]], candidate[in_denominator[row]]
         ones = np.ones(row.size, np.int8)
         pairs = coo_array((ones, (candidate, row)), (keys.size, number))
         # No pair occurs twice; the rows of a candidate need no order.
