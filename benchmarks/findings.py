@@ -137,7 +137,7 @@ def main() -> int:
     for finding in found.findings:
         print(
             f"n={finding.size:6.0f} rate={finding.value:.3f} expected={finding.expected:.3f} "
-            f"p={finding.p_value:.1e} held={finding.held:.3f} outside={finding.outside:.3f}"
+            f"p={finding.p_value:.1e} held={finding.cumulative_total / wrong.sum():.3f} outside={finding.outside:.3f}"
         )
     print(f"{found.candidates:,} candidates of {sum(tests):,} slices; stop: {found.stop}")
     print(

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import betainccinv, betaincinv, gammainccinv, gammaincinv
 
-from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray, floats
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import UInt64Array, hash64, uniform
 
@@ -27,15 +27,12 @@ Decision = Literal["accept", "update", "label more"]
 
 # Products of a share and a number of examples are whole except for rounding.
 _ROUNDING = 1e-9
-# Draws outside the slice of which one is a hit, as long as nobody knows; the division hardly depends
-# on it. With m/4 hits of equal weight Q̂ has the relative variance 4/m that the interval reckons with.
+# Draws outside the slice of which one is taken to be a hit: Q̂ then has the relative variance 4/m.
 _DRAWS_FOR_A_HIT = 4.0
 # Thresholds at the ends would leave nothing to find.
 _LEAST, _MOST = 0.5, 0.95
-# Divisions that are tried.
-_TRIED = 100
-# Of a budget, so that a few labels don't leave one of the two unknown altogether.
-_LEAST_SHARE = 0.25
+# Divisions that are tried, and the least share of a budget that either side gets.
+_TRIED, _LEAST_SHARE = 100, 0.25
 # Streams of random words: rounds of draws count from 0.
 _SAMPLE_STREAM = -1
 
@@ -51,11 +48,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class Answers:
-    """How often each answer was given.
-
-    What is unsure counts as no in estimates. In bounds it counts as whatever moves them out, so that
-    intervals cover the truth however it turns out, and a slice is never accepted because of it.
-    """
+    """How often each answer was given; unsure is no in estimates, and moves either bound out."""
 
     yes: int
     no: int
@@ -98,27 +91,17 @@ class Draws:
         return float((1 / self.weight[self.label == YES]).sum()) / self.item.size
 
 
-def _tail(confidence: float) -> float:
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence = {confidence}; give a number between 0 and 1")
-    return 0.5 * (1 - confidence)
-
-
 def jeffreys(
     yes: ArrayLike, labelled: ArrayLike, size: ArrayLike, confidence: float = 0.95
 ) -> tuple[FloatArray, FloatArray]:
     """Return Jeffreys' interval of a share of N examples, of a simple random sample of n; 0..1 of none.
 
-    The α/2 and 1 − α/2 quantiles of Beta(x + ½, n − x + ½): Brown, Cai and DasGupta (2001), "Interval
-    estimation for a binomial proportion", Stat. Sci. 16:101. Where at most one is a yes, the lower end
-    is 0 (section 4.1.2), and the upper one Clopper and Pearson's; likewise near 1. Either half is then
-    multiplied by √((N − n)/(N − 1)) (Cochran 1977, "Sampling techniques", section 2.6), and its ends
-    are moved out to whole numbers of examples, but not past what the labels say. By enumeration of
-    all populations of 60 to 10,000 a sample of 50 to 300 covers at .917 at the least.
+    Quantiles of Beta(x + ½, n − x + ½), with the ends of section 4.1.2 of Brown, Cai and DasGupta (2001),
+    Stat. Sci. 16:101. Either half is then multiplied by √((N − n)/(N − 1)) (Cochran 1977, "Sampling
+    techniques", section 2.6), and moved out to whole numbers, but not past what the labels say. A
+    sample of 50 to 300 of 60 to 10,000 covers at .917 at the least.
     """
-    tail = _tail(confidence)
-    arrays = (np.asarray(value, dtype=np.float64) for value in (yes, labelled, size))
-    x, n, N = np.broadcast_arrays(*arrays)
+    tail, (x, n, N) = 0.5 * (1 - confidence), floats(yes, labelled, size)
     trials = np.maximum(n, 1.0)
     no = trials - np.minimum(x, trials)
     few, nearly_all = x <= 1, no <= 1
@@ -134,8 +117,7 @@ def jeffreys(
     population = np.maximum(N, 1.0)
     low = np.maximum(low, x) / population
     high = np.minimum(high, N - (n - x)) / population
-    known = n > 0
-    return np.where(known, low, 0.0), np.where(known, high, 1.0)
+    return np.where(n > 0, low, 0.0), np.where(n > 0, high, 1.0)
 
 
 def fay_feuer(
@@ -143,14 +125,10 @@ def fay_feuer(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the gamma interval of y = Σ u_i x_i of Poisson counts, with v = Σ u_i² x_i.
 
-    ``largest`` is w_M, the largest of all u_i, whether it was counted or not. Source: Fay and Feuer
-    (1997), Stat. Med. 16:791: quantiles of the gamma distributions with mean y and variance v, and
-    with mean y + w_M and variance v + w_M². Assumes independent Poisson counts; exact (Garwood's)
-    where all u_i are equal, else conservative, as for counts of a smaller variance.
+    ``largest`` is that of all u_i, counted or not. Source: Fay and Feuer (1997), Stat. Med. 16:791.
+    Assumes independent Poisson counts; exact where all u_i are equal, else conservative.
     """
-    tail = _tail(confidence)
-    arrays = (np.asarray(value, dtype=np.float64) for value in (total, squares, largest))
-    y, v, w = np.broadcast_arrays(*arrays)
+    tail, (y, v, w) = 0.5 * (1 - confidence), floats(total, squares, largest)
     counted = y > 0
     mean, variance = np.where(counted, y, 1.0), np.where(counted, v, 1.0)
     low = np.where(counted, gammaincinv(mean * mean / variance, tail) * variance / mean, 0.0)
@@ -169,20 +147,14 @@ def precision(labels: LabelArray, size: int, confidence: float = 0.95) -> Interv
 
 
 def missed_share(draws: Draws, size: int, confidence: float = 0.95) -> Interval:
-    """Return Q, the share of the examples outside the slice that satisfies the words.
+    """Return Q, the share of the examples outside that satisfies the words, of independent draws.
 
-    Assumes independent draws. w_M is not the largest among the hits, which would not hold where the
-    words also fit examples that the queries are not like: of m draws without a hit Q may be up to
-    3.69/(m·w) at 95 %.
+    Without a hit among m it may be up to 3.69/(m·w) at 95 %, w the least weight of any example.
     """
-    if size == 0 and not draws.item.size:
-        return Interval(0.0, 0.0, 0.0)
-    answers = Answers.of(draws.label)
-    if not answers.labelled:
-        _tail(confidence)
-        return Interval(math.nan, 0.0, 1.0)
-    part = 1 / (draws.weight * answers.labelled)
-    largest = 1 / (draws.least_weight * answers.labelled)
+    labelled = draws.label.size
+    if not labelled:
+        return Interval(math.nan, 0.0, 1.0) if size else Interval(0.0, 0.0, 0.0)
+    part, largest = 1 / (draws.weight * labelled), 1 / (draws.least_weight * labelled)
     sure, possible = part[draws.label == YES], part[draws.label != NO]
     low, _ = fay_feuer(sure.sum(), np.square(sure).sum(), largest, confidence)
     _, high = fay_feuer(possible.sum(), np.square(possible).sum(), largest, confidence)
@@ -213,41 +185,29 @@ def alignment(
 ) -> Alignment:
     """Return precision and recall of the words that are said of a slice.
 
-    It is looked at most ``looks`` times whether the labels suffice, each at the confidence
-    1 − (1 − confidence)/looks, so that all hold together (Bonferroni). R̂ = n_S·P̂/(n_S·P̂ + N_C·Q̂);
-    its lower bound is that of the lower bound of P with the upper one of Q, and the other way round.
-
-    Assumes that labels of the slice and draws outside it are independent. Both ends of R together
-    fail with 2(1 − confidence) at most, and 1 − confidence or less where it was simulated. R is taken
-    as 1 where no example satisfies the words but the estimate is nan. Source: Eyuboglu et al. (2024),
-    appendix B.2, whose printed R̂ weighs P̂ by n − n_S and Q̂ by n, which is another number.
+    Each of at most ``looks`` looks has the confidence 1 − (1 − confidence)/looks, so that all hold.
+    R̂ = n_S·P̂/(n_S·P̂ + N_C·Q̂); its lower bound is that of P's lower and Q's upper one, and the other way
+    round: both fail with 2(1 − confidence) at most, if labels inside and outside are independent.
+    Source: Eyuboglu et al. (2024), appendix B.2, whose printed R̂ weighs P̂ by n − n_S and Q̂ by n.
     """
-    _tail(confidence)
     level = 1 - (1 - confidence) / looks
     inside = precision(labels, size, level)
     missed = missed_share(draws, size_outside, level)
-    recall = Interval(
-        _recall(size * inside.estimate, size_outside * missed.estimate, math.nan),
-        _recall(size * inside.low, size_outside * missed.high, 1.0),
-        _recall(size * inside.high, size_outside * missed.low, 1.0),
-    )
-    return Alignment(inside, missed, recall, Answers.of(labels), Answers.of(draws.label))
-
-
-def _recall(held: float, missed: float, of_none: float) -> float:
-    """Return the share that the slice holds; `of_none` where there is nothing to find."""
-    return held / (held + missed) if held + missed != 0 else of_none
+    # Where there is nothing to find there is no estimate, and bounds are 1.
+    shares = []
+    for P, Q, of_none in (
+        (inside.estimate, missed.estimate, math.nan),
+        (inside.low, missed.high, 1.0),
+        (inside.high, missed.low, 1.0),
+    ):
+        held, everything = size * P, size * P + size_outside * Q
+        shares.append(held / everything if everything != 0 else of_none)
+    answers = Answers.of(labels), Answers.of(draws.label)
+    return Alignment(inside, missed, Interval(*shares), *answers)
 
 
 def decision(estimated: Alignment, *, precision: float, recall: float) -> Decision:
-    """Return what to do with the words and the slice, given the least of each that is wanted.
-
-    "accept" if both lower bounds reach it: wrong with a chance of (1 − confidence)/2 for each of P and
-    R. "update" (the slice, or the words) if an upper bound does not: more labels would not help.
-    """
-    for name, least in (("precision", precision), ("recall", recall)):
-        if not 0 <= least <= 1:
-            raise InputError(f"least {name} = {least}; give a number from 0 to 1")
+    """Return "accept" if both lower bounds reach the least wanted, "update" if an upper one does not."""
     if estimated.precision.low >= precision and estimated.recall.low >= recall:
         return "accept"
     if estimated.precision.high < precision or estimated.recall.high < recall:
@@ -269,32 +229,27 @@ def split_labels(
 ) -> tuple[int, int]:
     """Return how many examples of the slice to label, and how many draws outside it.
 
-    Minimises the width of the interval of P plus that of R after this round, as `jeffreys` and
-    `fay_feuer` would give them if P and R were the thresholds, where a decision is hardest, and one
-    draw in four a hit. Neither gets less than a quarter, as far as there are examples. It does not
-    depend on answers, so that Q̂ of several rounds is unbiased (`Draws.merged`).
+    Minimises the width of the interval of P plus that of R if these were the thresholds, where a
+    decision is hardest. It depends on no answer, so that Q̂ of several rounds is unbiased.
     """
     left = size - labelled
     if budget >= left + size_outside:
         return left, size_outside
     least = min(int(_LEAST_SHARE * budget), left, size_outside)
-    fewest, most = max(least, budget - size_outside), min(budget - least, left)
-    inside = np.unique(np.linspace(fewest, most, min(most - fewest + 1, _TRIED)).round())
+    begin, end = max(least, budget - size_outside), min(budget - least, left)
+    inside = np.unique(np.linspace(begin, end, min(end - begin + 1, _TRIED)).round())
     P, R = (min(max(share, _LEAST), _MOST) for share in (precision, recall))
     of_slice = labelled + inside
-    low, high = jeffreys(P * of_slice, of_slice, np.full(inside.size, size), confidence)
+    low, high = jeffreys(P * of_slice, of_slice, size, confidence)
     width = high - low
     if size_outside:
         # Less than one draw would divide by nothing.
         outside = np.maximum(drawn + budget - inside, math.ulp(1.0))
-        missed = np.full(inside.size, size * P * (1 - R) / R / size_outside)
+        missed = size * P * (1 - R) / R / size_outside
         variance = missed**2 * _DRAWS_FOR_A_HIT / outside
-        fewest_missed, most_missed = fay_feuer(
-            missed, variance, 1 / (least_weight * outside), confidence
-        )
-        with_all, with_none = size * high, size * low
-        width = width + with_all / (with_all + size_outside * fewest_missed)
-        width = width - with_none / (with_none + size_outside * np.minimum(most_missed, 1.0))
+        fewest, most = fay_feuer(missed, variance, 1 / (least_weight * outside), confidence)
+        width += size * high / (size * high + size_outside * fewest)
+        width -= size * low / (size * low + size_outside * np.minimum(most, 1.0))
     best = int(inside[np.argmin(width)])
     return best, min(budget - best, size_outside)
 
@@ -312,10 +267,6 @@ class Proposal:
         return int(self.probability.size)
 
     @cached_property
-    def _cumulative(self) -> FloatArray:
-        return np.asarray(np.cumsum(self.probability))
-
-    @cached_property
     def least_weight(self) -> float:
         """The smallest w of any example: at least the uniform share of the mixture."""
         return float(self.probability.min()) * self.size
@@ -326,41 +277,36 @@ class Proposal:
 
     def draw(self, count: int, *, seed: int, round_number: int = 0) -> IntArray:
         """Return the first draws of a round, functions of (seed, round, number) alone."""
-        numbers = np.arange(count, dtype=np.uint64)
-        levels = uniform(hash64(seed, round_number, numbers)) * self._cumulative[-1]
-        drawn = np.searchsorted(self._cumulative, levels, side="right")
+        numbers, cumulative = np.arange(count, dtype=np.uint64), np.cumsum(self.probability)
+        levels = uniform(hash64(seed, round_number, numbers)) * cumulative[-1]
+        drawn = np.searchsorted(cumulative, levels, side="right")
         # A level may be rounded up to the total.
         return np.asarray(np.minimum(drawn, self.size - 1).astype(np.int64))
 
 
 def proposal(similarity: ArrayLike, *, exponent: float, uniform_share: float = 0.2) -> Proposal:
-    """Return the mixture by which examples outside a slice are drawn.
+    """Return the mixture by which others are drawn, by their similarities [queries, N_C].
 
     q(x) = u/N_C + (1 − u)·mean_i q_i(x), where q_i(x) ∝ s_i(x)^r with s_i the similarity to query i
-    scaled to 0..1 by its minimum and maximum; uniform where these are equal. At least one query
-    [queries, N_C], an exponent of at least 0, and u above 0, so that every example can be drawn.
+    scaled to 0..1 by its minimum and maximum; uniform where these are equal.
     """
     queries = np.atleast_2d(np.asarray(similarity))
     size = queries.shape[1]
     probability = np.full(size, uniform_share / size)
     for number, query in enumerate(queries):
         scaled = query.astype(np.float64)
-        finite = np.isfinite(scaled)
-        if not finite.all():
-            place = int(np.argmin(finite))
+        if not np.isfinite(scaled).all():
+            place = int(np.argmin(np.isfinite(scaled)))
             raise InputError(
                 f"similarity of example {place} to query {number} is {scaled[place]}; embeddings "
                 "must be finite"
             )
         least, most = scaled.min(), scaled.max()
         if least == most:
-            scaled[:] = 1.0
+            chances = np.ones(size)
         else:
-            scaled -= least
-            scaled /= most - least
-            np.power(scaled, exponent, out=scaled)
-        scaled *= (1 - uniform_share) / len(queries) / scaled.sum()
-        probability += scaled
+            chances = np.power((scaled - least) / (most - least), exponent)
+        probability += chances * ((1 - uniform_share) / len(queries) / chances.sum())
     return Proposal(probability)
 
 

@@ -1,17 +1,16 @@
-"""Sums the statistics of each slice: tables, never a row a slice.
+"""Sums the statistics of each slice, in one of three ways, chosen by `counting_plan`.
 
-Three ways to count, chosen by cost (`slicebeam.metrics.counting.counting_plan`):
-
-``dense``   one ``bincount`` over packed codes gives all slices of a tuple at once, and as
-            margins of its table those of every tuple of some of its features
+``dense``   a ``bincount`` over packed codes: all slices of a tuple, and as margins of some of it
 ``sparse``  the distinct codes of all slices of a tuple, where a table would be larger than the data
 ``listed``  only the examples of base slices, and of these only slices that are listed
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
+from math import prod
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -92,42 +91,33 @@ class RowBlock:
         """Return some rows with copies of a few columns, without positions and buckets."""
         stored = {feature: self.stored(feature).take(rows) for feature in features}
         cells = self.cells[rows].astype(np.int64, copy=False)
-        ids = self.ids[rows] if resampled else None
-        return _of_stored(stored, cells, self.weights[:, rows], self.terms[:, rows], ids)
+        ids = self.ids[rows] if resampled else np.broadcast_to(np.uint64(0), rows.size)
+        return _taken(stored, cells, ids, self.weights[:, rows], self.terms[:, rows])
 
     @staticmethod
     def joined(blocks: Sequence[RowBlock], features: Iterable[int]) -> RowBlock:
         """Return the rows of several blocks, at least one, that `take` returned, as one."""
-        stored = {f: _joined([block.stored(f) for block in blocks]) for f in features}
-        cells, ids = (
-            np.concatenate([getattr(b, name) for b in blocks]) for name in ("cells", "ids")
+        stored: dict[int, Any] = {}
+        for feature in features:
+            columns: Any = [block.stored(feature) for block in blocks]
+            if isinstance(columns[0], Ragged):
+                lengths = np.concatenate([np.diff(column.offsets) for column in columns])
+                codes = np.concatenate([column.codes for column in columns])
+                stored[feature] = Ragged(np.append(0, np.cumsum(lengths)), codes)
+            else:
+                stored[feature] = np.concatenate(columns)
+        each: Any = ((block.cells, block.ids, block.weights, block.terms) for block in blocks)
+        return _taken(
+            stored, *(np.concatenate(arrays, axis=-1) for arrays in zip(*each, strict=True))
         )
-        weights, terms = (
-            np.concatenate([getattr(b, name) for b in blocks], axis=1)
-            for name in ("weights", "terms")
-        )
-        return _of_stored(stored, cells, weights, terms, ids)
 
 
-def _of_stored(
-    stored: Mapping[int, Any],
-    cells: IntArray,
-    weights: IntArray,
-    terms: IntArray,
-    ids: NDArray[np.uint64] | None,
+def _taken(
+    stored: dict[int, Any], cells: IntArray, ids: Any, weights: IntArray, terms: IntArray
 ) -> RowBlock:
-    rows = cells.size
-    none = np.broadcast_to(np.uint64(0), rows)
-    buckets, ids = np.zeros((0, rows), np.int64), none if ids is None else ids
-    return RowBlock(rows, stored.__getitem__, cells, ids, none, weights, terms, buckets)
-
-
-def _joined(columns: Sequence[Any]) -> NDArray[Any] | Ragged:
-    if not isinstance(columns[0], Ragged):
-        return np.concatenate(columns)
-    lengths = np.concatenate([np.diff(column.offsets) for column in columns])
-    codes = np.concatenate([column.codes for column in columns])
-    return Ragged(np.append(0, np.cumsum(lengths)), codes)
+    positions, buckets = np.zeros(0, np.uint64), np.zeros((0, cells.size), np.int64)
+    codes = stored.__getitem__
+    return RowBlock(cells.size, codes, cells, ids, positions, weights, terms, buckets)
 
 
 class Coded(NamedTuple):
@@ -158,11 +148,8 @@ class Prefixes:
 
     def coded(self, features: Sequence[int]) -> Coded:
         """Return the packed codes of a feature tuple."""
-        shared = 0
-        for mine, other in zip(self.features, features, strict=False):
-            if mine != other:
-                break
-            shared += 1
+        pairs = zip(self.features, features, strict=False)
+        shared = len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
         del self.codes[shared + 1 :]
         for feature in features[shared:]:
             column = self.block.column(feature)
@@ -197,10 +184,7 @@ def selector_bytes(bases: int, cells: int) -> int:
 
 def table_cells(features: Sequence[int], lattice: Lattice) -> int:
     """Return the number of cells of a tuple's table."""
-    cells = 1
-    for feature in features:
-        cells *= int(lattice.radices[feature])
-    return cells
+    return prod(int(lattice.radices[feature]) for feature in features)
 
 
 def _distinct(parts: list[IntArray]) -> IntArray:
@@ -214,16 +198,6 @@ def _distinct(parts: list[IntArray]) -> IntArray:
     summed = np.add.reduceat(rows, begins, axis=1)
     summed[0] = rows[0, begins]
     return summed
-
-
-def _tally(planes: IntArray, code: IntArray, values: IntArray | None) -> None:
-    """Add values, or ones, to planes [size] at the codes."""
-    if values is not None:
-        np.add.at(planes, code, values)
-    elif planes.size > _SPREAD_OUT * code.size:
-        np.add.at(planes, code, 1)
-    else:
-        planes += np.bincount(code, minlength=planes.size)
 
 
 class SummedRows:
@@ -240,25 +214,28 @@ class SummedRows:
         code, rows = coded
         size = table.shape[1] // space.raw_columns
         with_cell = code if is_celled else _of(block.cells, rows) * size + code
-        buckets = block.buckets if space.ranked else ()
-        with_bucket = [_of(bucket, rows) * size + code for bucket in buckets]
         weights = [_of(weight, rows) for weight in block.weights]
-        of_cells = [(with_cell, values, space.cells) for values in (None, *weights)]
-        terms = [(code, _of(term, rows), 1) for term in block.terms[: len(space.terms)]]
-        # An example of weight w counts w times in the distribution of scores, each in that of its data set.
-        counted = [weights[0] if weights else None] * len(with_bucket)
-        if space.comparison == "earlier" and with_bucket:
-            then = space.holds(THEN)[_of(block.cells, rows)].astype(np.int64)
-            counted = [of * weights[0] if weights else of for of in (1 - then, then)]
-        of_buckets = [
-            (bucket, of, 2 * BUCKETS) for bucket, of in zip(with_bucket, counted, strict=True)
-        ]
+        # What is added up: where, how much (None is 1), and in how many planes.
+        columns = [(with_cell, values, space.cells) for values in (None, *weights)]
+        columns += [(code, _of(term, rows), 1) for term in block.terms[: len(space.terms)]]
+        if space.ranked:
+            # An example of weight w counts w times in the distribution of its data set.
+            counted = [weights[0] if weights else None] * len(block.buckets)
+            if space.comparison == "earlier":
+                then = space.holds(THEN)[_of(block.cells, rows)].astype(np.int64)
+                counted = [of * weights[0] if weights else of for of in (1 - then, then)]
+            for bucket, of in zip(block.buckets, counted, strict=True):
+                columns.append((_of(bucket, rows) * size + code, of, 2 * BUCKETS))
         for layer, times in zip(table, [None, *self.drawn], strict=True):
             drawn = None if times is None else _of(times, rows).astype(np.int64)
             begin = 0
-            for at, values, planes in (*of_cells, *terms, *of_buckets):
+            for at, values, planes in columns:
                 end = begin + planes * size
-                _tally(layer[begin:end], at, drawn if values is None else _times(values, drawn))
+                times_each = drawn if values is None else _times(values, drawn)
+                if times_each is None and end - begin <= _SPREAD_OUT * code.size:
+                    layer[begin:end] += np.bincount(at, minlength=end - begin)
+                else:
+                    np.add.at(layer[begin:end], at, 1 if times_each is None else times_each)
                 begin = end
 
     def by(self, coded: Coded, groups: int) -> IntArray:
@@ -281,11 +258,10 @@ class _Listed:
     """Candidates by the feature that each adds to its base, if any: all rows of the bases, of no candidate at place 0."""
 
     def __init__(self, unit: Unit, lattice: Lattice, tables: tuple[int, int]) -> None:
-        self.lattice, self._shape = lattice, tables
-        keys, bases = (
-            np.zeros(0, np.int64) if k is None else k for k in (unit.candidates, unit.bases)
-        )
-        self._size = keys.size
+        if unit.candidates is None or unit.bases is None:
+            raise TypeError("listed slices without candidates or bases")
+        self.lattice, self._shape, self._size = lattice, tables, unit.candidates.size
+        keys, bases = unit.candidates, unit.bases
         distinct, at = np.unique(bases, return_inverse=True)
         wanted = lattice.key_cells(distinct, unit.features)
         self._select = positions(wanted, table_cells(unit.features, lattice))
@@ -306,14 +282,14 @@ class _Listed:
         kept = np.flatnonzero(position >= 0)
         if kept.size == 0:
             return
-        rows = kept if coded.rows is None else coded.rows[kept]
-        inside = Coded(position[kept].astype(np.int64), rows)
+        of_kept = kept if coded.rows is None else coded.rows[kept]
+        inside = Coded(position[kept].astype(np.int64), of_kept)
         for feature, _, place, table in self._parts:
-            own = inside
+            code, rows = inside
             if feature >= 0:
                 column, radix = sums.block.column(feature), int(self.lattice.radices[feature])
-                own = extend(inside, column, radix)
-            sums.add(table, Coded(place(own.code).astype(np.int64) + 1, own.rows))
+                code, rows = extend(inside, column, radix)
+            sums.add(table, Coded(place(code).astype(np.int64) + 1, rows))
 
     def merged(self) -> IntArray:
         sums = np.zeros((*self._shape, self._size), np.int64)
@@ -354,21 +330,26 @@ class Tables:
         self.layers = 1 + (resampling.replicates if resampling else 0)
         columns = space.raw_columns + len(space.total_terms)
         self.total = np.zeros((self.layers, columns), np.int64)
-        self.tables = [self._empty(unit) for unit in units]
-
-    def _empty(self, unit: Unit) -> Any:
-        if unit.method == "sparse":
-            return [np.zeros((1 + self.layers * self.space.raw_columns, 0), np.int64)]
-        if unit.method == "listed":
-            return _Listed(unit, self.lattice, (self.layers, self.space.raw_columns))
-        size = self.space.raw_columns * table_cells(unit.features, self.lattice)
-        return np.zeros((self.layers, size), np.int64)
+        shape = self.layers, space.raw_columns
+        self.tables: list[Any] = []
+        for unit in units:
+            if unit.method == "listed":
+                self.tables.append(_Listed(unit, lattice, shape))
+            elif unit.method == "sparse":
+                self.tables.append([np.zeros((1 + shape[0] * shape[1], 0), np.int64)])
+            else:
+                size = shape[1] * table_cells(unit.features, lattice)
+                self.tables.append(np.zeros((shape[0], size), np.int64))
 
     def add(self, block: RowBlock) -> None:
         """Count the rows of a block."""
         draws = self.resampling
         sums = SummedRows(block, self.space, draws.drawn(block.ids) if draws else [])
-        self._add_totals(block, sums)
+        raw = self.space.raw_columns
+        sums.add(self.total[:, :raw], Coded(np.zeros(block.rows, np.int64), None))
+        for at, term in enumerate(block.terms[len(self.space.terms) :]):
+            for layer, times in zip(self.total, [None, *sums.drawn], strict=True):
+                layer[raw + at] += _times(term, times).sum()
         radices = self.lattice.radices
         plain = Prefixes(block, radices, np.zeros(block.rows, np.int64))
         with_cell = Prefixes(block, radices, block.cells) if self.space.cells > 1 else plain
@@ -383,13 +364,6 @@ class Tables:
                 self._add_sparse(unit, table, coded, sums)
             else:
                 table.add(coded, sums)
-
-    def _add_totals(self, block: RowBlock, sums: SummedRows) -> None:
-        raw = self.space.raw_columns
-        sums.add(self.total[:, :raw], Coded(np.zeros(block.rows, np.int64), None))
-        for at, term in enumerate(block.terms[len(self.space.terms) :]):
-            for layer, times in zip(self.total, [None, *sums.drawn], strict=True):
-                layer[raw + at] += _times(term, times).sum()
 
     @staticmethod
     def _add_sparse(unit: Unit, parts: list[IntArray], coded: Coded, sums: SummedRows) -> None:
@@ -425,10 +399,8 @@ class UnitSums:
     is_sparse: tuple[bool, ...]
 
     def __add__(self, other: UnitSums) -> UnitSums:
-        pairs = zip(self.is_sparse, self.tables, other.tables, strict=True)
-        tables = [
-            _distinct([mine, more]) if is_sparse else mine + more for is_sparse, mine, more in pairs
-        ]
+        both = zip(self.is_sparse, zip(self.tables, other.tables, strict=True), strict=True)
+        tables = [_distinct([*pair]) if is_sparse else np.add(*pair) for is_sparse, pair in both]
         return UnitSums(self.totals + other.totals, tables, self.is_sparse)
 
     @property
@@ -504,28 +476,22 @@ class Margins:
         self, features: tuple[int, ...], table: IntArray, lattice: Lattice, tables: tuple[int, int]
     ) -> None:
         self._lattice, self._shape = lattice, tables
-        self._known = {features: table.reshape(*tables, -1)}
+        self._made = {features: table.reshape(*tables, -1)}
 
     def of(self, features: tuple[int, ...]) -> IntArray:
         """Return the table [layers, columns, cells], summed from the smallest one known."""
-        known = self._known.get(features)
-        if known is not None:
-            return known
+        if features in self._made:
+            return self._made[features]
         wanted = set(features)
-        holding = (features for features in self._known if wanted.issubset(features))
-        wider = min(holding, key=lambda features: self._known[features].size)
-        table = self._known[wider]
-        while len(wider) > len(features):
-            radices = self._lattice.radices
-            # The widest axis first: it leaves the smallest table for the others.
-            axis = max(
-                (at for at, feature in enumerate(wider) if feature not in wanted),
-                key=lambda at: int(radices[wider[at]]),
-            )
+        holding = (features for features in self._made if wanted.issubset(features))
+        wider = min(holding, key=lambda features: self._made[features].size)
+        table, radices = self._made[wider], self._lattice.radices
+        # The widest axis first: it leaves the smallest table for the others.
+        for gone in sorted(set(wider) - wanted, key=lambda feature: (-radices[feature], feature)):
+            axis = wider.index(gone)
             before = int(radices[list(wider[:axis])].prod())
-            radix = int(radices[wider[axis]])
-            table = table.reshape(*self._shape, before, radix, -1).sum(axis=3)
+            table = table.reshape(*self._shape, before, int(radices[gone]), -1).sum(axis=3)
             table = table.reshape(*self._shape, -1)
             wider = wider[:axis] + wider[axis + 1 :]
-            self._known[wider] = table
+            self._made[wider] = table
         return table

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, combinations
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -31,14 +31,11 @@ _INSIDE_ROW = 15e-9
 
 # Tuples that are looked at together: of all triples of 200 features there are a million.
 _TUPLES_AT_A_TIME = 1 << 16
-
 # Bytes that sparse counting takes, over those of its result.
 _SPARSE_COPIES = 8
-
 # A table of more cells than this many times the rows is counted sparsely.
 _CELLS_PER_ROW = 8
 _SMALL_TABLE = 1 << 16
-
 # A joint table has at most so many sums: more would not stay in the cache, and the tables of a
 # block share the memory.
 _MOST_JOINT_SUMS = 1 << 18
@@ -65,12 +62,6 @@ class Budget:
     def cell_bytes(self) -> int:
         """Bytes of one cell of a feature tuple's table."""
         return 8 * self.columns * self.layers
-
-    @property
-    def most_joint_cells(self) -> int:
-        """The most cells of a joint table."""
-        by_memory = self.memory // _JOINT_SHARE // self.cell_bytes
-        return min(_MOST_JOINT_SUMS // (self.columns * self.layers), by_memory)
 
     def fits(self, cells: int) -> bool:
         """Return whether a tuple with this many cells is counted in a table."""
@@ -109,33 +100,27 @@ def whole_tuples(
     """Yield the units that count all slices of feature tuples, or some: joint tables, or what takes less memory."""
     cells_of = {features: table_cells(features, lattice) for features in tuples}
     fitting = [features for features, cells in cells_of.items() if budget.fits(cells)]
-    for table in joint_tables(fitting, lattice, budget):
-        listed = [keys for part in table.tuples if (keys := tuples[part]) is not None]
+    for features, margins in joint_tables(fitting, lattice, budget):
+        listed = [keys for part in margins if (keys := tuples[part]) is not None]
         keys = np.concatenate(listed) if listed else None
-        unit = Unit(table.features, "dense", candidates=keys, margins=table.tuples)
-        cells = table_cells(table.features, lattice)
-        seconds = budget.whole(cells) + len(table.features) * budget.rows * AXIS_ROW
+        unit = Unit(features, "dense", candidates=keys, margins=margins)
+        cells = table_cells(features, lattice)
+        seconds = budget.whole(cells) + len(features) * budget.rows * AXIS_ROW
         yield PlannedUnit(unit, seconds, cells * budget.cell_bytes)
     for features, cells in cells_of.items():
         keys = tuples[features]
         if budget.fits(cells):
             continue
-        if keys is None:
-            yield from _sparse(features, cells, budget)
-        else:
+        if keys is not None:
             yield from plan_within(keys, keys, np.full(keys.size, budget.rows), lattice, budget)
-
-
-def _sparse(features: FeatureTuple, cells: int, budget: Budget) -> Iterator[PlannedUnit]:
-    # Codes that wait to be merged are as many as the merged ones, and merging copies and sorts
-    # all of them.
-    needed = _SPARSE_COPIES * min(cells, budget.rows) * (8 + budget.cell_bytes)
-    parts = -(-needed // budget.memory)
-    seconds = budget.rows * _SPARSE_ROW * budget.sums / parts + budget.select
-    for part in range(parts):
-        yield PlannedUnit(
-            Unit(features, "sparse", part=part, parts=parts), seconds, needed // parts
-        )
+            continue
+        # As many codes wait to be merged as are merged, and merging copies and sorts all of them.
+        needed = _SPARSE_COPIES * min(cells, budget.rows) * (8 + budget.cell_bytes)
+        parts = -(-needed // budget.memory)
+        seconds = budget.rows * _SPARSE_ROW * budget.sums / parts + budget.select
+        for part in range(parts):
+            unit = Unit(features, "sparse", part=part, parts=parts)
+            yield PlannedUnit(unit, seconds, needed // parts)
 
 
 def plan_all(lattice: Lattice, budget: Budget) -> Iterator[PlannedUnit]:
@@ -169,23 +154,20 @@ def _cheaper_inside(
 ) -> BoolArray:
     """Return for which feature tuples [groups] counting inside bases, selected once for all, costs less."""
     order = np.lexsort((bases, group_of))
-    is_first = np.ones(order.size, bool)
-    is_first[1:] = (np.diff(group_of[order]) != 0) | (np.diff(bases[order]) != 0)
-    first = order[is_first]
+    is_same = (np.diff(group_of[order]) == 0) & (np.diff(bases[order]) == 0)
+    first = order[np.append(True, ~is_same)]
     selected = np.bincount(group_of[first], base_sizes[first], minlength=len(groups))
     cells = [table_cells(row[row >= 0].tolist(), lattice) for row in groups]
     saved = np.array(list(map(budget.whole, cells))) - budget.inside(selected)
     has_base = np.bincount(group_of[first], bases[first] == 0, minlength=len(groups)) == 0
     inside: BoolArray = (saved > 0) & has_base
     base_set_of, base_sets = lattice.feature_sets(bases[first])
-    owners = group_of[first]
-    links = np.unique(np.stack([base_set_of, owners], axis=1), axis=0)
+    links = np.unique(np.stack([base_set_of, group_of[first]], axis=1), axis=0)
     links = links[inside[links[:, 1]]]
     # Without links bincount would give integers.
     gain = np.bincount(links[:, 0], saved[links[:, 1]], minlength=len(base_sets)).astype(np.float64)
     gain -= budget.select * (1 + np.count_nonzero(base_sets >= 0, axis=1))
-    losing = links[gain[links[:, 0]] <= 0, 1]
-    inside[losing] = False
+    inside[links[gain[links[:, 0]] <= 0, 1]] = False
     return inside
 
 
@@ -236,21 +218,13 @@ def blocks(units: Iterable[PlannedUnit], budget: Budget) -> Iterator[list[Planne
         yield block
 
 
-class JointTable(NamedTuple):
-    """A table, and what is read from it."""
-
-    features: FeatureTuple  # ascending
-    tuples: tuple[FeatureTuple, ...]  # its margins, or itself; the longest first
-
-
 def joint_tables(
     tuples: Iterable[FeatureTuple], lattice: Lattice, budget: Budget
-) -> Iterator[JointTable]:
-    """Yield tables of which every tuple is read exactly once, as itself or a sum over other axes.
+) -> Iterator[tuple[FeatureTuple, tuple[FeatureTuple, ...]]]:
+    """Yield tables and the tuples that are read from each, as itself or margins, the longest first.
 
-    A table of four features holds four tables of three, six of two and four of one. So tables are
-    widened as long as a pass over the examples for each tuple that they cover costs more than their
-    cells. Nothing is summed over a list column, of which an example stands in several cells, or none.
+    They are widened as long as a pass over the examples for each tuple costs more than their cells.
+    Nothing is summed over a list column, of which an example stands in several cells, or none.
 
     Slices of one and two of three features, with 2, 3 and 4 values, of a million examples:
 
@@ -258,8 +232,8 @@ def joint_tables(
     >>> lattice = Lattice(sizes=(2, 3, 4), max_cross_size=2)
     >>> wanted = [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]
     >>> budget = Budget(rows=1_000_000, columns=2, passes=1, layers=1, memory=1 << 30)
-    >>> for table in joint_tables(wanted, lattice, budget):
-    ...     print(table.features, table.tuples)
+    >>> for features, tuples in joint_tables(wanted, lattice, budget):
+    ...     print(features, tuples)
     (0, 1, 2) ((0, 1), (0, 2), (1, 2), (0,), (1,), (2,))
     """
     by_length: dict[int, list[FeatureTuple]] = {}
@@ -276,7 +250,7 @@ def joint_tables(
                 parts = chain.from_iterable(_parts(members, size, lattice) for size in sizes)
                 shorter = [part for part in parts if part in waiting]
                 waiting.difference_update(shorter)
-                yield JointTable(members, (*covered, *shorter))
+                yield members, (*covered, *shorter)
 
 
 def _parts(members: FeatureTuple, size: int, lattice: Lattice) -> Iterator[FeatureTuple]:
@@ -292,9 +266,10 @@ def _covering(
     tuples: Sequence[FeatureTuple], lattice: Lattice, budget: Budget
 ) -> list[tuple[FeatureTuple, list[FeatureTuple]]]:
     """Return tables in order, and the tuples of one length each covers: greedily widened by what saves most."""
-    wanted = _Wanted(tuples, lattice)
-    radices = lattice.radices
+    wanted, radices = _Wanted(tuples, lattice), lattice.radices
     sums = budget.columns * budget.layers
+    by_memory = budget.memory // _JOINT_SHARE // budget.cell_bytes
+    most_cells = min(_MOST_JOINT_SUMS // sums, by_memory)
     per_cell, per_margin = sums * TABLE_CELL, sums * MARGIN_CELL
     per_table, per_axis = budget.whole(0), budget.rows * AXIS_ROW
     widening = np.array([not lattice.is_multi(f) for f in range(len(radices))])
@@ -302,14 +277,14 @@ def _covering(
     for first in tuples:
         if not wanted.has(first):
             continue
-        members = list(first)
+        members: list[int] = list(first)
         cells = int(radices[members].prod())
         # What a tuple costs that no other table covers.
         alone = per_table + cells * (per_cell + per_margin)
         covered = 1
-        gain = wanted.gain(list(_parts(first, len(first) - 1, lattice)))
+        gain = wanted.gain(_parts(first, len(first) - 1, lattice))
         while True:
-            free = widening & (cells * radices <= budget.most_joint_cells)
+            free = widening & (cells * radices <= most_cells)
             free[members] = False
             cell_seconds = per_cell + (covered + gain) * per_margin
             wider = per_axis + cells * radices * cell_seconds
@@ -321,10 +296,9 @@ def _covering(
             cells *= int(radices[best])
             covered += int(gain[best])
             # Of the parts of one feature less than a tuple, those that hold the new feature.
-            grown = tuple(sorted((*members, best)))
-            parts = [p for p in _parts(grown, len(first) - 1, lattice) if best in p]
-            gain += wanted.gain(parts)
-            members = list(grown)
+            members = sorted((*members, best))
+            parts = _parts(tuple(members), len(first) - 1, lattice)
+            gain += wanted.gain(part for part in parts if best in part)
         table = tuple(members)
         held = [part for part in _parts(table, len(first), lattice) if wanted.has(part)]
         wanted.remove(held)

@@ -1,8 +1,7 @@
 """The slice lattice as integers: a slice is one number, sets of slices are sorted arrays.
 
-Singleton predicates are numbered feature by feature. A slice is the ascending tuple of its
-singletons' numbers, packed into one int64 as digits, the first singleton in the highest digit, so
-that sorting keys sorts slices by their predicates and set operations are ``searchsorted``.
+Singleton predicates are numbered feature by feature. A slice is the ascending tuple of these numbers
+as the digits of one int64, the first the highest, so that keys are sorted by their predicates.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from math import comb
 import numpy as np
 
 from slicebeam.metrics.arrays import BoolArray, IntArray
+from slicebeam.metrics.chunks import blocks
 from slicebeam.metrics.errors import InputError
 
 Keys = IntArray
-
 
 # Slices whose features are looked up at a time: they take ten times the memory of the keys.
 _KEYS_AT_A_TIME = 1 << 18
@@ -29,8 +28,6 @@ _KEYS_AT_A_TIME = 1 << 18
 class Lattice:
     """The slices of up to ``max_cross_size`` predicates on different features.
 
-    Examples
-    --------
     Two features: sex with two values, and age with three bins. Their conditions are numbered 1 to 5
     (0 means "no condition"), and there are 11 slices of one or two conditions:
 
@@ -125,11 +122,9 @@ class Lattice:
 
     def cross_sizes(self, keys: Keys) -> IntArray:
         """Return the number of predicates [slices] of each slice."""
-        sizes: IntArray = (keys != 0).astype(np.int64)
-        # Some digit after the first l is set where the key is not a multiple of the l-th weight.
-        for weight in self._weights[:-1].tolist():
-            sizes += keys % weight != 0
-        return sizes
+        # A digit after the first l is set where the key is not a multiple of the l-th weight.
+        further = (keys % weight != 0 for weight in self._weights[:-1].tolist())
+        return np.asarray(sum(further, start=(keys != 0).astype(np.int64)))
 
     def features(self, keys: Keys) -> IntArray:
         """Return the features [slices, L] of each slice, ascending, then -1."""
@@ -140,8 +135,7 @@ class Lattice:
         base = len(self.sizes) + 1
         powers = np.array([base**i for i in reversed(range(self.max_cross_size))], np.int64)
         packed = np.empty(keys.size, np.int64)
-        for begin in range(0, keys.size, _KEYS_AT_A_TIME):
-            now = slice(begin, begin + _KEYS_AT_A_TIME)
+        for now in blocks(keys.size, _KEYS_AT_A_TIME):
             packed[now] = (self.features(keys[now]) + 1) @ powers
         distinct = np.unique(packed)
         return np.searchsorted(distinct, packed), distinct[:, None] // powers % base - 1
@@ -159,22 +153,21 @@ class Lattice:
     def added(self, keys: Keys, bases: Keys) -> IntArray:
         """Return the digit [slices] of the predicate that each base lacks; 0 where it lacks none."""
         added = np.empty(keys.size, np.int64)
-        for begin in range(0, keys.size, _KEYS_AT_A_TIME):
-            now = slice(begin, begin + _KEYS_AT_A_TIME)
+        for now in blocks(keys.size, _KEYS_AT_A_TIME):
             added[now] = (self.digits(keys[now]) - self.digits(bases[now])).sum(axis=1)
         return added
 
     def subsets(self, keys: Keys, sizes: Sequence[int]) -> Iterator[Keys]:
         """Yield, for slices of one cross size, the keys of every conjunction of some predicates."""
         digits = self.digits(keys)
-        cross_size = int(np.count_nonzero(digits[0])) if len(keys) else 0
+        cross_size = int(self.cross_sizes(keys[:1]).sum())
         for size in sizes:
             for kept in combinations(range(cross_size), size):
                 yield self.keys(digits[:, list(kept)])
 
     def parents(self, keys: Keys) -> Iterator[Keys]:
         """Yield, for slices of one cross size, the keys with one predicate dropped."""
-        cross_size = int(np.count_nonzero(self.digits(keys[:1]))) if len(keys) else 0
+        cross_size = int(self.cross_sizes(keys[:1]).sum())
         if cross_size > 1:
             yield from self.subsets(keys, [cross_size - 1])
 
@@ -196,12 +189,8 @@ class Lattice:
 
     def cell_keys(self, features: Sequence[int], cells: IntArray) -> Keys:
         """Return the keys of cells of the table of a feature tuple (row-major over its radices)."""
-        digits = np.empty((cells.size, len(features)), np.int64)
-        for column in range(len(features) - 1, -1, -1):
-            feature = features[column]
-            cells, code = np.divmod(cells, self.radices[feature])
-            digits[:, column] = self.offsets[feature] + code + 1
-        return self.keys(digits)
+        codes = np.unravel_index(cells, tuple(self.radices[list(features)]))
+        return self.keys(np.stack(codes, axis=1) + self.offsets[list(features)] + 1)
 
     def key_cells(self, keys: Keys, features: Sequence[int]) -> IntArray:
         """Return the cells of slices in a feature tuple's table; other predicates are passed over."""
@@ -215,13 +204,10 @@ class Lattice:
 
     def matched(self, features: Sequence[int], cells: IntArray) -> BoolArray | None:
         """Return which cells of a tuple's table are slices; None if all of them are."""
-        if not any(self.radices[f] > self.sizes[f] for f in features):
+        radices, sizes = self.radices[list(features)], np.array(self.sizes)[list(features)]
+        if (radices == sizes).all():
             return None
-        mask = np.ones(cells.shape, bool)
-        for feature in reversed(features):
-            cells, code = np.divmod(cells, self.radices[feature])
-            mask &= code < self.sizes[feature]
-        return mask
+        return np.asarray((np.stack(np.unravel_index(cells, radices), axis=1) < sizes).all(axis=1))
 
 
 def contains(haystack: Keys, needles: Keys) -> BoolArray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -33,12 +33,9 @@ class _Node:
     children: tuple[_Node, ...]  # nodes of one feature more
 
 
-class Members(NamedTuple):
-    """Rows that are in slices of one feature tuple; a row stands once for each slice it is in."""
-
-    number: int  # of the tuple, below `Membership.numbers`
-    slices: IntArray  # [members] position of the slice in the list
-    rows: IntArray  # [members] row of the block
+# Rows that are in slices of one feature tuple, once for each slice: the number of the tuple, below
+# `Membership.numbers`, the positions of the slices in the list, and the rows of the block.
+Members = tuple[int, IntArray, IntArray]
 
 
 class Membership:
@@ -63,13 +60,10 @@ class Membership:
             within, radix = slices[mine], int(self.lattice.radices[feature])
             packed = parent[mine] * radix + self._codes[within, depth]
             wanted, position = np.unique(packed, return_inverse=True)
-            ends = np.ones(within.size, bool)
-            if depth + 1 < self._features.shape[1]:
-                ends = self._features[within, depth + 1] < 0
+            ends = (self._features[within, depth + 1 : depth + 2] < 0).all(axis=1)
             listed = np.full(wanted.size, -1)
             listed[position[ends]] = within[ends]
-            number = self.numbers
-            self.numbers += 1
+            number, self.numbers = self.numbers, self.numbers + 1
             children = self._nodes(within[~ends], position[~ends], wanted.size, depth + 1)
             select = positions(wanted, parents * radix, None if children else listed)
             nodes.append(_Node(number, feature, select, listed, children))
@@ -82,11 +76,8 @@ class Membership:
     def pairs(self, block: RowBlock) -> tuple[IntArray, IntArray]:
         """Return the slices and rows [members] of all feature tuples."""
         none = np.zeros(0, np.int64)
-        members = [Members(0, none, none), *self.of(block)]
-        slices, rows = (
-            np.concatenate([getattr(some, name) for some in members]) for name in ("slices", "rows")
-        )
-        return slices, rows
+        _, slices, rows = zip((0, none, none), *self.of(block), strict=True)
+        return np.concatenate(slices), np.concatenate(rows)
 
     def _walk(self, nodes: tuple[_Node, ...], coded: Coded, block: RowBlock) -> Iterator[Members]:
         for node in nodes:
@@ -98,11 +89,11 @@ class Membership:
                 continue
             at, rows = position[kept], kept if rows is None else rows[kept]
             if not node.children:
-                yield Members(node.number, at, rows)
+                yield node.number, at, rows
                 continue
             slices = node.slices[at]
             (ended,) = (slices >= 0).nonzero()
-            yield Members(node.number, slices[ended], rows[ended])
+            yield node.number, slices[ended], rows[ended]
             yield from self._walk(node.children, Coded(at.astype(np.int64), rows), block)
 
 

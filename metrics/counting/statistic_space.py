@@ -1,12 +1,9 @@
 """What is summed per slice: cell counts, sums of values, bucket counts of scores; all integers.
 
-Slices only ever *sum*. Each example has a few *indicators* (bits such as "the model is wrong
-here") and perhaps classes; together they are its *cell*, and a slice's statistics are how many of
-its examples are in each cell, plus sums of what is not a count: a loss, its square, a weight. Metrics
-that need the same statistics share them (the split of Statistic and Metric of WeatherBench-X).
-
-Every sum is an integer: values are taken in fixed point, as many bits as the number of examples
-leaves of 62. A sum then is the same in any order, on any number of workers, to the last bit.
+Each example has a few *indicators* (such as "the model is wrong here") and perhaps classes; together
+they are its *cell*. A slice's statistics are the examples in each cell, and sums of a loss, its square,
+a weight, in fixed point with as many bits as the number of examples leaves of 62: a sum is the same
+in any order, on any number of workers, to the last bit.
 """
 
 from __future__ import annotations
@@ -76,9 +73,7 @@ class Deviations(NamedTuple):
     """What a slice's sum of a value is held against: all examples' weighted deviations, or changes."""
 
     centre: float  # the mean of all examples, about the value's shift; of two models 0
-    population: (
-        Population  # of weight · (value − shift − centre), or weight · (new − old), of all examples
-    )
+    population: Population  # of weight · (value − shift − centre), or of weight · (new − old)
 
 
 @dataclass(frozen=True)
@@ -88,23 +83,19 @@ class StatisticSpace:
     Attributes
     ----------
     indicators : names of the indicators, the first one is the lowest bit of the cell
-    comparison : for ``baseline`` most indicators have a bit for the new model and one for the old; for
-        ``earlier`` the indicator ``then`` is set of the examples of the earlier data, values of the source
-        ``new`` are summed of the others and of ``old`` of these
+    comparison : for ``baseline`` most indicators have a bit for either model; for ``earlier`` there is ``then``
     classes : number of classes where pairs of label and predicted class are counted, else 0
-    terms : sums of values
+    terms : sums of values, for ``earlier`` of today's (source ``new``) or earlier (``old``) examples
     total_terms : sums that are wanted of all examples only
     ranked : whether scores are counted by buckets
     weighted : whether examples have weights
     scales : of each term and total term: a sum times this is in the value's own units
     weight_scales : the same for the sums of weights and of their squares
-    shifts : what was taken off each value (name -> number) before it was raised to a power
+    shifts : what was taken off each value (name, number) before it was raised to a power
     weight_exponent : weights are summed in units of 2 to this, so that no power leaves the range
-    deviations : of the values (name -> all examples' deviations) that slices are held against, of two
-        models their changes
+    deviations : all examples' deviations, or changes, of values (name) to hold slices against
     nonnegative : the values of which no example has one below 0, of the new model
-    coarse : for each model, whether a score bucket [buckets] holds several different scores; where
-        that is not known, all of them may
+    coarse : for each model, whether a score bucket [buckets] may hold several scores; else all may
     average_precision : whether average precision is kept of the scores of one model, beside the AUC
     by_score : then negatives and positives of all examples by bucket
 
@@ -155,15 +146,13 @@ class StatisticSpace:
     @cached_property
     def axes(self) -> dict[tuple[str, bool], tuple[int, int]]:
         """Stride and size of each axis of the cells, by its name and whether it is the old model's."""
-        paired = self.comparison == "baseline"
-        names = [(name, False) for name in self.indicators]
-        of_old = self.indicators if paired else ()
-        names += [(name, True) for name in of_old if name not in _OF_THE_EXAMPLE]
+        of_old = [name for name in self.indicators if name not in _OF_THE_EXAMPLE]
+        classes = [("label_class", False), ("predicted_class", False), ("predicted_class", True)]
+        if self.comparison != "baseline":
+            of_old, classes = [], classes[:2]
+        names = [(name, False) for name in self.indicators] + [(name, True) for name in of_old]
         sizes = [(name, 2) for name in names]
-        if self.classes:
-            pairs = [("label_class", False), ("predicted_class", False)]
-            pairs += [("predicted_class", True)] if paired else []
-            sizes += [(name, self.classes) for name in pairs]
+        sizes += [(name, self.classes) for name in classes if self.classes]
         axes, stride = {}, 1
         for axis, size in sizes:
             axes[axis] = stride, size
@@ -206,8 +195,8 @@ class StatisticSpace:
     @property
     def columns(self) -> int:
         """Columns of a slice's sums once its bucket counts are reduced."""
-        ranking = self._ranking_size * self.sides if self.ranked else 0
-        return self.cell_columns + len(self.terms) + ranking
+        size = self._ranking_size * self.sides * self.ranked
+        return self.cell_columns + len(self.terms) + size
 
     @property
     def _ranking_size(self) -> int:
@@ -245,20 +234,16 @@ class StatisticSpace:
 
     def of_set(self, sums: IntArray, *, then: bool) -> IntArray:
         """Return what sums [..., columns], perhaps with those of totals, say of one of two data sets."""
-        cells = np.flatnonzero(self.holds(THEN) == then)
-        planes = range(self.cell_columns // self.cells)
-        kept = [cells + plane * self.cells for plane in planes]
-        source = "old" if then else "new"
-        wanted = np.array([term.source == source for term in self.all_terms], bool)
-        of_terms = np.flatnonzero(wanted)
-        kept.append(self.cell_columns + of_terms[of_terms < len(self.terms)])
+        cells = np.flatnonzero(np.tile(self.holds(THEN) == then, self.cell_columns // self.cells))
+        source, terms = "old" if then else "new", len(self.terms)
+        of_source = [at for at, term in enumerate(self.all_terms) if term.source == source]
+        kept = [*cells, *(self.cell_columns + at for at in of_source if at < terms)]
         if self.ranked:
             ranking = self.ranking_columns(old=then)
-            kept.append(np.arange(ranking.start, ranking.stop))
+            kept += range(ranking.start, ranking.stop)
         if sums.shape[-1] > self.columns:
-            others = of_terms[of_terms >= len(self.terms)] - len(self.terms)
-            kept.append(self.columns + others)
-        return np.asarray(sums[..., np.concatenate(kept).astype(np.int64)])
+            kept += [self.columns + at - terms for at in of_source if at >= terms]
+        return np.asarray(sums[..., kept])
 
     def counts(self, sums: IntArray) -> IntArray:
         """Return the examples by cell [slices, cells]."""
@@ -273,8 +258,8 @@ class StatisticSpace:
 
     def term(self, sums: IntArray, term: Term) -> FloatArray:
         """Return a sum of values [slices], about the value's shift."""
-        at = self.terms.index(term)
-        return np.asarray(sums[..., self.cell_columns + at] * self.scales[at])
+        column = self.cell_columns + self.terms.index(term)
+        return np.asarray(sums[..., column] * self.scale(term))
 
     def scale(self, term: Term) -> float:
         """Return the unit that a value is rounded to before it is summed."""
@@ -325,33 +310,30 @@ class StatisticSpace:
 
     def moved(self, sums: IntArray, side: int) -> IntArray:
         """Return sums of which AUC, or its change, and AP are at the upper (1) or lower (−1) end of their bounds."""
-        moved = sums.copy()
-        pairs = ((0, _PLACEMENTS + 1), (_PRECISION, _ERROR))
+        moved, pairs = sums.copy(), ((0, _PLACEMENTS + 1), (_PRECISION, _ERROR))
         for old in (False, True)[: self.sides]:
             ranking = moved[:, self.ranking_columns(old=old)]
-            for value, error in pairs if self.average_precision else pairs[:1]:
-                known = ranking[:, value] != _UNDEFINED
-                ends = ranking[known, value] + (-side if old else side) * ranking[known, error]
-                ranking[known, value] = np.clip(ends, 0, round(1.0 / _UNIT))
+            for value, error in pairs[: 1 + self.average_precision]:
+                at = ranking[:, value] != _UNDEFINED
+                ends = ranking[at, value] + (-side if old else side) * ranking[at, error]
+                ranking[at, value] = np.clip(ends, 0, round(1.0 / _UNIT))
         return moved
 
     @staticmethod
     def exact_ranking(
-        own: Placements, complement: FloatArray, precision: FloatArray | None = None
+        placed: Placements, complement: FloatArray, precision: FloatArray | None = None
     ) -> IntArray:
         """Return the first of `ranking_columns` [slices, columns], those of AUCs, and AP, without an error."""
         zero = np.zeros(complement.shape)
-        known = [*own, complement, zero, zero]
-        known += [] if precision is None else [precision, zero]
-        return np.stack([_in_units(column) for column in known], axis=1)
+        of_precision = () if precision is None else (precision, zero)
+        return _in_units(np.stack([*placed, complement, zero, zero, *of_precision], axis=1))
 
     def by_class(self, sums: IntArray) -> IntArray:
         """Return what AUC counts of negatives and positives [slices, 2]: examples, or weights."""
         begin = self.cells if self.weighted else 0
         cells, positive = sums[..., begin : begin + self.cells], self.holds("positive")
-        return np.stack(
-            [cells[..., of_class].sum(axis=-1) for of_class in (~positive, positive)], axis=-1
-        )
+        counted = [cells[..., of_class].sum(axis=-1) for of_class in (~positive, positive)]
+        return np.stack(counted, axis=-1)
 
     def histogram(self, sums: IntArray, *, old: bool = False) -> IntArray:
         """Return a model's counts by class and score bucket [slices, 2, buckets] of raw sums."""
@@ -368,16 +350,15 @@ class StatisticSpace:
             return sums
         reduced = [sums[:, : self.cell_columns + len(self.terms)]]
         for old in (False, True)[: self.sides]:
-            histogram = self.histogram(sums, old=old)
+            histogram, coarse = self.histogram(sums, old=old), self.of_several_scores(old=old)
             others = self.histogram(totals, old=old) - histogram
-            inside, rest = placements(histogram), placements(others)
-            coarse = self.of_several_scores(old=old)
             errors = [discretisation_error(counts, coarse) for counts in (histogram, others)]
-            columns = [*inside, rest.auc, *errors]
+            columns = [*placements(histogram), placements(others).auc, *errors]
             if self.average_precision:
-                own = precisions(histogram, others, coarse)
-                columns += own._replace(variance=np.minimum(own.variance, _LARGEST_VARIANCE))
-            reduced += [_in_units(column)[:, None] for column in columns]
+                of_slices = precisions(histogram, others, coarse)
+                variance = np.minimum(of_slices.variance, _LARGEST_VARIANCE)
+                columns += of_slices._replace(variance=variance)
+            reduced.append(_in_units(np.stack(columns, axis=1)))
         return np.concatenate([*reduced, sums[:, self.raw_columns :]], axis=1)
 
     def scaled(
@@ -391,11 +372,10 @@ class StatisticSpace:
             is_narrow = high - low < _NARROW * max(abs(low), abs(high)) and name not in binned
             shifts[name] = (low + high) / 2 if is_narrow else 0.0
         above = {name for (name, old), span in ranges.items() if not old and span.low >= 0}
-        known = tuple(sorted(shifts.items())), tuple(sorted(above))
-        shifted = replace(self, shifts=known[0], nonnegative=known[1])
+        of_values = tuple(sorted(shifts.items())), tuple(sorted(above))
+        shifted = replace(self, shifts=of_values[0], nonnegative=of_values[1])
         sizes = [rows * shifted.largest(term, ranges, heaviest) for term in self.all_terms]
-        weight_sizes = rows * heaviest, rows * heaviest**2
-        return shifted.refined(ranges, heaviest, sizes, weight_sizes)
+        return shifted.refined(ranges, heaviest, sizes, (rows * heaviest, rows * heaviest**2))
 
     def refined(
         self,
@@ -414,10 +394,10 @@ class StatisticSpace:
         for term, same, size in zip(self.all_terms, of_new, sizes, strict=True):
             scale = _scale(size, self.largest(term, ranges, heaviest))
             common[same] = max(scale, common.get(same, 0.0))
-        weights = zip(weight_sizes, (heaviest, heaviest**2), strict=True)
-        first, second = (_scale(size, most) for size, most in weights)
+        first, second = weight_sizes
+        weight_scales = _scale(first, heaviest), _scale(second, heaviest**2)
         scales = tuple(common[same] for same in of_new)
-        return replace(self, scales=scales, weight_scales=(first, second))
+        return replace(self, scales=scales, weight_scales=weight_scales)
 
     @property
     def all_terms(self) -> tuple[Term, ...]:
@@ -441,19 +421,15 @@ class StatisticSpace:
 
 
 def _scale(total: float, largest: float) -> float:
-    """Return the power of two that is the unit of a sum of absolute values of this size.
-
-    The sum has room to double in a replicate, and the largest value for a weight that never comes.
-    """
+    """Return the unit, a power of 2, of a sum of this size, with room to double in a replicate."""
     _, exponent = frexp(2.0 * total + _LARGEST_DRAWN * largest)
     return float(2.0 ** (exponent - _SUM_BITS))
 
 
 def _in_units(column: FloatArray) -> IntArray:
     """Return values in fixed point, with a mark for NaN."""
-    known = ~np.isnan(column)
-    fixed = np.rint(np.where(known, column, 0.0) / _UNIT).astype(np.int64)
-    return np.where(known, fixed, _UNDEFINED)
+    undefined = np.isnan(column)
+    return np.where(undefined, _UNDEFINED, fixed_point(np.where(undefined, 0.0, column), _UNIT))
 
 
 def fixed_point(values: FloatArray, scale: float) -> IntArray:

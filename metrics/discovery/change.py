@@ -7,7 +7,7 @@ minus its loss after: above 0 where the new model is better. Of one model it is 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,13 +45,12 @@ class ChangeSums(Summed):
         """Return what a chunk adds to slices [S, n] that may overlap; errors count rows from 0."""
         check_losses(change, "the change of loss", 0)
         # numpy's sum adds in pairs; of 1e5 changes of 0.1 bincount would lose 1e-12 of the total.
-        rows = [
-            (D.size, D.sum(), _scatter(D), np.count_nonzero(D > 0), np.count_nonzero(D < 0))
-            for D in (change[inside] for inside in members)
-        ]
-        columns = zip(*rows, strict=True) if rows else ((),) * 5
-        types: tuple[Any, ...] = (np.int64, np.float64, np.float64, np.int64, np.int64)
-        return cls(*map(np.array, columns, types))
+        inside = [change[of_slice] for of_slice in members]
+        counts = [[D.size, (D > 0).sum(), (D < 0).sum()] for D in inside]
+        sums = [[D.sum(), np.square(D - D.mean()).sum()] if D.size else [0.0, 0.0] for D in inside]
+        n, improved, degraded = np.array(counts, np.int64).reshape(-1, 3).T
+        total, scatter = np.array(sums, np.float64).reshape(-1, 2).T
+        return cls(n, total, scatter, improved, degraded)
 
     def __add__(self, other: ChangeSums) -> ChangeSums:
         """Return the sums over both chunks: Chan, Golub and LeVeque (1983), Am. Stat. 37:242, equation 2.1."""
@@ -76,21 +75,11 @@ class ChangeSums(Summed):
         """Mean of D minus that of the last slice [S], 0 of an empty one; D = −loss is below 0 where it is worse."""
         return np.asarray(np.where(self.n > 0, self.mean - self.mean[-1], 0.0))
 
-    @property
-    def tied(self) -> IntArray:
-        """Examples whose loss did not change: int64 [S]."""
-        return self.n - self.improved - self.degraded
-
 
 def z_score(mean: ArrayLike, variance: ArrayLike, n: ArrayLike) -> FloatArray:
     """Return |mean|/√((σ² + .05)/n), 0 where n = 0, by which slices are ranked; it is not a test."""
     spread = np.asarray(variance, np.float64) + _PRIOR_VARIANCE
     return np.asarray(np.abs(mean) * np.sqrt(np.asarray(n, np.float64) / spread))
-
-
-def _scatter(D: FloatArray) -> float:
-    """Return Σ(D − mean)², 0 of no examples."""
-    return float(np.square(D - D.mean()).sum()) if D.size else 0.0
 
 
 @dataclass(frozen=True)
@@ -132,8 +121,7 @@ class Coverage(NamedTuple):
 def of_partition(components: ChangeSums) -> Coverage:
     """Return what a regression of D on the component explains; each example is in one.
 
-    r² = Σ_k n_k(m_k − m)²/Σ(D − m)². If components were not shaped by D, its mean is exactly
-    (K⁺ − 1)/(n − 1), with K⁺ the components that are not empty.
+    r² = Σ n_k(m_k − m)²/Σ(D − m)², of mean (K⁺ − 1)/(n − 1) if D shaped none of K⁺ filled components.
     """
     n = int(components.n.sum())
     mean = float(components.total.sum()) / max(n, 1)
@@ -147,8 +135,7 @@ def of_slices(
 ) -> Coverage:
     """Return what least squares of D on membership of slices, which may overlap, explain.
 
-    ``both`` is SᵀS [S, S] and ``totals`` SᵀD [S]; n, ΣD and Σ(D − mean)² are of all examples. The
-    null expectation is that of `of_partition`, with the rank of the centred SᵀS for K⁺ − 1.
+    ``both`` is SᵀS [S, S] and ``totals`` SᵀD [S]; n, ΣD and Σ(D − mean)² are of all examples.
     """
     mean, sizes = total / max(n, 1), np.diagonal(both)
     gram = both - np.outer(sizes, sizes) / max(n, 1)

@@ -1,8 +1,6 @@
-"""What describes slices: phrases that its embeddings are most like, and typical examples.
+"""What describes slices: n-grams that their embeddings are most like, and typical examples.
 
-Candidates of phrases are n-grams that occur often, or more in a slice than elsewhere. Source of the scores:
-Eyuboglu et al. (2022), "Domino: discovering systematic errors with cross-modal embeddings", section
-5.3 (inner product with the slice mean less the overall mean).
+Source of the scores: Eyuboglu et al. (2022), "Domino", section 5.3.
 """
 
 from __future__ import annotations
@@ -12,23 +10,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import islice
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 from scipy import sparse
 
-from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, floats
 from slicebeam.metrics.chunks import FIXED, JOINED, Embeddings, Summed, blocks
 from slicebeam.metrics.discovery.pca import PcaSums
 
 _BLOCK = 4096
 # A word, or a sign that ends a clause, which no phrase goes across.
 _TOKEN = re.compile(r"[^\W_]+(?:['’\-][^\W_]+)*|[.,;:!?()\[\]{}\"“”…/|\n\t]")
-_WORD = re.compile(r"[^\W_]")
+_WORD, _POSSESSIVE = re.compile(r"[^\W_]"), ("'s", "’s")
 _LONGEST_WORD = 40
 _WORDS_PER_TEXT, _WORDS_PER_PHRASE = 200, 3
-# Of scikit-learn's list, but they have a meaning of their own. Source: Nothman, Qin and Yurchak (2018),
-# "Stop Word Lists in Free Open-source Software Packages".
+# Of scikit-learn's list, but they have a meaning of their own: Nothman, Qin and Yurchak (2018).
 _MEANINGFUL = {
     "amount", "bill", "bottom", "cry", "describe", "detail", "empty", "fill", "fire", "front", "full",
     "interest", "mill", "mine", "move", "part", "serious", "show", "side", "sincere", "system", "thick",
@@ -36,8 +33,7 @@ _MEANINGFUL = {
     # What turns a sentence round, or strengthens it, can be what a slice has in common.
     "cannot", "never", "no", "none", "nor", "not", "nothing", "only", "very", "well", "without",
 }  # fmt: skip
-# Examples that a phrase is taken to occur in as often as it does overall, inside and outside a slice,
-# before any are looked at.
+# Examples inside and outside a slice in which a phrase is taken to occur as often as overall.
 _PRIOR_EXAMPLES = 10.0
 
 
@@ -54,17 +50,18 @@ def candidate_phrases(
 ) -> list[str]:
     """Return the n-grams of texts, in lower case, that are most useful to describe slices.
 
-    Those come first that account for most words of the texts; where ``members`` [S, n] says which
-    slices the texts are in, half of the places go, in turns, to what is most distinctive of each. A
-    phrase neither begins nor ends with a stop word, a letter or a number, nor crosses punctuation.
+    Those come first that account for most words; of ``members`` [S, n] of slices half of the places
+    go, in turns, to what is most distinctive of each. A phrase neither begins nor ends with a stop
+    word, a letter or a number, nor crosses punctuation.
     """
     grams = occurrences(texts, min_texts)
     words = np.array([phrase.count(" ") + 1 for phrase in grams.phrases], np.int64)
     # Phrases are in alphabetical order, which a stable sort keeps.
     ranked = np.argsort(-grams.texts * words, kind="stable")
     if members is not None and members.size:
-        ranked = np.concatenate([_distinctive(grams, members, most // 2), ranked])
-    return [grams.phrases[number] for number in _without_repeats(ranked)[:most]]
+        distinct = list(dict.fromkeys(_distinctive(grams, members).tolist()))
+        ranked = np.append(np.array(distinct[: most // 2], np.int64), ranked)
+    return [grams.phrases[number] for number in list(dict.fromkeys(ranked.tolist()))[:most]]
 
 
 def occurrences(texts: Sequence[str], min_texts: int) -> Occurrences:
@@ -94,7 +91,7 @@ def _phrases(tokens: list[str]) -> Iterator[str]:
             last = tokens[end - 1]
             if not _WORD.match(last):
                 break
-            if _begins_phrase(last) and not _is_possessive(last):
+            if _begins_phrase(last) and not last.endswith(_POSSESSIVE):
                 yield " ".join(tokens[begin:end])
 
 
@@ -103,22 +100,20 @@ def log_odds_ratio(
 ) -> FloatArray:
     """Return how much more a phrase is said inside a slice than outside, in standard errors.
 
-    δ/√(Σ 1 over each of the four numbers), δ the difference of log((y + a)/(n + α − y − a)) of y of
-    n texts inside and outside. Source: Monroe, Colaresi and Quinn (2008), "Fightin' Words",
-    Political Analysis 16:372, equations 15 and 22, with a prior of α = 10 texts and a = α·the
-    phrase's share of all texts, which draws rare phrases to 0.
+    δ/√(Σ 1 over each of the four numbers), δ the difference of log((y + a)/(n + α − y − a)) of y of n
+    texts, α = 10 texts, a = α·the phrase's share. Source: Monroe, Colaresi and Quinn (2008), "Fightin'
+    Words", Political Analysis 16:372, equations 15 and 22.
     """
-    y = [np.asarray(inside, np.float64), np.asarray(outside, np.float64)]
-    n = [np.asarray(n_inside, np.float64), np.asarray(n_outside, np.float64)]
+    y, more, n, others = floats(inside, outside, n_inside, n_outside)
     # Half a text with the phrase, and half without, keep the logarithms finite.
-    share = (y[0] + y[1] + 0.5) / (n[0] + n[1] + 1)
-    have = [texts + _PRIOR_EXAMPLES * share for texts in y]
-    lack = [of - texts + _PRIOR_EXAMPLES * (1 - share) for of, texts in zip(n, y, strict=True)]
+    share = (y + more + 0.5) / (n + others + 1)
+    have = [texts + _PRIOR_EXAMPLES * share for texts in (y, more)]
+    lack = [texts + _PRIOR_EXAMPLES * (1 - share) for texts in (n - y, others - more)]
     delta = np.log(have[0] / lack[0]) - np.log(have[1] / lack[1])
     return np.asarray(delta / np.sqrt(sum(1 / texts for texts in (*have, *lack))))
 
 
-def _distinctive(grams: Occurrences, members: BoolArray, most: int) -> IntArray:
+def _distinctive(grams: Occurrences, members: BoolArray) -> IntArray:
     """Return the phrases that are most distinctive of each slice, in turns."""
     inside = np.asarray(members.astype(np.float64) @ grams.within)
     size = np.count_nonzero(members, axis=1)[:, None]
@@ -127,21 +122,14 @@ def _distinctive(grams: Occurrences, members: BoolArray, most: int) -> IntArray:
     order = np.argsort(-ratio, axis=1, kind="stable")
     useful = np.isfinite(np.take_along_axis(ratio, order, axis=1))
     # Column by column: the best of all slices before the second best of any.
-    in_turns = order.T[useful.T]
-    return _without_repeats(in_turns)[:most]
-
-
-def _without_repeats(ranked: IntArray) -> IntArray:
-    _, first = np.unique(ranked, return_index=True)
-    return ranked[np.sort(first)]
+    return np.asarray(order.T[useful.T])
 
 
 def content_words(phrase: str) -> tuple[str, ...]:
     """Return the words of a phrase, without possessives, that are not stop words (all if all are)."""
-    words = tuple(token for token in _tokens(phrase, len(phrase)) if _WORD.match(token))
-    content = tuple(word for word in words if not _is_stop_word(word))
-    words = content or words or (phrase,)
-    return tuple(word[:-2] if _is_possessive(word) else word for word in words)
+    words = [token for token in _tokens(phrase, len(phrase)) if _WORD.match(token)]
+    content = [word for word in words if not _is_stop_word(word)] or words or [phrase]
+    return tuple(word[:-2] if word.endswith(_POSSESSIVE) else word for word in content)
 
 
 def _tokens(text: str, most: int) -> list[str]:
@@ -158,20 +146,12 @@ def _is_stop_word(word: str) -> bool:
     """Whether no phrase begins or ends with the word: a stop word, a letter, a number, a code."""
     if not 1 < len(word) <= _LONGEST_WORD or not any(letter.isalpha() for letter in word):
         return True
-    plain = word.replace("’", "'")
-    return plain.endswith("n't") or plain.partition("'")[0] in _stop_words()
-
-
-def _is_possessive(word: str) -> bool:
-    return word.endswith(("'s", "’s"))
-
-
-@cache
-def _stop_words() -> frozenset[str]:
     # Loading it takes longer than most texts.
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
-    return frozenset(ENGLISH_STOP_WORDS - _MEANINGFUL)
+    plain = word.replace("’", "'")
+    stem = plain.partition("'")[0]
+    return plain.endswith("n't") or (stem in ENGLISH_STOP_WORDS and stem not in _MEANINGFUL)
 
 
 @dataclass(frozen=True)
@@ -237,40 +217,34 @@ def best_phrases(
         order = np.lexsort((-score, -correlation))
         order = order[score[order] > 0]
         chosen = order[distinct_best([phrases[at] for at in order], few)]
-        best.append(
-            [BestPhrase(phrases[at], float(score[at]), float(correlation[at])) for at in chosen]
-        )
+        of_slice = zip(chosen, score[chosen].tolist(), correlation[chosen].tolist(), strict=True)
+        best.append([BestPhrase(phrases[at], *scored) for at, *scored in of_slice])
     return best
 
 
 def distinct_best(ranked: Sequence[str], few: int) -> list[int]:
     """Return the places of the first few phrases that repeat no better one, as "the movies" does "movie"."""
-    kept: list[int] = []
-    words: list[tuple[str, ...]] = []
+    kept: dict[int, tuple[str, ...]] = {}
     for place, phrase in enumerate(ranked):
         if len(kept) == few:
             break
-        content = content_words(phrase)
-        if not any(_within(content, better) or _within(better, content) for better in words):
-            kept.append(place)
-            words.append(content)
-    return kept
+        words = content_words(phrase)
+        if not any(_within(words, better) or _within(better, words) for better in kept.values()):
+            kept[place] = words
+    return list(kept)
 
 
 def _within(words: tuple[str, ...], others: tuple[str, ...]) -> bool:
-    return all(any(_same_word(word, other) for other in others) for word in words)
+    """Whether all words are among others, except for a plural, as "story" and "stories"."""
+    return all(any(a == b or b in _plurals(a) or a in _plurals(b) for b in others) for a in words)
 
 
-def _same_word(word: str, other: str) -> bool:
-    """Whether two words are the same except for an English plural, as "story" and "stories"."""
-    short, long = sorted((word, other), key=len)
-    return long in {short, f"{short}s", f"{short}es"} or (
-        short.endswith("y") and long == f"{short[:-1]}ies"
-    )
+def _plurals(word: str) -> tuple[str, ...]:
+    return f"{word}s", f"{word}es", f"{word[:-1]}ies" if word.endswith("y") else f"{word}s"
 
 
 Role: TypeAlias = Literal["representative", "improved", "degraded", "boundary"]
-ROLES: tuple[Role, ...] = ("representative", "improved", "degraded", "boundary")
+ROLES: tuple[Role, ...] = get_args(Role)
 
 
 class TypicalExample(NamedTuple):
@@ -336,4 +310,4 @@ class TypicalExamples(Summed):
         examples = zip(*(column[inside].tolist() for column in columns), strict=True)
         shown = [TypicalExample(ROLES[role], *example) for role, *example in examples]
         better = {"improved": 1.0, "degraded": -1.0}
-        return [one for one in shown if one.role not in better or one.change * better[one.role] > 0]
+        return [at for at in shown if at.role not in better or at.change * better[at.role] > 0]

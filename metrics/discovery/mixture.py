@@ -1,9 +1,7 @@
 """A mixture of diagonal Gaussians over embeddings, with loss heads: EM from sums over chunks.
 
 Source: Eyuboglu et al. (2022), "Domino: discovering systematic errors with cross-modal embeddings",
-section 5 and appendix, where the heads model labels and predictions; Eyuboglu et al. (2024), "Model
-ChangeLists", has them model the losses of two models. Every update is a function of sums over points,
-so one iteration is one combine over chunks.
+section 5 and appendix; Eyuboglu et al. (2024), "Model ChangeLists", for the losses of two models.
 """
 
 from __future__ import annotations
@@ -52,11 +50,6 @@ class CategoricalHead:
 
     shares: FloatArray
 
-    @property
-    def components(self) -> int:
-        """K."""
-        return int(self.shares.shape[0])
-
     def zero(self, weights: FloatArray) -> CategoricalSums:
         """Return the sums over no points."""
         return CategoricalSums(np.zeros((weights.size, self.shares.shape[1])))
@@ -76,9 +69,7 @@ class CategoricalSums(Summed):
         """Return losses as class numbers; an InputError names the row that is not one of 0..C−1."""
         numbers, classes = np.asarray(losses), self.counts.shape[1]
         # A NaN is neither.
-        valid = (numbers >= 0) & (numbers < classes)
-        if numbers.dtype.kind == "f":
-            valid &= numbers == np.floor(numbers)
+        valid = (numbers >= 0) & (numbers < classes) & (numbers == np.floor(numbers))
         if not valid.all():
             row = int(np.argmin(valid))
             raise InputError(
@@ -104,11 +95,6 @@ class NormalHead:
     means: FloatArray  # m_j
     variances: FloatArray  # s²_j
     floor: float = VARIANCE_FLOOR
-
-    @property
-    def components(self) -> int:
-        """K."""
-        return int(self.means.size)
 
     def zero(self, weights: FloatArray) -> NormalSums:
         """Return the sums over no points, taken about the mean of the mixture."""
@@ -159,17 +145,15 @@ def no_sums(
     components: int, losses: Sequence[ArrayLike], classes: Sequence[int | None]
 ) -> tuple[HeadSums, ...]:
     """Return the sums over no points: ``classes`` of a loss, None of a real one, whose mean is the centre."""
-
-    def head(loss: ArrayLike, number: int | None) -> HeadSums:
-        if number is not None:
-            return CategoricalSums(np.zeros((components, number)))
+    heads: list[HeadSums] = []
+    for loss, number in zip(losses, classes, strict=True):
+        # What is not finite is named where the losses are summed.
         numbers = np.asarray(loss, dtype=np.float64)
-        # What is not finite is found, and named, where the losses are summed.
         finite = numbers[np.isfinite(numbers)]
         none, centre = np.zeros(components), float(finite.mean()) if finite.size else 0.0
-        return NormalSums(none, none, centre, VARIANCE_FLOOR)
-
-    return tuple(head(*pair) for pair in zip(losses, classes, strict=True))
+        real = NormalSums(none, none, centre, VARIANCE_FLOOR)
+        heads.append(real if number is None else CategoricalSums(np.zeros((components, number))))
+    return tuple(heads)
 
 
 @dataclass(frozen=True)
@@ -188,7 +172,9 @@ class Mixture:
         K = self.weights.size
         if self.means.shape != self.variances.shape or self.means.shape[:1] != (K,):
             raise ValueError(f"means of shape {self.means.shape} do not fit {K} components")
-        if any(head.components != K for head in self.heads):
+        if any(
+            len(h.shares if isinstance(h, CategoricalHead) else h.means) != K for h in self.heads
+        ):
             raise ValueError(f"a head does not have the {K} components of its mixture")
         if not ((self.weights > 0).all() and (self.variances > 0).all() and self.loss_weight >= 0):
             raise ValueError("a weight or a variance of the mixture is not above 0")
@@ -211,11 +197,9 @@ class Mixture:
     @cached_property
     def coefficients(self) -> tuple[FloatArray, FloatArray]:
         """What (x, x²) is multiplied by [K, 2d], and added to [K, 1], for log π + log N(x + centre)."""
-        precision = 1 / self.variances
-        mean = self.means - self.centre
-        constant = np.log(self.weights) - 0.5 * (
-            np.log(2 * np.pi * self.variances) + np.square(mean) * precision
-        ).sum(axis=1)
+        precision, mean = 1 / self.variances, self.means - self.centre
+        squares = np.log(2 * np.pi * self.variances) + np.square(mean) * precision
+        constant = np.log(self.weights) - 0.5 * squares.sum(axis=1)
         return np.hstack([mean * precision, -0.5 * precision]), constant[:, None]
 
 
@@ -268,7 +252,6 @@ def log_responsibilities(
 
     r_ij ∝ π_j Π_d N(z_id; μ_jd, v_jd) Π_heads f(ℓ_i|j)^γ, and ln_i is the logarithm of what they are
     divided by. Without losses, as of points whose losses are then tested, the embeddings alone decide.
-    (z − μ)²/v is taken by matrix products: log densities are off by about 1e-16·Σ_d (x² + μ'²)/v.
     """
     checked = _checked(MixtureSums.zero(mixture), losses, first_row)
     log_r = np.empty((z.shape[0], mixture.components))
@@ -312,8 +295,8 @@ def sums_of_labels(
     checked = _checked(zero, losses)
     numbers, total = np.arange(zero.sizes.size)[:, None], zero
     for rows in blocks(z.shape[0], _BLOCK):
-        of_component = (labels[rows] == numbers).astype(np.float64)
-        x = _with_squares(z[rows], zero.centre)
+        of_component, x = (labels[rows] == numbers).astype(np.float64), z[rows] - zero.centre
+        x = np.hstack([x, np.square(x)])
         total += zero.of(of_component, x, [loss[rows] for loss in checked], 0.0)
     return total
 
@@ -328,26 +311,19 @@ def updated(total: MixtureSums) -> Mixture:
     return Mixture(sizes / total.n, total.centre + mean, variance, heads, total.loss_weight)
 
 
-def _with_squares(z: Embeddings, centre: FloatArray, out: FloatArray | None = None) -> FloatArray:
-    """Return (x, x²) [n, 2d] of x = z − centre."""
-    n, d = z.shape
-    x = np.empty((n, 2 * d)) if out is None else out[:n]
-    np.subtract(z, centre, out=x[:, :d])
-    np.square(x[:, :d], out=x[:, d:])
-    return x
-
-
 def _joint_blocks(
     mixture: Mixture, z: Embeddings, losses: Sequence[FloatArray]
 ) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
     """Yield rows, log π f [K, n] and (x, x²) [n, 2d] in reused arrays, by products of whole blocks for equal digits."""
-    coefficients, constant = mixture.coefficients
-    squares = np.zeros((_BLOCK, 2 * mixture.dimensions))
+    (coefficients, constant), d = mixture.coefficients, mixture.dimensions
+    squares = np.zeros((_BLOCK, 2 * d))
     joints = np.empty((mixture.components, _BLOCK))
     for rows in blocks(z.shape[0], _BLOCK):
         # A value that is not finite is found, and named, in the likelihood.
         with np.errstate(over="ignore", invalid="ignore"):
-            x = _with_squares(z[rows], mixture.centre, squares)
+            x = squares[: rows.stop - rows.start]
+            np.subtract(z[rows], mixture.centre, out=x[:, :d])
+            np.square(x[:, :d], out=x[:, d:])
             np.matmul(coefficients, squares.T, out=joints)
             joint = joints[:, : x.shape[0]]
             joint += constant
@@ -381,9 +357,8 @@ def _checked(
 
 def is_converged(mean_log_likelihoods: Sequence[float], tolerance: float = TOLERANCE) -> bool:
     """Return whether the last two iterations differ in the mean of ln by less than the tolerance."""
-    if len(mean_log_likelihoods) < 2:
-        return False
-    return abs(mean_log_likelihoods[-1] - mean_log_likelihoods[-2]) < tolerance
+    last = mean_log_likelihoods[-2:]
+    return len(last) == 2 and abs(last[1] - last[0]) < tolerance
 
 
 def initial(
@@ -400,8 +375,6 @@ def initial(
     from sklearn.cluster import KMeans
     from sklearn.exceptions import ConvergenceWarning
 
-    if components < 1:
-        raise InputError(f"{components} components; give at least 1")
     if z.ndim != 2 or z.shape[0] < components:
         raise InputError(
             f"{components} components cannot be initialised from {z.shape[0]} points; give fewer "
@@ -418,26 +391,20 @@ def initial(
         warnings.simplefilter("ignore", ConvergenceWarning)
         number = min(_CENTRES_PER_COMPONENT * components, z.shape[0])
         kmeans = KMeans(n_clusters=number, n_init=1, random_state=seed % (1 << 32)).fit(scaled)
-    labels = _merged(scaled, kmeans.labels_, components)
+    present, groups = np.unique(kmeans.labels_, return_inverse=True)
+    middle = scaled.mean(axis=0, dtype=np.float64)
+    # The means of the points, of which k-means only has those of the iteration before.
+    none = MixtureSums.empty(present.size, middle, (), 0.0)
+    total = sums_of_labels(groups, scaled, (), none)
+    labels = ward(total.first / total.sizes[:, None], total.sizes, components)[groups]
     zero = MixtureSums.empty(components, centre, heads, loss_weight)
     return updated(sums_of_labels(labels, z, losses, zero))
 
 
-def _merged(z: Embeddings, labels: NDArray[np.integer], clusters: int) -> IntArray:
-    """Return the cluster of each point when at most this number is left."""
-    present, groups = np.unique(labels, return_inverse=True)
-    centre = z.mean(axis=0, dtype=np.float64)
-    # The means of the points, of which k-means only has those of the iteration before.
-    total = sums_of_labels(groups, z, (), MixtureSums.empty(present.size, centre, (), 0.0))
-    of_group = ward(total.first / total.sizes[:, None], total.sizes, clusters)
-    return of_group[groups]
-
-
 def ward(centres: FloatArray, sizes: FloatArray, clusters: int) -> IntArray:
-    """Return the clusters of groups after merging the two nearest until this number is left.
+    """Return the clusters of groups after merging until this number is left, in the order of groups.
 
-    Nearest are the two whose merging adds least to the sum of squares, n_a n_b/(n_a + n_b)·|c_a − c_b|²
-    (Ward 1963, JASA 58). The order of first groups numbers clusters, and decides between equals.
+    Those are merged whose n_a n_b/(n_a + n_b)·|c_a − c_b|² is least, the first of equals (Ward 1963, JASA 58).
     """
     m = sizes.size
     centres, sizes = centres.astype(np.float64), sizes.astype(np.float64)

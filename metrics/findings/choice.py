@@ -1,13 +1,8 @@
-"""The choice of findings, repeatedly the candidate that adds most to those before it, and their confirmation.
+"""The choice of findings, each the candidate that adds most to those before, and their confirmation.
 
-Many slices that are significant against all examples repeat a few causes. A candidate becomes a
-finding if its sum is harmful *given* its expectation from the findings so far, at a level that
-counts all slices that could have been chosen. Then the model is fitted to its sum, and the others
-are evaluated again. On reserved examples, which the search did not see, there is no selection to
-correct for.
-
-Sources: those of findings in docs/explanation/statistics.md; a gain is that of subgroup lists, the
-description's less the cost of naming it.
+A candidate becomes a finding if its sum is harmful *given* its expectation from the findings so far,
+at a level that counts all slices that could have been chosen. Then the model is fitted to its sum.
+Sources: those of findings in docs/explanation/statistics.md.
 """
 
 from __future__ import annotations
@@ -82,7 +77,6 @@ class ChosenSlice(NamedTuple):
     covariance: Covariance  # of value and expected
     cumulative_size: float  # examples, or weights, of all findings so far
     cumulative_total: float  # the sum of their targets
-    held: float  # its share of the sum of all targets; NaN if that is 0
     outside: float  # mean target of the examples outside all of them; NaN if there are none
 
 
@@ -102,21 +96,14 @@ class ChosenSlices(NamedTuple):
     left_out: int  # significant candidates for the worse that were not, because there are too many
 
 
-class Intersections(NamedTuple):
-    """Sets of examples that are in the same of the first ten findings, the largest first."""
-
-    masks: IntArray  # [sets] bit k is set where the examples are in finding k; 0 of those in none
-    size: FloatArray  # [sets] number of the examples, or their weight
-    total: FloatArray  # [sets] their summed targets
-
-
-def largest_intersections(masks: IntArray, size: FloatArray, total: FloatArray) -> Intersections:
-    """Add up patterns that are in the same of the first findings, the largest sets first."""
+def largest_intersections(
+    masks: IntArray, size: FloatArray, total: FloatArray
+) -> tuple[IntArray, FloatArray, FloatArray]:
+    """Return masks, sizes and totals of the largest sets that are in the same of the first findings."""
     first, at = np.unique(masks & ((1 << SHOWN_FINDINGS) - 1), return_inverse=True)
-    sums = [np.bincount(at, column, first.size) for column in (size, total)]
-    sizes, totals = np.array(sums, np.float64)
+    sizes, totals = (np.bincount(at, column, first.size) for column in (size, total))
     order = np.lexsort((first, -sizes))[:MOST_SETS]
-    return Intersections(first[order], sizes[order], totals[order])
+    return first[order], sizes[order].astype(np.float64), totals[order].astype(np.float64)
 
 
 # More candidates than these cost more than they say: those of the largest marginal gain are kept.
@@ -135,34 +122,20 @@ class _Step(NamedTuple):
 
     model: ExpectationModel  # of the findings so far
     variances: FloatArray  # [patterns] of the deviations from it
-    expected: FloatArray  # [candidates] expected sum
     excess: FloatArray  # [candidates] by which the sum is worse than expected
     ratio: FloatArray  # [candidates] log-likelihood ratio, 0 where it is not worse
     gain: FloatArray  # [candidates] the ratio less the cost of naming the candidate
 
 
-class _Next(NamedTuple):
-    """The next finding: its number among the candidates, p-value, and its sums by group if any."""
-
-    chosen: int
-    p: float
-    groups: GroupSums | None = None
-    of_groups: int = 0
+# The next finding: its number among the candidates, p-value, and sums by group with its place there.
+_Next = tuple[int, float, GroupSums | None, int]
 
 
 @dataclass(kw_only=True)
 class Choice:
-    """The choice of the findings of one direction, one after another.
+    """The choice of the findings of one direction, after docs/explanation/statistics.md.
 
-    The gain of a candidate with size n, mean x̄ and expected mean μ̄ is n·KL(x̄ ‖ μ̄) for a rate (n of
-    weighted examples is Kish's (Σw)²/Σw²) and z²/2 with the variance within patterns for a mean, or 0
-    where it is not worse than expected, less log m of the m tests of its level. In the order of gain
-    (then lower level, larger size, smaller id) the first whose conditional p is at most α/(L·m) is
-    added: if the findings so far explain everything, one is added with probability at most α. Those
-    whose gain is not above 0 say less than it takes to name them, and end the list.
-
-    The result depends on sums only, not on the order of examples or on how they were counted; to the
-    last bit where matrix products take one thread.
+    It depends on sums only, to the last bit where matrix products take one thread.
     """
 
     candidates: Candidates
@@ -189,8 +162,7 @@ class Choice:
 
     def __post_init__(self) -> None:
         candidates = self.candidates
-        # Positions of the findings.
-        self.earlier: list[int] = []
+        self.earlier: list[int] = []  # positions of the findings
         self.sign = 1.0 if self.upward else -1.0
         self.tail: Tail = "upper" if self.upward else "lower"
         eligible = np.flatnonzero(candidates.significant & (candidates.harm > 0))
@@ -234,13 +206,15 @@ class Choice:
                 if self._best(step, step.gain <= 0) is not None:
                     stop = "small differences"
                 break
-            findings.append(self._add(best, step))
+            findings.append(self._add(*best, step))
         sums = self.patterns.masks, self.patterns.sums
         counts = self.positions.size, self.left_out
         return ChosenSlices(findings, *sums, self.model, stop, *counts)
 
-    def _add(self, finding: _Next, step: _Step) -> ChosenSlice:
-        chosen, model = finding.chosen, step.model
+    def _add(
+        self, chosen: int, p: float, groups: GroupSums | None, of_groups: int, step: _Step
+    ) -> ChosenSlice:
+        model = step.model
         sizes = self.parts.parts(np.array([chosen]))[0]
         part = self.layout.size(sizes, 1)
         variance = float(self.layout.size(sizes, 2) @ step.variances)
@@ -256,40 +230,31 @@ class Choice:
         self.model = self._model()
         size, gain = float(self.sizes[chosen, 0]), float(step.gain[chosen])
         after = self.patterns.masks, self.patterns.sums
-        of_groups = finding.groups, finding.of_groups
-        covariance = with_finding(self.model, self.layout, after, masks, -acts.outside, *of_groups)
+        covariance = with_finding(
+            self.model, self.layout, after, masks, -acts.outside, groups, of_groups
+        )
         error = float(np.sqrt(max(variance, 0.0))) / size
-        # The variance within patterns does not know of groups.
-        null_error = error if finding.groups is None else covariance.error
+        weight, total, held = self.patterns.weight, self.patterns.total, self.patterns.masks > 0
+        rest = float(weight[~held].sum())
         return ChosenSlice(
             int(self.positions[chosen]),
             size,
             float(self.total[chosen]) / size,
             float(part @ model.expected) / size,
             gain,
-            finding.p,
-            selected_above(finding.p, float(self.bound[chosen]), gain, float(self.cost[chosen])),
-            null_error,
+            p,
+            selected_above(p, float(self.bound[chosen]), gain, float(self.cost[chosen])),
+            # The variance within patterns does not know of groups.
+            error if groups is None else covariance.error,
             covariance,
-            *self._outside(),
+            float(weight[held].sum()),
+            float(total[held].sum()),
+            float(total[~held].sum()) / rest if rest > 0 else float("nan"),
         )
 
     def _model(self) -> ExpectationModel:
         of = self.patterns
         return fit(self.layout.kind, of.masks, of.findings, of.weight, of.total)
-
-    def _outside(self) -> tuple[float, float, float, float]:
-        """Return the findings' size, targets and share of all, and the mean outside."""
-        weight, total = self.patterns.weight, self.patterns.total
-        held = self.patterns.masks > 0
-        rest, everything = float(weight[~held].sum()), float(total.sum())
-        inside = float(total[held].sum())
-        return (
-            float(weight[held].sum()),
-            inside,
-            inside / everything if everything else float("nan"),
-            float(total[~held].sum()) / rest if rest > 0 else float("nan"),
-        )
 
     def _check(self, chosen: int, inside: InsideSums) -> None:
         sums = self.patterns.moments(inside.sums.sum(axis=0, keepdims=True))
@@ -316,28 +281,34 @@ class Choice:
         if layout.kind == "rate":
             size = np.maximum(self.sizes[:, 0], _LEAST)
             effective = size**2 / np.maximum(layout.size(self.sizes, 2), _LEAST)
-            ratio = effective * _divergence(self.total / size, expected / size)
+            observed = self.total / size
+            inside, outside = (
+                np.clip(p, _LEAST, 1.0) for p in (expected / size, 1.0 - expected / size)
+            )
+            divergence = xlogy(observed, observed / inside)
+            divergence += xlogy(1 - observed, (1 - observed) / outside)
+            ratio = effective * np.maximum(divergence, 0.0)
         else:
             variance = self._weigh(variances, 2)
             varies = variance > 0
             ratio = np.divide(0.5 * excess**2, variance, out=np.zeros(excess.shape), where=varies)
         ratio = np.where(excess > 0, ratio, 0.0)
-        return _Step(model, variances, expected, excess, ratio, ratio - self.cost)
+        return _Step(model, variances, excess, ratio, ratio - self.cost)
 
     def _best(self, step: _Step, among: BoolArray) -> _Next | None:
         """Return the candidate of the largest gain that passes; None if none does."""
         worse = np.flatnonzero(self.free & (step.excess > 0) & among)
         ties = np.round(step.gain[worse] / _TIE)
         most = np.partition(ties, -_FIRST)[-_FIRST] if worse.size > _FIRST else -np.inf
-        first, rest = worse[ties >= most], worse[ties < most]
-        passing = self._first_passing(self._ordered(first, step), step)
+        rest = worse[ties < most]
+        passing = self._first_passing(self._ordered(worse[ties >= most], step), step)
         if passing is not None or not rest.size:
             return passing
         # The first ones have failed, and most of the others can't pass: the variance within
         # patterns whose own sums are known is at most that given the sums that the model keeps.
         least = np.maximum(self.parts.within(rest, step.variances, self.patterns), 0.0)
-        known = self._weigh(step.variances, 2)[rest]
-        rest = self._ordered(rest[self._may_pass(rest, step, known, least)], step)
+        in_model = self._weigh(step.variances, 2)[rest]
+        rest = self._ordered(rest[self._may_pass(rest, step, in_model, least)], step)
         for begin in range(0, rest.size, _NEXT):
             passing = self._first_passing(rest[begin : begin + _NEXT], step)
             if passing is not None:
@@ -351,33 +322,35 @@ class Choice:
         return np.asarray(chosen[np.lexsort(keys)])
 
     def _may_pass(
-        self, chosen: IntArray, step: _Step, known: FloatArray, variance: FloatArray
+        self, chosen: IntArray, step: _Step, in_model: FloatArray, variance: FloatArray
     ) -> BoolArray:
         """Say which candidates' p may be small enough."""
         with np.errstate(divide="ignore", invalid="ignore"):
             normal = 0.5 * step.excess[chosen] ** 2 / variance
-            skewed = step.ratio[chosen] * (known / variance)
+            skewed = step.ratio[chosen] * (in_model / variance)
         needed = 0.5 * ndtri(self.bound[chosen]) ** 2
         return np.asarray(~(np.fmax(normal, skewed) < _SCREEN * needed))
 
     def _first_passing(self, ordered: IntArray, step: _Step) -> _Next | None:
-        parts = self.parts.parts(ordered)
-        weight = self.patterns.weight
-        worth = np.ones(ordered.size, np.bool_)
+        parts, weight = self.parts.parts(ordered), self.patterns.weight
         if self.layout.are_counts:
             sizes = parts[:, :, 0]
             least = rate_variances(step.model, weight, sizes)
             worth = self._may_pass(ordered, step, sizes @ step.variances, least)
+            ordered, parts = ordered[worth], parts[worth]
         passing: list[tuple[int, float, FloatArray]] = []
-        for at, part in zip(ordered[worth].tolist(), parts[worth], strict=True):
-            known = step.model, step.variances, self.patterns.sums, part, float(self.total[at])
-            p = sum_p_value(*known, self.layout, self.law, self.tail)
-            if p <= self.bound[at] and self.count_groups is None:
-                p = max(p, self._change_p_value(at))
+        for at, part in zip(ordered.tolist(), parts, strict=True):
+            of_part = step.model, step.variances, self.patterns.sums, part, float(self.total[at])
+            p = sum_p_value(*of_part, self.layout, self.law, self.tail)
+            if p <= self.bound[at] and self.count_groups is None and self.changes is not None:
+                net, squares, counts = self.changes
+                place = self.positions[at]
+                of_change = float(net[place]), float(squares[place])
+                p = max(p, change_p_value(*of_change, self.tail, counts=counts))
             if p > self.bound[at]:
                 continue
             if self.count_groups is None:
-                return _Next(at, p)
+                return at, p, None, 0
             passing.append((at, p, part))
         if not passing or self.count_groups is None:
             return None
@@ -390,24 +363,8 @@ class Choice:
             of_groups = number, step.model, of_model, acts.slopes, no_change
             largest = max(p, groups.p_value(*of_groups, self.tail))
             if largest <= self.bound[at]:
-                return _Next(at, largest, groups, number)
+                return at, largest, groups, number
         return None
-
-    def _change_p_value(self, at: int) -> float:
-        """Return the p-value of a candidate's own change; 0 of one model."""
-        if self.changes is None:
-            return 0.0
-        at = int(self.positions[at])
-        net, squares = float(self.changes.net[at]), float(self.changes.squares[at])
-        return change_p_value(net, squares, self.tail, counts=self.changes.counts)
-
-
-def _divergence(observed: FloatArray, expected: FloatArray) -> FloatArray:
-    """Return the Kullback-Leibler divergence of two rates [candidates]; 0 where none is possible."""
-    inside = np.clip(expected, 1e-300, 1.0)
-    outside = np.clip(1.0 - expected, 1e-300, 1.0)
-    value = xlogy(observed, observed / inside) + xlogy(1 - observed, (1 - observed) / outside)
-    return np.asarray(np.maximum(value, 0.0))
 
 
 class ConfirmedSlice(NamedTuple):
@@ -417,15 +374,6 @@ class ConfirmedSlice(NamedTuple):
     expected: float  # of the model of the findings before it, fitted to the reserved examples
     p_value: float  # conditional, in the finding's direction
     covariance: Covariance
-
-
-class _FittedPatterns(NamedTuple):
-    """The examples by the first findings that they are in, and the model of these."""
-
-    masks: IntArray  # [patterns]
-    sums: FloatArray  # [patterns, columns]
-    of: IntArray  # [cells] the pattern of each cell
-    model: ExpectationModel
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -444,49 +392,39 @@ class ReservedSums:
 
     def measured(self, finding: int) -> ConfirmedSlice:
         """Return a finding that holds some examples, tested given those before it."""
-        inside = (self.masks >> finding & 1) > 0
-        before, after = self._fitted(finding), self._fitted(finding + 1)
-        layout, sums, model = self.layout, before.sums, before.model
+        layout, inside = self.layout, (self.masks >> finding & 1) > 0
+        masks, sums, of, model = self._fitted(finding)
+        after_masks, after_sums, _, refitted = self._fitted(finding + 1)
         part = np.zeros(sums.shape)
-        np.add.at(part, before.of[inside], self.sums[inside])
+        np.add.at(part, of[inside], self.sums[inside])
         powers = (1, 2) if layout.weighted else (1,)
         sizes = np.stack([layout.moment(part, power, 0) for power in powers], axis=1)
         size, total = (float(layout.moment(part, 1, power).sum()) for power in (0, 1))
         acts = influence(model, layout.moment(sums, 1, 0), sizes[:, 0])
         variances = pattern_variances(model, sums, layout)
         p = sum_p_value(model, variances, sums, sizes, total, layout, self.law, self.tail)
-        groups = self._groups(before.of, inside) if self.is_grouped else None
-        if groups is None:
-            p = max(p, self._change_p_value(part))
-        else:
-            of_model, no_change = groups.of_model(model), self.no_change
-            p = max(p, groups.p_value(0, model, of_model, acts.slopes, no_change, self.tail))
-        masks = (after.masks, after.sums), before.masks
-        covariance = with_finding(after.model, layout, *masks, -acts.outside, groups)
+        groups, none = None, self.no_change
+        if self.is_grouped:
+            weights, totals = (layout.moment(self.sums, 1, power) for power in (0, 1))
+            held = np.flatnonzero(inside)
+            of_finding = [CellSums(held, weights[held], totals[held])]
+            groups = GroupSums(self.group, of, weights, totals, of_finding)
+            of_model = groups.of_model(model)
+            p = max(p, groups.p_value(0, model, of_model, acts.slopes, none, self.tail))
+        elif none is not None:
+            spread = float(layout.squared_deviations(part, none).sum())
+            net = total - none * size
+            p = max(p, change_p_value(net, spread, self.tail, counts=self.are_counts))
+        after = after_masks, after_sums
+        covariance = with_finding(refitted, layout, after, masks, -acts.outside, groups)
         return ConfirmedSlice(
             total / size, float(sizes[:, 0] @ model.expected) / size, p, covariance
         )
 
-    def _fitted(self, findings: int) -> _FittedPatterns:
+    def _fitted(self, findings: int) -> tuple[IntArray, FloatArray, IntArray, ExpectationModel]:
+        """Return the patterns of the first findings: masks, sums, that of each cell, and their model."""
         masks, of = np.unique(self.masks & ((1 << findings) - 1), return_inverse=True)
         sums = np.zeros((masks.size, self.sums.shape[1]))
         np.add.at(sums, of, self.sums)
         weight, total = (self.layout.moment(sums, 1, power) for power in (0, 1))
-        return _FittedPatterns(
-            masks, sums, of, fit(self.layout.kind, masks, findings, weight, total)
-        )
-
-    def _change_p_value(self, part: FloatArray) -> float:
-        """Return the p-value of the finding's own change; 0 of one model."""
-        if self.no_change is None:
-            return 0.0
-        layout, none = self.layout, self.no_change
-        size, first = (float(layout.moment(part, 1, power).sum()) for power in (0, 1))
-        spread = float(layout.squared_deviations(part, none).sum())
-        return change_p_value(first - none * size, spread, self.tail, counts=self.are_counts)
-
-    def _groups(self, pattern: IntArray, inside: BoolArray) -> GroupSums:
-        size, total = (self.layout.moment(self.sums, 1, power) for power in (0, 1))
-        own = np.flatnonzero(inside)
-        held = CellSums(own, size[own], total[own])
-        return GroupSums(self.group, pattern, size, total, [held])
+        return masks, sums, of, fit(self.layout.kind, masks, findings, weight, total)

@@ -1,10 +1,7 @@
 """The size of a finding, corrected for its having been selected.
 
-A finding is listed only because its p-value passed a threshold, so that its observed difference d is
-too large on average, the more the closer it passed. The true difference δ has the conditional
-likelihood φ((d − δ)/σ)/σ / P(abs(D) > c | δ), of which the estimate is the mean. "The corrected
-difference" of docs/explanation/statistics.md has the interval, the errors and the sources;
-`benchmarks/selected_sizes.py` measures both.
+The true difference δ has the conditional likelihood φ((d − δ)/σ)/σ / P(abs(D) > c | δ), whose mean is the
+estimate: "The corrected difference" of docs/explanation/statistics.md.
 """
 
 from __future__ import annotations
@@ -33,8 +30,7 @@ def standardised(
 ) -> tuple[FloatArray, FloatArray]:
     """Return the estimate of θ and its interval's end towards 0, of z that were selected above c.
 
-    ``null`` is the error where θ is 0, ``far`` that at the upper end, z + 1.96·far, both in units of
-    that at z. A difference that just passed may be next to nothing; one that is far above is as it was seen.
+    ``null`` is the error where θ is 0, ``far`` at the upper end, z + 1.96·far, in units of that at z.
     """
     seen, above, at_null, at_far = floats(z, c, null, far)
     above = np.minimum(above, seen)
@@ -75,7 +71,7 @@ def difference(
     if not (z > 0 and size > 0 and 0 < unit < np.inf and 0 < null_error < np.inf):
         return observed, *ends
     stretch = beyond / unit if 0 < beyond < np.inf else 1.0
-    found = standardised(size / unit, size / unit * c / z, null_error / unit, stretch)
-    middle, towards = (sign * unit * np.array(found)).tolist()
+    in_units = standardised(size / unit, size / unit * c / z, null_error / unit, stretch)
+    middle, towards = (sign * unit * np.array(in_units)).tolist()
     low, high = sorted((towards, sign * far))
     return middle, low, high

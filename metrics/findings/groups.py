@@ -43,14 +43,11 @@ class Covariance(NamedTuple):
         correlation = max(-1.0, min(1.0, self.both / product)) if product > 0 else 0.0
 
         def length(arm: float, other: float) -> float:
-            squared = arm**2 + other**2 - 2.0 * correlation * arm * other
-            return math.sqrt(max(squared, 0.0))
+            return math.sqrt(max(arm**2 + other**2 - 2.0 * correlation * arm * other, 0.0))
 
-        difference = value - expected
-        return (
-            difference - length(value - of_value[0], of_expected[1] - expected),
-            difference + length(of_value[1] - value, expected - of_expected[0]),
-        )
+        low = length(value - of_value[0], of_expected[1] - expected)
+        high = length(of_value[1] - value, expected - of_expected[0])
+        return value - expected - low, value - expected + high
 
 
 def of_patterns(
@@ -62,14 +59,11 @@ def of_patterns(
 ) -> Covariance:
     """Return the covariance of a finding's value and expectation, for independent examples.
 
-    The value is Σ w·x/Σw over the finding's examples; to first order the expectation is that of the
-    true means plus Σ taken·w·(x − μ)/Σw over all examples. Deviations are those from the model with
-    the finding in it, with the variance of each pattern as it is (HC2, see `pattern_variances`).
+    The value is Σ w·x/Σw over its examples; to first order the expectation moves by
+    Σ taken·w·(x − μ)/Σw over all. Deviations are those from the model with the finding in it.
     """
-    squares = layout.moment(sums, 2, 0)
-    spread = squares * pattern_variances(model, sums, layout)
-    size = float(layout.moment(sums, 1, 0)[inside].sum())
-    of_value = spread * inside
+    spread = layout.moment(sums, 2, 0) * pattern_variances(model, sums, layout)
+    size, of_value = float(layout.moment(sums, 1, 0)[inside].sum()), spread * inside
     parts = of_value, of_value * taken, spread * np.square(taken)
     return Covariance(*(float(part.sum()) / size**2 for part in parts))
 
@@ -174,10 +168,8 @@ def group_p_value(
 ) -> float:
     """Return the p-value of a candidate's excess where whole groups of examples are independent.
 
-    The groups' scores e = excess − of_model·slopes add up to the whole excess; their squares
-    estimate its variance whatever the dependence within groups (Liang and Zeger 1986, Biometrika
-    73:13). Student's t of G means, G Kish's number Σ(n)²/Σn², but no less than the chance that all
-    groups' signs agree.
+    The squares of the scores excess − of_model·slopes estimate its variance (Liang and Zeger 1986,
+    Biometrika 73:13). Student's t with Kish's number, no less than the chance that all signs agree.
     """
     whole, n = np.asarray(of_model, np.float64), np.asarray(sizes, np.float64)
     held = n > 0
@@ -185,8 +177,7 @@ def group_p_value(
     if groups < LEAST_GROUPS:
         return 1.0
     scores = np.asarray(excess, np.float64) - whole @ np.asarray(slopes, np.float64)
-    total = float(scores.sum())
-    effective = float(n.sum() ** 2 / (n**2).sum())
+    total, effective = float(scores.sum()), float(n.sum() ** 2 / (n**2).sum())
     centred = float((scores**2).sum() - scores[held].sum() ** 2 / groups)
     variance = max(centred, 0.0) * groups / (groups - 1.0)
     if not variance > 0 and not total:

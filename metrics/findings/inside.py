@@ -29,7 +29,6 @@ from slicebeam.metrics.measures.target_sums import InsideSums, Patterns, Pattern
 
 Pairs = tuple[IntArray, IntArray, IntArray]
 
-
 # Patterns whose examples are counted together: each has a plane in every table.
 _PATTERN_BITS = 6
 # Examples of a pattern from which on planes take less time than looking each of them up.
@@ -104,19 +103,15 @@ class InsideCounter:
     counted: BoolArray  # [cells] which examples are in the metric's denominator
     memory: int  # bytes that tables may take
 
-    @cached_property
-    def _plans(self) -> dict[tuple[int, int], list[list[Unit]]]:
-        return {}
+    def __post_init__(self) -> None:
+        features = np.unique(self.lattice.features(self.keys))
+        self._features: list[int] = features[features >= 0].tolist()
+        self._cell_type = np.min_scalar_type(self.space.cells - 1)
+        self._plans: dict[tuple[int, int], list[list[Unit]]] = {}
 
     @cached_property
     def _membership(self) -> Membership:
         return Membership(self.keys, self.lattice)
-
-    @cached_property
-    def _features(self) -> list[int]:
-        """The features of the candidates."""
-        features = np.unique(self.lattice.features(self.keys))
-        return list(features[features >= 0].tolist())
 
     @property
     def row_bytes(self) -> int:
@@ -129,11 +124,6 @@ class InsideCounter:
         )
         numbers = 2 * self.space.weighted + len(self.space.terms)
         return codes + self._cell_type.itemsize + 8 * numbers
-
-    @property
-    def _cell_type(self) -> np.dtype[Any]:
-        """The type that holds a row's cell in few bytes."""
-        return np.min_scalar_type(self.space.cells - 1)
 
     @cached_property
     def _cells(self) -> dict[tuple[int, ...], tuple[IntArray, IntArray]]:
@@ -157,8 +147,11 @@ class InsideCounter:
 
     def count(self, examples: Iterable[RowBlock], finding: int, earlier: Keys) -> InsideCounts:
         """Return the counts of the finding's examples in some blocks, given the keys before it."""
+        none, columns = np.zeros(0, np.int64), 2 if self.space.weighted else 1
+        nothing = [np.zeros((0, width), np.int64) for width in (self.space.raw_columns, columns)]
+        parts = [InsideCounts(none, nothing[0], none, none, nothing[1])]
         held: list[RowBlock] = []
-        parts, size = [self._nothing()], 0
+        size = 0
         for block in examples:
             held.append(self._taken(block, rows_in(block, self.lattice, finding)))
             size += held[-1].rows
@@ -168,12 +161,6 @@ class InsideCounter:
         if size:
             parts.append(self._counts(held, earlier))
         return merged(parts)
-
-    def _nothing(self) -> InsideCounts:
-        none = np.zeros(0, np.int64)
-        sizes = np.zeros((0, 2 if self.space.weighted else 1), np.int64)
-        sums = np.zeros((0, self.space.raw_columns), np.int64)
-        return InsideCounts(none, sums, none, none, sizes)
 
     def _counts(self, held: list[RowBlock], earlier: Keys) -> InsideCounts:
         block = RowBlock.joined(held, self._features)
@@ -188,7 +175,13 @@ class InsideCounter:
         plane[in_planes] = np.arange(in_planes.size)
         of_row = plane[pattern]
         rest, rows = np.flatnonzero(of_row < 0), np.flatnonzero(of_row >= 0)
-        pairs = [self._looked_up(self._rows(block, rest), pattern[rest])]
+        # The others are looked up row by row.
+        looked_up = self._rows(block, rest)
+        candidate, at = self._membership.pairs(looked_up)
+        weighted = self.space.weighted
+        weights = looked_up.weights.T if weighted else np.ones((rest.size, 1), np.int64)
+        by_row = pattern[rest][at], candidate, weights[at]
+        pairs = [by_row if at.size <= _MOST_PAIRS else _added(*by_row)]
         if rows.size:
             planes = self._in_planes(self._rows(block, rows), of_row[rows], in_planes.size)
             pairs += [(in_planes[at], candidate, sizes) for at, candidate, sizes in planes]
@@ -198,13 +191,6 @@ class InsideCounter:
     def _rows(self, block: RowBlock, rows: IntArray) -> RowBlock:
         whole = rows.size == block.rows
         return block if whole else block.take(rows, self._features)
-
-    def _looked_up(self, block: RowBlock, pattern: IntArray) -> Pairs:
-        """Return pattern, candidate and sizes of the candidates' parts, row by row."""
-        candidate, rows = self._membership.pairs(block)
-        weights = block.weights.T if self.space.weighted else np.ones((block.rows, 1), np.int64)
-        pairs = pattern[rows], candidate, weights[rows]
-        return pairs if rows.size <= _MOST_PAIRS else _added(*pairs)
 
     def _in_planes(self, block: RowBlock, plane: IntArray, planes: int) -> Iterator[Pairs]:
         """Yield plane, candidate and sizes of the candidates' parts, from tables with planes."""
@@ -264,11 +250,12 @@ class PartTables:
         # A row for each candidate, a column for each pattern. Numbers of examples are whole numbers
         # that doubles hold.
         self._number: Any = None if layout.weighted else np.float64
-        self._counts = [csr_array(column[:, None]) for column in np.asarray(sizes, self._number).T]
-        self._measure()
+        columns = np.asarray(sizes, self._number).T
+        self._measure([csr_array(column[:, None]) for column in columns])
 
-    def _measure(self) -> None:
+    def _measure(self, counts: list[csr_array]) -> None:
         """Take the sizes in their own units."""
+        self._counts = counts
         self._tables = [
             table if scale == 1.0 else _with(table, table.data * scale)
             for table, scale in zip(self._counts, self.layout.size_scales, strict=False)
@@ -281,12 +268,12 @@ class PartTables:
 
     def split(self, by: PatternSplit) -> None:
         """Follow the patterns, which the candidate that was counted last has split."""
-        if self._inside is None:
-            raise ValueError("no candidate was counted")
         inside, self._inside = self._inside, None
-        at = inside.candidate, inside.pattern
-        for number, table in enumerate(self._counts):
-            sizes = np.asarray(inside.sizes[:, number], self._number)
+        if inside is None:
+            raise ValueError("no candidate was counted")
+        counts, at = [], (inside.candidate, inside.pattern)
+        for table, column in zip(self._counts, inside.sizes.T, strict=True):
+            sizes = np.asarray(column, self._number)
             taken = coo_array((sizes, at), (table.shape[0], by.inside.size)).tocsr()
             inner = table[:, by.inside]
             # Sums are taken in the order of the patterns.
@@ -299,8 +286,8 @@ class PartTables:
                 )
             rest.eliminate_zeros()
             parts = [table[:, by.others], rest[:, by.kept], taken]
-            self._counts[number] = csr_array(hstack(parts, format="csr"))
-        self._measure()
+            counts.append(csr_array(hstack(parts, format="csr")))
+        self._measure(counts)
 
     def weigh(self, by: FloatArray, power: int = 1) -> FloatArray:
         """Return Σ over patterns of the candidate's size there times `by` [patterns]: [candidates]."""
@@ -338,23 +325,21 @@ class HeldExamples(PartTables):
         membership = Membership(keys, lattice)
         none = np.zeros(0, np.int32)
         rows, slices = [none], [none]
-        sums = [np.zeros((0, space.raw_columns), np.int64)]
-        measured = [np.zeros(0, np.bool_)]
+        sums, measured = [np.zeros((0, space.raw_columns), np.int64)], [np.zeros(0, np.bool_)]
         number = 0
         for block in blocks:
-            for _, candidates, block_rows in membership.of(block):
-                rows.append((block_rows + number).astype(np.int32))
+            for _, candidates, members in membership.of(block):
+                rows.append((members + number).astype(np.int32))
                 slices.append(candidates.astype(np.int32, copy=False))
+            measured.append(counted[block.cells])
             every = Coded(np.arange(block.rows), None)
             sums.append(SummedRows(block, space, []).by(every, block.rows))
-            measured.append(counted[block.cells])
             number += block.rows
         self.sums = np.concatenate(sums)
         row, candidate = np.concatenate(rows), np.concatenate(slices)
         in_denominator = np.concatenate(measured)
         if not in_denominator.all():
-            kept = in_denominator[row]
-            row, candidate = row[kept], candidate[kept]
+            row, candidate = row[in_denominator[row]], candidate[in_denominator[row]]
         ones = np.ones(row.size, np.int8)
         pairs = coo_array((ones, (candidate, row)), (keys.size, number))
         # No pair occurs twice; the rows of a candidate need no order.
@@ -410,11 +395,7 @@ def _batches(pairs: csr_array) -> Iterator[csr_array]:
     begin = 0
     while begin < ends.size - 1:
         end = int(np.searchsorted(ends, ends[begin] + ones.size, side="right")) - 1
-        held = slice(int(ends[begin]), int(ends[end]))
-        rows = (
-            ones[: held.stop - held.start],
-            pairs.indices[held],
-            ends[begin : end + 1] - held.start,
-        )
+        first, last = int(ends[begin]), int(ends[end])
+        rows = ones[: last - first], pairs.indices[first:last], ends[begin : end + 1] - first
         yield csr_array(rows, shape=(end - begin, pairs.shape[1]))
         begin = end

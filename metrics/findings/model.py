@@ -1,12 +1,8 @@
 """The expectation from the findings so far: main effects that keep each finding's observed sum.
 
-Beyond the observed sums, of all examples together and of each finding, the model assumes least. For
-rates this is the law of maximum entropy, a logistic regression on membership; for means it is least
-squares. Examples that are in the same findings, a *pattern*, have the same expectation.
-
-Sources: De Bie (2011), Data Min. Knowl. Discov. 23:407, "Maximum entropy models and subjective
-interestingness" (section 3: expected sums as constraints, the dual is a maximum of likelihood);
-McCullagh and Nelder (1989), "Generalized linear models", section 2.5, for the steps.
+For rates this is the law of maximum entropy, a logistic regression on membership (De Bie 2011, Data
+Min. Knowl. Discov. 23:407, section 3); for means it is least squares. Examples in the same findings, a
+*pattern*, have the same expectation.
 """
 
 from __future__ import annotations
@@ -64,50 +60,37 @@ def fit(
 ) -> ExpectationModel:
     """Fit a model's sums to the observed ones: of all examples, and of each finding.
 
-    Nothing is penalised. Where patterns are separated, as by a finding that is wrong throughout, a
-    limit reaches the observed sums: patterns on which a direction of recession acts have exactly 0 or
-    1, and the others follow a model of their own (Albert and Anderson 1984, Biometrika 71:1; Geyer
-    2009, Electron. J. Statist. 3:259). One linear program (Konis 2007, section 4) finds a direction
-    that moves all patterns that any moves.
+    Where patterns are separated, as by a finding that is wrong throughout, a limit reaches the sums:
+    those on which a direction of recession acts have exactly 0 or 1, and the others follow a model of
+    their own (Albert and Anderson 1984, Biometrika 71:1; Geyer 2009, Electron. J. Statist. 3:259).
     """
     X = design(masks, findings)
     w, s = np.asarray(weight, dtype=np.float64), np.asarray(total, dtype=np.float64)
-    filled = w > 0
+    filled, coefficients = w > 0, np.zeros(X.shape[1])
     if kind == "mean":
-        return _least_squares(X, w, s, filled)
+        columns, root = _independent(X[filled]), np.sqrt(w[filled])
+        rows = X[np.ix_(filled, columns)]
+        solved = np.linalg.lstsq(rows * root[:, None], s[filled] / root, rcond=None)[0]
+        # One step of refinement brings the last digits of the sums.
+        rest = s[filled] - w[filled] * (rows @ solved)
+        gram = rows.T @ (rows * w[filled, None])
+        coefficients[columns] = solved + np.linalg.solve(gram, rows.T @ rest)
+        zero = np.zeros(X.shape[1])
+        return ExpectationModel("mean", X, coefficients, zero, X @ coefficients, filled, columns)
     direction = _recession(X, w, s, filled)
     push = X @ direction
     varies = filled & (np.abs(push) < _STRICT)
     columns = _independent(X[varies])
-    coefficients = np.zeros(X.shape[1])
     coefficients[columns] = _logistic(X[np.ix_(varies, columns)], w[varies], s[varies])
     expected = np.where(np.abs(push) < _STRICT, expit(X @ coefficients), (push > 0) * 1.0)
     return ExpectationModel("rate", X, coefficients, direction, expected, varies, columns)
 
 
-def _least_squares(
-    X: FloatArray, weight: FloatArray, total: FloatArray, filled: BoolArray
-) -> ExpectationModel:
-    columns = _independent(X[filled])
-    root = np.sqrt(weight[filled])
-    rows = X[np.ix_(filled, columns)]
-    coefficients = np.zeros(X.shape[1])
-    solved = np.linalg.lstsq(rows * root[:, None], total[filled] / root, rcond=None)[0]
-    # One step of refinement brings the last digits of the sums.
-    rest = total[filled] - weight[filled] * (rows @ solved)
-    gram = rows.T @ (rows * weight[filled, None])
-    coefficients[columns] = solved + np.linalg.solve(gram, rows.T @ rest)
-    zero = np.zeros(X.shape[1])
-    return ExpectationModel("mean", X, coefficients, zero, X @ coefficients, filled, columns)
-
-
 def _independent(X: FloatArray) -> IntArray:
     """Return the columns that are no combination of those before them."""
-    gram = X.T @ X
-    size = len(gram)
-    factor = np.zeros((size, size))
-    kept: list[int] = []
-    for j in range(size):
+    gram, kept = X.T @ X, list[int]()
+    factor = np.zeros(gram.shape)
+    for j in range(len(gram)):
         row = gram[j, kept].copy()
         for i in range(len(kept)):
             row[i] = (row[i] - row[:i] @ factor[i, :i]) / factor[i, i]
@@ -124,13 +107,21 @@ def _recession(
 ) -> FloatArray:
     """Return the direction that coefficients leave along; 0 where they are finite."""
     mixed = (total > 0) & (total < weight)
-    pure = filled & ~mixed
-    none = np.zeros(X.shape[1])
+    pure, none = filled & ~mixed, np.zeros(X.shape[1])
     if not pure.any():
         return none
-    free = _null_space(X[mixed])
-    if not free.shape[1]:
+    # A basis [columns, dimension] of the directions that no mixed pattern moves along.
+    columns = _independent(X[mixed])
+    others = np.setdiff1d(np.arange(X.shape[1]), columns)
+    if not others.size:
         return none
+    free = np.zeros((X.shape[1], others.size))
+    free[others, np.arange(others.size)] = 1.0
+    if columns.size:
+        rows = X[mixed]
+        free[columns] = -np.linalg.lstsq(rows[:, columns], rows[:, others], rcond=None)[0]
+    # The entries are ratios of small whole numbers: what is next to none is none.
+    free[np.abs(free) < _DEPENDENT] = 0.0
     side = np.where(total[pure] > 0, 1.0, -1.0)
     direction = _one_sided(X[pure], side, free)
     if direction is not None:
@@ -173,19 +164,6 @@ def _one_sided(pure: FloatArray, side: FloatArray, free: FloatArray) -> FloatArr
     direction = np.zeros(len(free))
     direction[columns] = np.where(inside.any(axis=0), sign, 0.0)
     return direction
-
-
-def _null_space(X: FloatArray) -> FloatArray:
-    """Return a basis [columns, dimension] of the directions that no row moves along."""
-    columns = _independent(X)
-    others = np.setdiff1d(np.arange(X.shape[1]), columns)
-    basis = np.zeros((X.shape[1], others.size))
-    basis[others, np.arange(others.size)] = 1.0
-    if columns.size and others.size:
-        basis[columns] = -np.linalg.lstsq(X[:, columns], X[:, others], rcond=None)[0]
-    # The entries are ratios of small whole numbers: what is next to none is none.
-    basis[np.abs(basis) < _DEPENDENT] = 0.0
-    return basis
 
 
 def _logistic(X: FloatArray, weight: FloatArray, total: FloatArray) -> FloatArray:

@@ -1,12 +1,9 @@
-"""What changed between two data sets beyond what the lines above explain: tests of a slice within strata.
+"""Tests of a slice within strata: what changed between two data sets beyond what other lines explain.
 
-Examples are apart by stratum: sets of examples of equal difficulty, whichever data set they are in, crossed with the
-slices already found. In each, today's examples and the earlier ones are two samples. A slice changed more than the
-others if both tests say so: one of the log odds, for a change that multiplies odds is no constant difference, and one
-of the difference itself, for a constant difference is no constant ratio of odds.
-
-Sources: Cornfield (1956), Proc. 3rd Berkeley Symp. 4:135 (the mean of a table with given margins at an odds ratio);
-Mantel and Haenszel (1959), J. Natl. Cancer Inst. 22:719 (weights of strata).
+Strata are sets of examples of equal difficulty, crossed with the slices that were already chosen. A
+slice changed more than the others if the tests of the log odds and of the difference both say so.
+Sources: Cornfield (1956), Proc. 3rd Berkeley Symp. 4:135 (the mean of a table with given margins at an
+odds ratio); Mantel and Haenszel (1959), J. Natl. Cancer Inst. 22:719 (weights of strata).
 """
 
 from __future__ import annotations
@@ -43,12 +40,12 @@ class TwoSets(NamedTuple):
     total_then: FloatArray
     squares_then: FloatArray
 
-    def rows(self, some: IntArray | BoolArray) -> TwoSets:
-        """Return those of some slices."""
-        return TwoSets(*(column[some] for column in self))
+    def rows(self, chosen: IntArray | BoolArray) -> TwoSets:
+        """Return those of a few slices."""
+        return TwoSets(*(column[chosen] for column in self))
 
     def __sub__(self, part: TwoSets) -> TwoSets:
-        return TwoSets(*(whole - one for whole, one in zip(self, part, strict=True)))
+        return TwoSets(*map(np.subtract, self, part))
 
     @property
     def both(self) -> FloatArray:
@@ -63,23 +60,13 @@ class TwoSets(NamedTuple):
     @property
     def difference(self) -> FloatArray:
         """The mean today less that then; 0 without a weight."""
-        now, then = (
-            ratio(self.total, self.n, otherwise=0.0),
-            ratio(self.total_then, self.n_then, otherwise=0.0),
-        )
+        now = ratio(self.total, self.n, otherwise=0.0)
+        then = ratio(self.total_then, self.n_then, otherwise=0.0)
         return np.where(self.weight > 0, now - then, 0.0)
 
 
-class _Table(NamedTuple):
-    """Mean, variance and third cumulant of today's total [..., strata], given all margins."""
-
-    mean: FloatArray
-    variance: FloatArray
-    third: FloatArray
-
-
-def _given_margins(sets: TwoSets, log_odds: FloatArray) -> _Table:
-    """Return the law of today's count at a log odds ratio [strata], after Cornfield; exact in its variance at 0."""
+def _cumulants(sets: TwoSets, log_odds: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return mean, variance, exact at 0, and third cumulant of today's count at a log odds ratio [strata]."""
     n, m, N = sets.n, sets.n_then, sets.both
     K = sets.total + sets.total_then
     odds = np.exp(log_odds)
@@ -92,24 +79,8 @@ def _given_margins(sets: TwoSets, log_odds: FloatArray) -> _Table:
         third = -(variance**3) * (signs / cells**2).sum(axis=0)
         variance *= N / np.maximum(N - 1.0, 1.0)
     varies = (K > 0) & (K < N) & (n > 0) & (m > 0)
-    return _Table(
-        np.where(varies, mean, sets.total),
-        np.where(varies, variance, 0.0),
-        np.where(varies, third, 0.0),
-    )
-
-
-def _log_odds(everything: TwoSets, design: FloatArray) -> FloatArray:
-    """Return the log odds ratio of each column of a design [strata, columns], by Newton's steps."""
-    fitted = np.zeros(design.shape[1])
-    for _ in range(_MOST_STEPS):
-        table = _given_margins(everything, design @ fitted)
-        slope = design.T @ (everything.total - table.mean)
-        step = np.linalg.solve(_information(design, table.variance), slope)
-        fitted = fitted + np.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
-        if np.abs(step).max() < _SOLVED:
-            break
-    return fitted
+    mean = np.where(varies, mean, sets.total)
+    return mean, np.where(varies, variance, 0.0), np.where(varies, third, 0.0)
 
 
 def _information(design: FloatArray, weight: FloatArray) -> FloatArray:
@@ -127,15 +98,21 @@ def differences(everything: TwoSets, design: FloatArray) -> FloatArray:
 
 def log_odds_p(slices: TwoSets, everything: TwoSets, design: FloatArray) -> FloatArray:
     """Return p [slices] of "no larger odds ratio than the design's", for counts."""
-    log_odds = design @ _log_odds(everything, design)
-    table = _given_margins(slices, log_odds)
-    rest = _given_margins(everything - slices, log_odds)
-    covered = table.variance @ design
-    information = _information(design, table.variance + rest.variance)
-    explained = _explained(covered, information)
-    excess = np.where(table.variance > 0, slices.total - table.mean, 0.0).sum(axis=-1)
-    variance = table.variance.sum(axis=-1) - explained
-    return _p_value(excess, variance, table.third.sum(axis=-1))
+    # The log odds ratio of each column, by Newton's steps.
+    fitted = np.zeros(design.shape[1])
+    for _ in range(_MOST_STEPS):
+        mean, variance, _ = _cumulants(everything, design @ fitted)
+        slope = design.T @ (everything.total - mean)
+        step = np.linalg.solve(_information(design, variance), slope)
+        fitted = fitted + np.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
+        if np.abs(step).max() < _SOLVED:
+            break
+    log_odds = design @ fitted
+    mean, variance, third = _cumulants(slices, log_odds)
+    _, variance_of_rest, _ = _cumulants(everything - slices, log_odds)
+    explained = _explained(variance @ design, _information(design, variance + variance_of_rest))
+    excess = np.where(variance > 0, slices.total - mean, 0.0).sum(axis=-1)
+    return _p_value(excess, variance.sum(axis=-1) - explained, third.sum(axis=-1))
 
 
 def difference_p(
@@ -146,17 +123,13 @@ def difference_p(
     n, m, N = slices.n, slices.n_then, np.maximum(slices.both, 1.0)
     if are_counts:
         pooled = (slices.total + slices.total_then) / N
-        shares = (pooled + expected * m / N, pooled - expected * n / N)
-        spread, spread_then = (
-            one * (1.0 - one)
-            for one in (np.clip(s, _LEAST_SHARE, 1.0 - _LEAST_SHARE) for s in shares)
-        )
-        third = _given_margins(slices, np.zeros(design.shape[0])).third.sum(axis=-1)
+        shares = np.stack([pooled + expected * m / N, pooled - expected * n / N])
+        shares = np.clip(shares, _LEAST_SHARE, 1.0 - _LEAST_SHARE)
+        spread, spread_then = shares * (1.0 - shares)
+        third = _cumulants(slices, np.zeros(design.shape[0]))[2].sum(axis=-1)
     else:
-        spread, spread_then = (
-            _variance(slices.n, slices.total, slices.squares),
-            _variance(slices.n_then, slices.total_then, slices.squares_then),
-        )
+        spread = _variance(slices.n, slices.total, slices.squares)
+        spread_then = _variance(slices.n_then, slices.total_then, slices.squares_then)
         third = np.zeros(len(weight))
     terms = ratio(spread, n, otherwise=0.0) + ratio(spread_then, m, otherwise=0.0)
     variance = (weight**2 * terms * N / np.maximum(N - 1.0, 1.0)).sum(axis=-1)
@@ -196,16 +169,12 @@ def changed_more_p(
 
 def worse_p(slices: TwoSets, everything: TwoSets) -> FloatArray:
     """Return p [slices] of "no worse than the other examples of its strata", whichever data set they are in."""
-    n, N = slices.both, everything.both
-    mean = ratio(everything.total + everything.total_then, N, otherwise=0.0)
-    spread = _variance(
-        N, everything.total + everything.total_then, everything.squares + everything.squares_then
-    )
+    n, N, total = slices.both, everything.both, everything.total + everything.total_then
+    spread = _variance(N, total, everything.squares + everything.squares_then)
+    mean = ratio(total, N, otherwise=0.0)
     excess = (slices.total + slices.total_then - n * mean).sum(axis=-1)
-    variance = (n * (1.0 - n / np.maximum(N, 1.0)) * spread * N / np.maximum(N - 1.0, 1.0)).sum(
-        axis=-1
-    )
-    return _p_value(excess, variance, np.zeros_like(variance))
+    variance = n * (1.0 - n / np.maximum(N, 1.0)) * spread * N / np.maximum(N - 1.0, 1.0)
+    return _p_value(excess, variance.sum(axis=-1), np.zeros_like(excess))
 
 
 def gains(p: FloatArray, tests: FloatArray) -> FloatArray:

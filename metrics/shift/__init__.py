@@ -1,5 +1,4 @@
 """How a confusion matrix changed, estimated from as few new predictions as possible.
 
-Source throughout: Chen, Cai, Zaharia and Zou (2021), "Did the model change? Efficiently assessing
-machine learning API shifts" (MASA), and the estimators that use what the old predictions tell.
+Source throughout: Chen, Cai, Zaharia and Zou (2021), "Did the model change?" (MASA).
 """

@@ -1,20 +1,18 @@
 """Which stratum to query next: MASA's adaptive rule, and orders that are known in advance.
 
 Where the answers of a stratum decide how many more of its items are asked, its mean is biased. So ``plus`` divides
-each stratum into two random halves, and the answers of one decide the queries in the other (cross-fitting): the mean
-of a half is unbiased, and so is a fixed combination of the two. Until `first_look` the order is the static one, whose
-draws alternate between the halves. Looks follow each time that the number of calls has doubled; up to the next one
-nothing depends on an answer, so that all its calls can be made at once.
+each stratum into two random halves, and the answers of one decide the queries in the other (cross-fitting). Until the
+first look the order is the static one. A look follows each time that the number of calls has doubled; up to the next
+one nothing depends on an answer, so that all its calls can be made at once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.arrays import FloatArray, IntArray
+from slicebeam.metrics.arrays import FloatArray, IntArray, ratio
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.kinds import Method
 from slicebeam.metrics.shift.estimates import reliance as reliance_of
@@ -51,12 +49,13 @@ def static_weights(method: Method, strata: Strata) -> FloatArray:
     ``proportional``: p_s·√u_s. ``plus``: p_s·√(½σ²_old,s + ½u_s·Σ p σ²_old/Σ p u), σ²_old,s = Σ_j W²_sj·Ō_sj(1 − Ō_sj):
     strata in which old predictions varied change more often; the half that all share keeps others from starving.
     """
-    unit = strata.pair_weight / 2
+    unit = spread = strata.pair_weight / 2
     if method == "proportional":
         return np.asarray(strata.share * np.sqrt(unit))
     variance = (strata.squared_weights * strata.old_shares * (1 - strata.old_shares)).sum(axis=1)
     mean = float(strata.share @ variance) / float(strata.share @ unit)
-    spread = 0.5 * variance + 0.5 * mean * unit if mean > 0 else unit
+    if mean > 0:
+        spread = 0.5 * variance + 0.5 * mean * unit
     return np.asarray(strata.share * np.sqrt(spread))
 
 
@@ -87,48 +86,53 @@ def masa_order(strata: Strata, sample: Sample, calls: int) -> IntArray:
     Σ_j W²_sj·(sample variance of 1[new = j]), and the bonus is multiplied by √u_s, of `static_weights`.
     """
     share, sizes = strata.share, strata.sizes
-    known = np.maximum(sample.asked.astype(np.float64), 1)
+    asked = np.maximum(sample.asked.astype(np.float64), 1)
     if strata.weights is None:
-        squares = known - sample.squares / known
+        squares = asked - sample.squares / asked
     else:
-        apart = sample.new - np.square(sample.new) / known[:, :, None]
+        apart = sample.new - np.square(sample.new) / asked[:, :, None]
         squares = (apart * strata.squared_weights).sum(axis=2)
     variance = squares / np.maximum(sample.asked - 1, 1)
     spread = np.sqrt(np.maximum(np.where(sample.asked > 1, variance, 0), 0))
     unit = np.sqrt(strata.pair_weight / 2)
-
-    def score(at: tuple[IntArray, IntArray], count: IntArray) -> FloatArray:
-        counted = np.maximum(count, 1)
-        bonus = (_EXPLORATION / counted) ** 0.25 * unit[at[1]]
-        return np.asarray(share[at[1]] / counted * (spread[at[0], at[1]] + bonus))
-
-    return greedy_order(score, sample.asked, np.minimum(sizes, _AT_FIRST), sizes, calls)
+    first = np.minimum(sizes, _AT_FIRST)
+    return weighted_order(share[None], sample.asked, first, sizes, calls, (spread, unit))
 
 
-def greedy_order(
-    score: Callable[[tuple[IntArray, IntArray], IntArray], FloatArray],
+def weighted_order(
+    weights: FloatArray,
     asked: IntArray,
     first: IntArray,
     limit: IntArray,
     calls: int,
+    masa: tuple[FloatArray, FloatArray] | None = None,
 ) -> IntArray:
-    """Return the strata of the next calls [R, calls], each of the largest score: ``first`` ones before, none past ``limit``."""
+    """Return the parts [R, calls] of the next calls, ``first`` ones, then argmax g/N; −1 past the limits.
 
-    def bounded(at: tuple[IntArray, IntArray], count: IntArray) -> FloatArray:
-        scores = score(at, count)
-        scores[count < first[at[1]]] = np.inf
-        scores[count >= limit[at[1]]] = -np.inf
+    With the spreads [R, S] and units [S] of ``masa`` g is also multiplied by spread and exploration.
+    """
+    weights = np.broadcast_to(weights, asked.shape)
+
+    def bounded(run: IntArray, part: IntArray, count: IntArray) -> FloatArray:
+        counted = np.maximum(count, 1)
+        scores: FloatArray = weights[run, part] / counted
+        if masa is not None:
+            spread, unit = masa
+            scores *= spread[run, part] + (_EXPLORATION / counted) ** 0.25 * unit[part]
+        scores[count < first[part]] = np.inf
+        scores[count >= limit[part]] = -np.inf
         return scores
 
     asked = asked.copy()
-    cells, runs = np.indices(asked.shape), np.arange(asked.shape[0])
-    scores = bounded((cells[0], cells[1]), asked)
+    runs = np.arange(asked.shape[0])
+    cells = np.indices(asked.shape)
+    scores = bounded(cells[0], cells[1], asked)
     chosen = np.empty((runs.size, calls), np.int64)
     for call in range(calls):
         stratum = scores.argmax(axis=1)
         chosen[:, call] = np.where(scores[runs, stratum] == -np.inf, -1, stratum)
         asked[runs, stratum] += 1
-        scores[runs, stratum] = bounded((runs, stratum), asked[runs, stratum])
+        scores[runs, stratum] = bounded(runs, stratum, asked[runs, stratum])
     return chosen
 
 
@@ -138,14 +142,9 @@ def half_limits(sizes: IntArray, calls: int) -> IntArray:
     return np.minimum(half_sizes(sizes), np.tile(most, sizes.size))
 
 
-def first_look(strata: int) -> int:
-    """Return the number of calls before the first look: max(128, 4S)."""
-    return max(_FIRST_LOOK, _PER_STRATUM * strata)
-
-
 def next_look(strata: int, calls: int) -> int:
-    """Return the next look after this many calls; looks are at 1, 2, 4, 8 … times the first one."""
-    look = first_look(strata)
+    """Return the next look after this many calls; looks are at 1, 2, 4, 8 … times max(128, 4S)."""
+    look = max(_FIRST_LOOK, _PER_STRATUM * strata)
     while look <= calls:
         look *= 2
     return look
@@ -165,37 +164,25 @@ def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> Flo
     shrunk further, in the end wholly. The weights of the first halves sum to 1, and so do those of the second.
     """
     runs, share = halves.asked.shape[0], strata.share
-    asked = halves.asked.astype(np.float64)
-    known = np.maximum(asked, 1)
-    factor = reliance[:, None, None]
-    counted, squares = differences(halves, factor)
+    asked = np.maximum(halves.asked.astype(np.float64), 1)
+    counted, squares = differences(halves, reliance[:, None, None])
     weights = np.repeat(strata.squared_weights, 2, axis=0)
-    variance = ((squares - np.square(counted) / known[:, :, None]) * weights).sum(axis=2)
-    degrees = known - 1
-    variance = np.maximum(variance / np.maximum(degrees, 1), 0).reshape(runs, -1, 2)
-    degrees = degrees.reshape(runs, -1, 2)
+    variance = ((squares - np.square(counted) / asked[:, :, None]) * weights).sum(axis=2)
+    variance = np.maximum(variance / np.maximum(asked - 1, 1), 0).reshape(runs, -1, 2)
+    degrees = asked.reshape(runs, -1, 2) - 1
     expected = np.square(static_weights("plus", strata) / share)[:, None]
     answered = share[:, None] * (degrees > 0)
     spread = (answered * expected).sum(axis=1, keepdims=True)
     summed = (answered * variance).sum(axis=1, keepdims=True)
-    ratio = np.divide(summed, spread, out=np.zeros_like(spread), where=spread > 0)
-    expected = np.where(ratio > 0, ratio, 1.0) * expected
+    size = ratio(summed, spread, otherwise=0.0)
+    expected = np.where(size > 0, size, 1.0) * expected
     shrunk = (degrees * variance + _PRIOR_ANSWERS * expected) / (degrees + _PRIOR_ANSWERS)
     low, high = _RELIANCE
-    adapted = np.where(ratio > 0, np.clip((high - reliance) / (high - low), 0, 1)[:, None, None], 0)
+    adapted = np.where(size > 0, np.clip((high - reliance) / (high - low), 0, 1)[:, None, None], 0)
     g = share[:, None] * np.sqrt(adapted * shrunk + (1 - adapted) * expected)
     g /= g.sum(axis=1, keepdims=True)
     # Each half is allocated by the other half's answers (cross-fitting).
     return np.asarray(g[:, :, ::-1].reshape(runs, -1))
-
-
-def weighted_order(
-    weights: FloatArray, asked: IntArray, first: IntArray, limit: IntArray, calls: int
-) -> IntArray:
-    """Return the parts that the next calls ask, [R, calls], each argmax g/N within a limit, or −1."""
-    return greedy_order(
-        lambda at, count: weights[at] / np.maximum(count, 1), asked, first, limit, calls
-    )
 
 
 class PlannedCalls(NamedTuple):
@@ -229,24 +216,22 @@ class Allocator:
         self.parts = 2 if method == "plus" else 1
         self._halves: Sample | None = None
         room = strata.sizes if candidates is None else candidates
+        order = np.empty(0, np.int64)
+        self._end = min(next_look(strata.count, 0), limit)
         if method == "plus":
             room = half_sizes(room)
             of_halves = None if cells is None else np.repeat(cells, 2, axis=0)
             self._halves = Sample.empty(runs, room.size, strata.shape[1], of_halves)
+            order = static_halves(strata, strata.sizes, self._end)
+        elif method != "masa":
+            order = static_order(static_weights(method, strata), strata.sizes, limit)
+        self._planned = np.broadcast_to(order, (runs, order.size))
         self._candidates = room
         # Items of each part that were handed out, those whose calls were lost too.
         self._taken = np.zeros((runs, room.size), np.int64)
         self.paid = self.lost = 0
         # Parts of calls that were lost, and are made again for another item.
         self._again = np.empty((runs, 0), np.int64)
-        self._end = min(first_look(strata.count), limit)
-        if method == "masa":
-            order = np.empty(0, np.int64)
-        elif method == "plus":
-            order = static_halves(strata, strata.sizes, self._end)
-        else:
-            order = static_order(static_weights(method, strata), strata.sizes, limit)
-        self._planned = np.broadcast_to(order, (runs, order.size))
 
     @property
     def answered(self) -> int:
@@ -266,10 +251,15 @@ class Allocator:
             size = min(size, self._short() or size)
         parts = self._take(size)
         if size > 0 and parts.shape[1] == 0:
-            if self._plan():
-                parts = self._take(size)
+            self._plan()
+            parts = self._take(size)
             if parts.shape[1] == 0 and self.lost:
-                parts = self._elsewhere(size)
+                # Where no candidate is left as planned, by the strata's sizes alone.
+                asked = (self._halves or self.sample).asked
+                share = np.repeat(self.strata.share, self.parts)[None]
+                none, most = np.zeros_like(asked[0]), asked[0] + self._room()
+                order = weighted_order(share, asked, none, most, size)
+                parts = order[:, order[0] >= 0]
         made = np.maximum(parts, 0)
         rank = np.take_along_axis(self._taken, made, axis=1) + _rank(parts)
         stratum, half = np.divmod(made, self.parts)
@@ -300,8 +290,8 @@ class Allocator:
                 "lost_calls: repeat"
             )
 
-    def _plan(self) -> bool:
-        """Decide on further calls by the answers so far; False if there is nothing to decide."""
+    def _plan(self) -> None:
+        """Decide on further calls by the answers so far, if there is something to decide."""
         strata, begin = self.strata, self._end
         if self.method == "masa":
             # A lost call takes an item away that MASA, which looks at answers, does not know of.
@@ -317,9 +307,8 @@ class Allocator:
             first = np.minimum(limits, 1)
             order = weighted_order(weights, self._halves.asked, first, limits, self._end - begin)
         else:
-            return False
+            return
         self._planned = order[:, (order >= 0).any(axis=0)]
-        return True
 
     def _take(self, size: int) -> IntArray:
         """Return the next planned calls, those that were lost first."""
@@ -347,22 +336,13 @@ class Allocator:
         room = self._room().reshape(self.strata.count, -1).sum(axis=1)
         return int(np.clip(np.minimum(least, room), 0, None).sum())
 
-    def _elsewhere(self, size: int) -> IntArray:
-        """Return parts for calls without a candidate where they were planned, by the strata's sizes alone."""
-        asked = (self._halves or self.sample).asked
-        share = np.repeat(self.strata.share, self.parts)[None]
-        none, limit = np.zeros_like(asked[0]), asked[0] + self._room()
-        order = weighted_order(share, asked, none, limit, size)
-        return order[:, order[0] >= 0]
-
 
 def _rank(part: IntArray) -> IntArray:
     """Return how many of the earlier numbers of its row each number equals: int64 [R, calls]."""
     order = np.argsort(part, axis=1, kind="stable")
     ranked = np.take_along_axis(part, order, axis=1)
     position = np.broadcast_to(np.arange(part.shape[1]), part.shape)
-    fresh = np.ones(part.shape, bool)
-    fresh[:, 1:] = ranked[:, 1:] != ranked[:, :-1]
+    fresh = np.diff(ranked, axis=1, prepend=-2) != 0
     begins = np.maximum.accumulate(np.where(fresh, position, 0), axis=1)
     rank = np.empty_like(part)
     np.put_along_axis(rank, order, position - begins, axis=1)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy import stats
 
-from slicebeam.metrics.arrays import FloatArray
+from slicebeam.metrics.arrays import FloatArray, ratio
 from slicebeam.metrics.kinds import Method
 from slicebeam.metrics.shift.strata import Counts, Sample, Strata, counts_of, differences
 
@@ -56,11 +56,7 @@ class MatrixEstimate:
         return np.clip(self.accuracy - half, 0, 1), np.clip(self.accuracy + half, 0, 1)
 
     def accuracy_errors(self, *, widened: bool = False) -> FloatArray:
-        """Return √V of the accuracy, √3·accuracy_unseen where V is 0: answers may agree by chance.
-
-        ``widened``, √(V + 3·accuracy_unseen²), is for slices, which may have few answers or none; it
-        would let intervals of small changes cover nearly always.
-        """
+        """Return √V of the accuracy, √3·u where V is 0, u = accuracy_unseen; ``widened`` √(V + 3u²)."""
         unseen = _UNSEEN * np.square(self.accuracy_unseen)
         if widened:
             return np.sqrt(self.accuracy_variance + unseen)
@@ -77,24 +73,24 @@ def cell_p_values(shift: FloatArray, errors: FloatArray) -> FloatArray:
 
 
 def reliance(strata: Strata, counts: Counts) -> FloatArray:
-    """Return λ [R], the coefficient of the old predictions as a control variate.
+    """Return λ [R], the coefficient of the old predictions as a control, of the least estimated loss.
 
     clip₀¹(Σ w κ̂ / Σ w τ̂²_old), w_s = p_s²/N_s, κ̂_s = (n_agree − H·O/N)/(N − 1), τ̂²_old,s = (N − ‖O‖²/N)/(N − 1), sums over
-    classes weighted by W²: it minimises the estimated loss. 0 where no old predictions are known, or vary in a stratum.
+    classes weighted by W². 0 where no old predictions are known, or vary in a stratum.
     """
     if strata.old is None:
         return np.zeros(len(counts.asked))
-    asked, old = counts.asked, counts.old
-    weights = np.square(strata.share) / asked
-    degrees = np.maximum(asked - 1, 1)
-    cells = strata.squared_weights
-    new, both = counts.new, counts.both
-    covariance = ((both * cells).sum(axis=2) - (new * old * cells).sum(axis=2) / asked) / degrees
-    variance = ((old * cells).sum(axis=2) - (np.square(old) * cells).sum(axis=2) / asked) / degrees
-    above = np.where(asked > 1, weights * covariance, 0).sum(axis=1)
-    below = np.where(asked > 1, weights * variance, 0).sum(axis=1)
-    ratio = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
-    return np.asarray(np.clip(ratio, 0, 1))
+    asked, old, cells = counts.asked, counts.old, strata.squared_weights
+    weights, degrees = np.square(strata.share) / asked, np.maximum(asked - 1, 1)
+
+    def summed(together: FloatArray, other: FloatArray) -> FloatArray:
+        """Return the sum of the (co)variances with the old predictions."""
+        products = (other * old * cells).sum(axis=2) / asked
+        of_stratum = ((together * cells).sum(axis=2) - products) / degrees
+        return np.asarray(np.where(asked > 1, weights * of_stratum, 0).sum(axis=1))
+
+    above, below = summed(counts.both, counts.new), summed(old, old)
+    return np.asarray(np.clip(ratio(above, below, otherwise=0.0), 0, 1))
 
 
 @dataclass(frozen=True)
@@ -130,28 +126,29 @@ def estimate(
     factor = used[:, None, None]
     counted, squares = differences(counts, factor)
     if slices is None:
-        slices = _whole(strata)
+        # The pool is the slice that all runs are about.
+        old = None if strata.old is None else strata.old_matrix[None]
+        slices = Subpools(np.ones(1), strata.label_share[None], old)
     # Items of the slice in the sample, which of the whole pool are all.
     inside = counts.new.sum(axis=2)
     summed = np.einsum("ls,rsp->rlp", strata.members, counted * (strata.share / asked)[:, :, None])
-    seen = (inside * strata.share / asked) @ strata.members.T
-    seen = seen[:, :, None]
-    ratio = np.divide(summed, seen, out=np.zeros_like(summed), where=seen > 0)
-    matrix = ratio * slices.labels[:, :, None]
+    seen = ((inside * strata.share / asked) @ strata.members.T)[:, :, None]
+    shares = ratio(summed, seen, otherwise=0.0)
+    matrix = shares * slices.labels[:, :, None]
     if slices.old is not None:
         matrix += np.where(seen > 0, factor, 1.0) * slices.old
     weights = _stratum_weights(strata, asked)
-    centre = ratio[:, strata.row]
+    centre = shares[:, strata.row]
     members = inside[:, :, None]
     spread = _sample_variance(
         squares - 2 * centre * counted + np.square(centre) * members,
         (counted - centre * members) / asked[:, :, None],
         asked[:, :, None],
     )
-    part = slices.share
+    part = slices.share[:, None]
     # Labels absent from a slice add no uncertainty.
-    unseen = (slices.labels > 0) * (weights @ strata.members.T / strata.label_share / part[:, None])
-    weights = weights / np.square(part)[:, None]
+    unseen = (slices.labels > 0) * (weights @ strata.members.T / strata.label_share / part)
+    weights = weights / np.square(part)
     variance = np.einsum("ls,rsp->rlp", strata.members, weights[:, :, None] * spread)
     total = (spread * strata.squared_weights).sum(axis=2)
     weighted = variance if strata.weights is None else variance * np.square(strata.weights)
@@ -176,19 +173,18 @@ def estimate(
 def summarise(method: Method, strata: Strata, sample: Sample) -> MatrixEstimate:
     """Return the estimate of a method; the error of MASA's accuracy covers its bias."""
     estimated = estimate(strata, sample, control=method == "plus")
-    if method != "masa":
-        return estimated
-    variance = starved_variance(strata, sample, estimated.accuracy_unseen)
-    return replace(estimated, accuracy_variance=variance)
+    if method == "masa":
+        variance = starved_variance(strata, sample, estimated.accuracy_unseen)
+        estimated = replace(estimated, accuracy_variance=variance)
+    return estimated
 
 
 def starved_variance(
     strata: Strata, sample: Sample, unseen: FloatArray, cells: FloatArray | None = None
 ) -> FloatArray:
-    """Return a mean squared error [R] of a sum of cells that also covers MASA's bias.
+    """Return a mean squared error [R] of a sum of cells that covers the bias of strata MASA starves.
 
-    Σ w_s·max(s²_s, p̃_s(1 − p̃_s)) + 3u² + b². MASA starves strata that have shown no error yet: their variances are too
-    small, hence p̃_s = (x_s + 1)/(N_s + 2) of x_s answers in the cells, and what they hide biases the estimate, hence
+    Σ w_s·max(s²_s, p̃_s(1 − p̃_s)) + 3u² + b², p̃_s = (x_s + 1)/(N_s + 2) of x_s answers in the cells,
     b = Σ p_s(1 − N_s/M_s)·(q_s − x_s/N_s), what four more answers like those of its label would change. u is
     `MatrixEstimate.accuracy_unseen`; ``cells`` [S, P] say how much each counts, 0 to 1: the right ones if left out.
     """
@@ -204,8 +200,8 @@ def starved_variance(
     observed = _sample_variance(squares, hits / asked, asked)
     spread = (weights * np.maximum(observed, middle * (1 - middle))).sum(axis=1)
     of_label = (hits @ strata.members.T + 0.5) / (asked @ strata.members.T + 1)
-    expected = of_label[:, strata.row]
-    drawn = (hits + _LABEL_ANSWERS * expected) / (asked + _LABEL_ANSWERS) - hits / asked
+    drawn = hits + _LABEL_ANSWERS * of_label[:, strata.row]
+    drawn = drawn / (asked + _LABEL_ANSWERS) - hits / asked
     bias = (np.where(judged, strata.share * left, 0) * drawn).sum(axis=1)
     return np.asarray(spread + _UNSEEN * np.square(unseen) + np.square(bias))
 
@@ -230,16 +226,13 @@ def weighted_sum_errors(
     counts = counts_of(strata, sample)
     asked = counts.asked
     used = reliance(strata, counts) if control else np.zeros(len(asked))
-    cells = weights[strata.row]
-    factor = used[:, None]
-    sums, squares = (
-        [(counted * by).sum(axis=2) for counted in (counts.new, counts.old)]
-        for by in (cells, np.square(cells))
+    cells, factor = weights[strata.row], used[:, None]
+    (new, new_squares), (old, old_squares) = (
+        ((counted * cells).sum(axis=2), (counted * np.square(cells)).sum(axis=2))
+        for counted in (counts.new, counts.old)
     )
-    mean = (sums[0] - factor * sums[1]) / asked
-    spread = _sample_variance(
-        squares[0] - 2 * factor * counts.products + np.square(factor) * squares[1], mean, asked
-    )
+    squares = new_squares - 2 * factor * counts.products + np.square(factor) * old_squares
+    spread = _sample_variance(squares, (new - factor * old) / asked, asked)
     of_stratum = _stratum_weights(strata, asked)
     of_label = of_stratum @ strata.members.T / strata.label_share
     unseen = np.sqrt(np.square(weights.max(axis=1) * of_label).sum(axis=1))
@@ -248,12 +241,6 @@ def weighted_sum_errors(
         scaled = starved_variance(strata, sample, unseen / largest, cells / largest)
         return largest * np.sqrt(scaled)
     return np.asarray(np.sqrt((of_stratum * spread).sum(axis=1) + _UNSEEN * np.square(unseen)))
-
-
-def _whole(strata: Strata) -> Subpools:
-    """Return the pool as the one slice that all runs are about."""
-    old = None if strata.old is None else strata.old_matrix[None]
-    return Subpools(np.ones(1), strata.label_share[None], old)
 
 
 def _stratum_weights(strata: Strata, asked: FloatArray) -> FloatArray:
@@ -282,7 +269,6 @@ def error_bound(estimated: MatrixEstimate, confidence: float = 0.95) -> FloatArr
     """
     z = stats.norm.ppf(confidence)
     scale = estimated.loss + z * estimated.loss_error + z**2 * estimated.loss_unseen
-    spread = estimated.loss_spread
-    ratio = np.divide(np.square(estimated.loss), spread, out=np.zeros_like(scale), where=spread > 0)
-    degrees = np.maximum(0.5, ratio)
+    degrees = ratio(np.square(estimated.loss), estimated.loss_spread, otherwise=0.0)
+    degrees = np.maximum(0.5, degrees)
     return np.asarray(np.sqrt(scale * stats.chi2.ppf(confidence, degrees) / degrees))

@@ -87,8 +87,7 @@ class Quality:
     errors: FloatArray  # [R] Frobenius error of Ĉ, of cells times their weights
     accuracy_bias: float  # mean of the estimated accuracy minus the true one
     accuracy_coverage: float  # share of runs whose interval of the accuracy contains the true one
-    # the same, on average, of the cells that the old or new API predicted: others are always covered
-    cell_coverage: float
+    cell_coverage: float  # the same, on average, of the cells that the old or new API predicted
     accuracy_width: float  # mean width of the intervals
     cell_width: float
 
@@ -129,10 +128,10 @@ def qualities(
     if strata.old is not None:
         occurs |= strata.old_matrix > 0
     parts: dict[int, list[FloatArray]] = {check: [] for check in checks}
-    for checked in simulate(strata, items, method, checks, runs, seed, batch=batch):
-        estimated = summarise(method, strata, checked.sample)
-        truth = truths if truths.shape[0] == 1 else truths[checked.runs]
-        parts[checked.calls].append(_judged(strata, estimated, truth, occurs, confidence))
+    for calls, chosen, sample in simulate(strata, items, method, checks, runs, seed, batch=batch):
+        truth = truths if truths.shape[0] == 1 else truths[chosen]
+        estimated = summarise(method, strata, sample)
+        parts[calls].append(_judged(strata, estimated, truth, occurs, confidence))
     wholes = ((calls, np.concatenate(judged, axis=1)) for calls, judged in parts.items())
     return [
         Quality(calls, errors, *(float(column.mean()) for column in columns))
@@ -155,11 +154,11 @@ def _judged(
     cell_low, cell_high = estimated.cells(confidence)
     # Bounds that were clipped at a share differ from it by rounding.
     slack = 1e-12
-    covered = (cell_low <= truth + slack) & (truth <= cell_high + slack)
-    is_covered = (low <= accuracy + slack) & (accuracy <= high + slack)
-    cells, cell_width = (part[:, occurs].mean(axis=1) for part in (covered, cell_high - cell_low))
-    bias = estimated.accuracy - accuracy
-    return np.stack([errors, bias, is_covered, cells, high - low, cell_width])
+    covered = (low <= accuracy + slack) & (accuracy <= high + slack)
+    cells_covered = (cell_low <= truth + slack) & (truth <= cell_high + slack)
+    of_cells = (part[:, occurs].mean(axis=1) for part in (cells_covered, cell_high - cell_low))
+    cells, cell_width = of_cells
+    return np.stack([errors, estimated.accuracy - accuracy, covered, cells, high - low, cell_width])
 
 
 def calls_for_target(checked: Sequence[Quality], target: float, q: float = 0.95) -> float | None:
@@ -191,7 +190,12 @@ def churned(
     """
     generator = np.random.default_rng([seed, 0x5F1])
     new = np.empty((runs, old.size), np.int16)
-    cumulative = np.cumsum(shares if churn is None else _spread(shares), axis=1)
+    if churn is not None:
+        # A row with a single class would leave a change nowhere to go.
+        single = (shares > 0).sum(axis=1, keepdims=True) < 2
+        shares = shares / np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
+        shares = np.where(single, shares + 1 / shares.shape[1], shares)
+    cumulative = np.cumsum(shares, axis=1)
     for predictions in new:
         predictions[:] = old
         if churn is None:
@@ -206,10 +210,3 @@ def churned(
         point += np.where(point >= begin, length, 0.0)
         predictions[changed] = (cumulative[row] <= point[:, None]).sum(axis=1)
     return new
-
-
-def _spread(shares: FloatArray) -> FloatArray:
-    """Return shares of which no row has a single class: a change would have nowhere to go."""
-    single = (shares > 0).sum(axis=1) < 2
-    spread = shares / np.maximum(shares.sum(axis=1, keepdims=True), 1e-300)
-    return np.asarray(np.where(single[:, None], spread + 1 / shares.shape[1], spread))

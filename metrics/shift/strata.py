@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from slicebeam.metrics.arrays import FloatArray, IntArray
+from slicebeam.metrics.arrays import FloatArray, IntArray, ratio
 
 
 @dataclass(frozen=True)
@@ -103,11 +103,6 @@ class Sample:
         products = np.zeros((runs, strata))
         return cls(asked, new, old, both, squares, products, weights=weights)
 
-    @property
-    def calls(self) -> IntArray:
-        """Queried items in each run."""
-        return np.asarray(self.asked.sum(axis=1))
-
     def add(self, stratum: IntArray, new: IntArray, old: IntArray | None = None) -> None:
         """Count answers: strata, new and old predictions, int64 [R, calls]; a negative stratum is not a call."""
         runs, strata, predictions = self.new.shape
@@ -165,11 +160,9 @@ def counts_of(strata: Strata, sample: Sample) -> Counts:
     asked = halves.asked.reshape(runs, -1, 2).astype(np.float64)
     part = half_sizes(strata.sizes).reshape(-1, 2) / strata.sizes[:, None]
     part = np.where(asked > 0, part, 0)
-    total = part.sum(axis=2, keepdims=True)
-    part = np.divide(part, total, out=np.zeros_like(part), where=total > 0)
-    inverse = np.divide(np.square(part), asked, out=np.zeros_like(part), where=asked > 0)
-    inverse = inverse.sum(axis=2)
-    alike = np.divide(1, inverse, out=np.zeros_like(inverse), where=inverse > 0)
+    part = ratio(part, part.sum(axis=2, keepdims=True), otherwise=0.0)
+    inverse = ratio(np.square(part), asked, otherwise=0.0).sum(axis=2)
+    alike = ratio(np.ones_like(inverse), inverse, otherwise=0.0)
     weights = (alike[:, :, None] * part / np.maximum(asked, 1))[..., None]
 
     def weighted(counts: IntArray | FloatArray) -> FloatArray:

@@ -300,7 +300,7 @@ def _found(
         if baseline:
             facts["improved"] = int(own.improved[at])
             facts["degraded"] = int(own.degraded[at])
-            facts["tied"] = int(own.tied[at])
+            facts["tied"] = int(own.n[at]) - facts["improved"] - facts["degraded"]
     directions = {overall, assessed[at].changes[0].direction}
     facts["opposite_to_global"] = baseline and directions == {"improved", "degraded"}
     facts["overlaps"] = tuple(

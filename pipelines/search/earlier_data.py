@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from slicebeam.metrics.findings.decomposition import Decomposition, Indicators, Portion
-from slicebeam.metrics.findings.drift import drift
+from slicebeam.metrics.findings.decomposition import Decomposition, Indicators, Portion, drift
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.multiplicity import holm_adjusted

@@ -484,8 +484,8 @@ class _Choice:
         """Return the largest sets of examples that are in the same findings."""
         layout = self.target.layout
         size = layout.moment(sums, 1, 0)
-        sets = largest_intersections(masks, size, layout.moment(sums, 1, 1))
-        values = self.own.of_target(sets.total / sets.size, self.space)
+        sets, sizes, totals = largest_intersections(masks, size, layout.moment(sums, 1, 1))
+        values = self.own.of_target(totals / sizes, self.space)
         return tuple(
             document.Intersection(
                 findings=tuple(
@@ -495,7 +495,7 @@ class _Choice:
                 value=finite(value),
             )
             for mask, share, value in zip(
-                sets.masks.tolist(), (sets.size / size.sum()).tolist(), values.tolist(), strict=True
+                sets.tolist(), (sizes / size.sum()).tolist(), values.tolist(), strict=True
             )
         )
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.counting.counting import Coded, RowBlock, SummedRows
-from slicebeam.metrics.counting.membership import Members, Membership
+from slicebeam.metrics.counting.membership import Membership
 from slicebeam.metrics.discovery.change import OverlapSums
 from slicebeam.metrics.findings.inside import InsideCounter, InsideCounts, merged, patterns_of
 from slicebeam.metrics.measures.registry import metric
@@ -140,7 +140,7 @@ class SumByGroup:
         parts: list[Found] = [{"id": np.zeros(0, np.uint64), **of_none}]
         for block in _blocks(shards, self.scaling):
             masks = patterns_of(block, self.findings, self.lattice)
-            everything = Members(-1, np.full(block.rows, -1), np.arange(block.rows))
+            everything = -1, np.full(block.rows, -1), np.arange(block.rows)
             known, pattern = np.unique(masks, return_inverse=True)
             for _, slices, rows in chain([everything], candidates.of(block)):
                 if self.is_grouped:

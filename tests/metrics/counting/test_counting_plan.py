@@ -22,7 +22,6 @@ from slicebeam.metrics.counting.counting_plan import (
     TABLE_ROW,
     TABLE_UNIT,
     Budget,
-    JointTable,
     blocks,
     joint_tables,
     plan_all,
@@ -253,8 +252,8 @@ def seconds(tables, lattice, rows):
     return sum(
         rows * TABLE_ROW
         + TABLE_UNIT
-        + table_cells(table.features, lattice) * 2 * (TABLE_CELL + len(table.tuples) * MARGIN_CELL)
-        for table in tables
+        + table_cells(features, lattice) * 2 * (TABLE_CELL + len(covered) * MARGIN_CELL)
+        for features, covered in tables
     )
 
 
@@ -277,19 +276,19 @@ def test_every_tuple_is_read_once(sizes, seed, rows, most, kept):
         if rng.random() <= kept
     ]
     tables = list(joint_tables(tuples, lattice, budget_of(rows, most)))
-    assert sorted(features for table in tables for features in table.tuples) == sorted(tuples)
-    for table in tables:
-        assert list(table.features) == sorted(set(table.features))
-        for features in table.tuples:
-            summed = set(table.features) - set(features)
-            assert summed | set(features) == set(table.features)
+    assert sorted(features for _, covered in tables for features in covered) == sorted(tuples)
+    for members, covered in tables:
+        assert list(members) == sorted(set(members))
+        for features in covered:
+            summed = set(members) - set(features)
+            assert summed | set(features) == set(members)
             # An example may stand in several cells of a list's axis, or in none.
             assert not any(lists[feature] for feature in summed)
-        if table.features not in table.tuples:
-            assert table_cells(table.features, lattice) <= most
-    alone = [JointTable(features, (features,)) for features in tuples]
+        if members not in covered:
+            assert table_cells(members, lattice) <= most
+    alone = [(features, (features,)) for features in tuples]
     # Pairs and singletons come with the triples, at no more than the adding up.
-    slack = 2 * MARGIN_CELL * sum(table_cells(table.features, lattice) for table in tables) * 50
+    slack = 2 * MARGIN_CELL * sum(table_cells(members, lattice) for members, _ in tables) * 50
     assert seconds(tables, lattice, rows) <= seconds(alone, lattice, rows) + slack
 
 

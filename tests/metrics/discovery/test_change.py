@@ -62,7 +62,7 @@ def assert_are(found, groups):
         assert found.n[s] == D.size
         assert found.improved[s] == (D > 0).sum()
         assert found.degraded[s] == (D < 0).sum()
-        assert found.tied[s] == (D == 0).sum()
+        assert found.n[s] - found.improved[s] - found.degraded[s] == (D == 0).sum()
         assert found.total[s] == pytest.approx(float(exact.sum()), abs=1e-12 * size * D.size)
         scatter = float(np.square(exact - mean).sum())
         assert found.scatter[s] == pytest.approx(scatter, rel=1e-10, abs=1e-20 * size**2 * D.size)

@@ -190,7 +190,7 @@ def test_static_weights_of_old_predictions_that_never_vary_are_the_shares():
 
 
 def test_looks_double():
-    assert [module.first_look(s) for s in (1, 32, 33, 100)] == [128, 128, 132, 400]
+    assert [module.next_look(s, 0) for s in (1, 32, 33, 100)] == [128, 128, 132, 400]
     assert [module.next_look(3, n) for n in (0, 127, 128, 255, 256, 5000)] == [
         *(128, 128, 256, 256, 512, 8192)
     ]
