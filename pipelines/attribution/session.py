@@ -332,17 +332,15 @@ class Session:
 
         @revisions.from_last
         def published() -> tuple[SearchChangeList, StoragePath]:
-            changed, made = self.document, []
+            uri, base, slice_id = str(self.place.document), self.document, self.slice.slice_id
+            changed = base
             if self.slice.attribution != assessed.attribution:
-                done = edits.attributed(changed, self.slice.slice_id, assessed.attribution)
-                changed, made = done.document, [done.edit]
+                changed = edits.attributed(changed, slice_id, assessed.attribution)
             if proposed is not None:
-                note = f"a classifier trained on labels of {self.plan.text!r}, from {self.slice.slice_id}"
-                changed, edit = edits.added(changed, proposed, note)
-                made.append(edit)
-            uri, base = str(self.place.document), self.document
+                note = f"a classifier trained on labels of {self.plan.text!r}, from {slice_id}"
+                changed = edits.added(changed, proposed, note)
             try:
-                return revisions.publish_revision(uri, base, changed, tuple(made), is_last=True)
+                return revisions.publish_revision(uri, base, changed, is_last=True)
             except revisions.SupersededError:
                 last = str(revisions.latest(self.place.document.parent))
                 self.follow(last, read_search(last, "--changelist"))

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.edits import Edited
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.document import CountingConfig
     from slicebeam.transforms.storage.storage import StoragePath
@@ -139,14 +138,13 @@ class EditSession:
             slices.append(counted.model_copy(update=update))
         return slices
 
-    def publish(self, edited: Edited, summary: str, counting: Counting | None = None) -> Revision:
+    def publish(
+        self, edited: SearchChangeList, summary: str, counting: Counting | None = None
+    ) -> Revision:
         """Write the edited document as the next revision, with a summary of the edit."""
-        revised = edited.document
-        if edited.edit.coverage is not None:
-            revised = self._with_coverage(revised, counting)
-        document, path = publish_revision(
-            self.uri, self.document, revised, (edited.edit,), is_last=self.is_last
-        )
+        if edited.edits[-1].coverage is not None:
+            edited = self._with_coverage(edited, counting)
+        document, path = publish_revision(self.uri, self.document, edited, is_last=self.is_last)
         kept = {(finding.metric, finding.direction, finding.rank) for finding in document.findings}
         gone = [
             f"{finding.rank} of {finding.metric} ({finding.direction})"

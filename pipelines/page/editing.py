@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.edits import Edited
     from slicebeam.pipelines.define.new_slices import Counting, DefinedSlice, EditSession
     from slicebeam.pipelines.page.served import ServedOutput
 
@@ -202,7 +201,7 @@ class Editing:
         return Counting(config.data, confirmed=config.confirmed, other_data=True)
 
 
-def _edited(document: SearchChangeList, edit: _Plain) -> Edited:
+def _edited(document: SearchChangeList, edit: _Plain) -> SearchChangeList:
     if isinstance(edit, _Undo):
         return undone(document)
     slice_id = find_slice(document, edit.slice_id).slice_id
@@ -215,7 +214,7 @@ def _edited(document: SearchChangeList, edit: _Plain) -> Edited:
     return removed(document, slice_id)
 
 
-def _counted(base: EditSession, edit: _Define | _Add, counting: Any) -> Edited:
+def _counted(base: EditSession, edit: _Define | _Add, counting: Any) -> SearchChangeList:
     """Count a slice on the data, and put it into the document."""
     from slicebeam.pipelines.define.new_slices import DefinedSlice
 
