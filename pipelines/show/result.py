@@ -11,13 +11,7 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.search.summary import lead, overall_sentences
 from slicebeam.pipelines.show.earlier import moved_lines
-from slicebeam.pipelines.show.error_kinds import error_lines
-from slicebeam.pipelines.show.finding_tables import (
-    MOST_LINES,
-    all_findings,
-    lines_of,
-    print_findings,
-)
+from slicebeam.pipelines.show.finding_tables import finding_tables, print_findings
 from slicebeam.pipelines.show.result_notes import closing_lines, note_blocks, sensitivity_lines
 from slicebeam.pipelines.show.terminal_text import WIDE, console_of_stdout, table_of
 from slicebeam.pipelines.show.worst_slices import MOST_ROWS, MetricRows, change_cells, worst_slices
@@ -53,8 +47,7 @@ def show_slices(
 ) -> None:
     """Print the findings, or the worst slices of metrics without any and of a check; and what was left out."""
     console = console_of_stdout()
-    lists = all_findings(document) if report == "findings" else []
-    shown = [list_ for list_ in lists if list_.findings]
+    shown = finding_tables(document) if report == "findings" else []
     with_findings = {table.model.metric for table in shown} if document.check is None else set()
     console.print()
     # What was found is said below the findings.
@@ -62,7 +55,7 @@ def show_slices(
     console.print(short if with_findings else document.summary)
     for line in moved_lines(document):
         console.print(line)
-    print_findings(console, shown)
+    print_findings(console, document, shown)
     for rows in worst_slices(document):
         if rows.metric in with_findings:
             continue
@@ -70,7 +63,7 @@ def show_slices(
         console.print(_worst_table(rows, document, wide=console.width >= WIDE))
         if rows.rest > 0:
             console.print(f"and {rows.rest:,} more")
-    blocks = note_blocks(document, lists, is_short=bool(with_findings))
+    blocks = note_blocks(document, is_short=bool(with_findings))
     for lines in filter(None, blocks):
         console.print()
         for line in lines:
@@ -135,15 +128,12 @@ def notebook_html(document: ChangeList) -> str:
 
 def _html_tables(document: SearchChangeList) -> Iterator[str]:
     """Yield the findings of each metric, and the worst slices of metrics that have none."""
-    with_findings = set()
-    for shown in all_findings(document):
-        if shown.findings and document.check is None:
-            lines, _ = lines_of(shown.findings, MOST_LINES)
-            columns = shown.columns(lines)
-            rows = zip(*(column.cells for column in columns), shown.names(lines), strict=True)
-            yield _html_table(shown.heading(), [column.header for column in columns], rows)
-            yield from map(_paragraph, error_lines(document, shown.findings[:lines]))
-            with_findings.add(shown.model.metric)
+    shown = finding_tables(document) if document.check is None else []
+    for part in shown:
+        rows = zip(*part.columns.values(), part.names, strict=True)
+        yield _html_table(part.heading, list(part.columns), rows)
+        yield from map(_paragraph, filter(None, part.below))
+    with_findings = {part.model.metric for part in shown}
     for worst in worst_slices(document):
         if worst.metric not in with_findings:
             worst_rows = [

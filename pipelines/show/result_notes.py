@@ -14,11 +14,11 @@ from slicebeam.metrics.measures.registry import metric
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.search.summary import overall_text
 from slicebeam.pipelines.show.earlier import drift_lines
-from slicebeam.pipelines.show.finding_tables import Numbers, list_lines
+from slicebeam.pipelines.show.finding_tables import Numbers
 from slicebeam.pipelines.show.worst_slices import LEAST_ROWS, number_text, signed_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from slicebeam.pipelines.changelist.changes import SinceSlice
     from slicebeam.pipelines.changelist.discovered import Discovery, Found, ShownExample
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.parts import ParityGap, SliceCoverage
     from slicebeam.pipelines.changelist.slices import FindingModel, Slice
     from slicebeam.pipelines.changelist.testing import NearMiss, Noticeable, TfmaMetric, TfmaValue
-    from slicebeam.pipelines.show.finding_tables import FindingTables
 
 _MOST_CHANGES = 10
 # Of groups left out so many are named; a metric of TFMA may have thousands of numbers and slices.
@@ -37,12 +36,10 @@ _LOOKS = {"output": "a model's output", "label": "the label", "id": "an id"}
 _TEXT = Numbers([]).text
 
 
-def note_blocks(
-    document: SearchChangeList, lists: Sequence[FindingTables], *, is_short: bool
-) -> list[list[str]]:
+def note_blocks(document: SearchChangeList, *, is_short: bool) -> list[list[str]]:
     """Return the lines below the tables, block by block; the last one has the `notes`."""
     return [
-        list(dict.fromkeys([*coverage_lines(document, lists), *list_lines(lists)])),
+        list(dict.fromkeys([*coverage_lines(document), *_list_lines(document)])),
         list(sensitivity_lines(document)),
         list(_parity_lines(document)),
         list(_tfma_lines(document)),
@@ -209,12 +206,30 @@ def _untested(document: SearchChangeList) -> Iterator[str]:
         yield f"Without any example in this data: {check.empty:,} of the given slices."
 
 
-def coverage_lines(document: SearchChangeList, lists: Iterable[FindingTables]) -> list[str]:
+def _list_lines(document: SearchChangeList) -> Iterator[str]:
+    """Yield why metrics have no findings, where they could have some, and which slices were not considered."""
+    for model in document.finding_models:
+        reason = None
+        if model.stop == "not possible":
+            reason = metric(model.metric).indivisible or model.reason
+        elif model.candidates and not model.listed(document.findings):
+            slices = f"{counted(model.candidates, 'slice')} significantly {model.direction}"
+            reason = f"of {slices} none differs clearly from the value expected of its examples"
+        if reason is not None:
+            yield f"No findings of {model.metric}: {reason}."
+        if model.left_out:
+            yield (
+                f"The findings of {model.metric} were chosen from the {model.candidates:,} slices with "
+                f"the strongest effects of their own; {model.left_out:,} others were not considered."
+            )
+
+
+def coverage_lines(document: SearchChangeList) -> list[str]:
     """Return a line for each list of findings, and for the slices of each metric, where it is known."""
     lines = [
-        _coverage_line(document, shown.model, counted(len(shown.findings), "finding"))
-        for shown in lists
-        if not shown.model.removed
+        _coverage_line(document, model, counted(len(model.listed(document.findings)), "finding"))
+        for model in document.finding_models
+        if not model.removed
     ]
     return [*filter(None, lines), *list_coverage_lines(document)]
 
