@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.show.event_log import EventLog
-from slicebeam.pipelines.show.terminal_text import guarded
+from slicebeam.pipelines.show.terminal_text import guarded_console
 from slicebeam.transforms.storage.secrets import redacted
 
 if TYPE_CHECKING:
@@ -48,11 +48,7 @@ class Terminal:
 
     def _stderr(self) -> Console:
         if self._console is None:
-            from rich.console import Console
-
-            self._console = guarded(
-                Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-            )
+            self._console = guarded_console(stderr=True, soft_wrap=True)
         return self._console
 
     def _tell(self, event: str, shown: str, **facts: Any) -> None:
