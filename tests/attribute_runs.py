@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import hash64
-from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
+from slicebeam.pipelines.attribution.session import LabelPaths, session
+from slicebeam.pipelines.attribution.state import Plan
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.slices import Slice
 from tests.publications import DATASET, METRIC, minimal

@@ -11,12 +11,12 @@ from slicebeam.pipelines.changelist.changes import (
     Change,
     Comparison,
     Confirmation,
+    EarlierData,
     MetricEntry,
     Model,
     Since,
 )
 from slicebeam.pipelines.changelist.discovered import Discovery, Edit, Parent
-from slicebeam.pipelines.changelist.earlier import EarlierData
 from slicebeam.pipelines.changelist.parts import (
     Condition,
     Count,

@@ -14,9 +14,9 @@ from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
 from slicebeam.metrics.errors import InputError, SlicebeamError
 from slicebeam.pipelines.attribution.estimating import assess
 from slicebeam.pipelines.attribution.population import SlicePopulation
-from slicebeam.pipelines.attribution.session import LabelPaths, Plan, check_plan, estimate, session
+from slicebeam.pipelines.attribution.session import LabelPaths, check_plan, estimate, session
 from slicebeam.pipelines.attribution.sheets import rows_of
-from slicebeam.pipelines.attribution.state import folder_name, read_state
+from slicebeam.pipelines.attribution.state import Plan, folder_name, read_state
 from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.page.answers import PageRequest, RefusedError, get, labeler_name, post
 from slicebeam.pipelines.page.editing import WRITING

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import counted
-from slicebeam.pipelines.changelist.earlier import LARGE_DRIFT, NO_DRIFT, ROUGH
+from slicebeam.pipelines.changelist.changes import LARGE_DRIFT, NO_DRIFT, ROUGH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from slicebeam.pipelines.changelist.changes import EarlierData, WhyMoved
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.earlier import EarlierData, WhyMoved
     from slicebeam.pipelines.changelist.parts import Estimate
 
 _MOST_VALUES, _MOST_DRIFTS = 3, 3
