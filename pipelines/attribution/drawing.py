@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.attribution.estimates import Proposal
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.attribution.state import Plan, State
-    from slicebeam.pipelines.changelist.discovered import Id
+    from slicebeam.transforms.encode.definitions import Id
 
 # Draws for each item that is wanted for training: those drawn twice or labelled before don't count.
 _TRIES = 20

@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
-from slicebeam.pipelines.changelist.discovered import Id
+from slicebeam.transforms.encode.definitions import Id
 from slicebeam.transforms.storage.storage import storage_errors, written_whole
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from slicebeam.metrics.attribution.estimates import UNSURE, YES, simple_random_s
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.attribution.labels import MISSING
 from slicebeam.pipelines.attribution.population import positions_of
-from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
+from slicebeam.transforms.encode.definitions import ClassifierDefinition
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray

@@ -7,7 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from slicebeam.pipelines.changelist.parts import Direction, Estimate, Part, Predicate, optional
+from slicebeam.pipelines.changelist.parts import Direction, Estimate
+from slicebeam.transforms.encode.definitions import Part, Predicate, optional
 
 # Data sets of this distance are compared roughly, and of a larger one than the second not at all.
 ROUGH, TOO_FAR = 0.25, 1.0

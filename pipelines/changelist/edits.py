@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.parts import Part
+    from slicebeam.transforms.encode.definitions import Part
 
 # What edits of one slice change in it.
 _FIELDS = {

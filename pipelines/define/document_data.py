@@ -41,11 +41,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.transforms.discovery.embeddings import Embedding
     from slicebeam.transforms.encode.column import Chunk
+    from slicebeam.transforms.encode.definitions import AnyDefinition
     from slicebeam.transforms.encode.sources import Source
 
     Vectors = NDArray[np.float32]
@@ -240,7 +240,9 @@ class DocumentData:
         if wishes.embeddings:
             wishes.check_encoders(self.known)
         queries = wishes.queries(self._embedding) if wishes.embeddings else {}
-        columns = set().union(*(columns_of(rule, self.id_field) for rule in wishes.rules.values()))
+        columns = set().union(
+            *(columns_of(part, self.id_field) for part in wishes.definitions.values())
+        )
         read = sorted(columns - wishes.components)
         for name in read:
             self.source.column_type(name, "")
@@ -256,7 +258,10 @@ class DocumentData:
                 # A table without columns has lost how many rows it has.
                 table = pa.table({"none": pa.nulls(0 if z is None else len(z))})
             yield np.stack(
-                [members(rule, table, z, queries, self.id_field) for rule in wishes.rules.values()]
+                [
+                    members(part, table, z, queries, self.id_field)
+                    for part in wishes.definitions.values()
+                ]
             )
 
     def centroids(self, definitions: Mapping[str, AnyDefinition]) -> tuple[FloatArray, IntArray]:

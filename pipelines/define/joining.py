@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.changelist.discovered import JoinedDefinition, NotDefinition
 from slicebeam.pipelines.changelist.edits import check_name, find_slice, merged, split
 from slicebeam.pipelines.define.new_slices import DefinedSlice
+from slicebeam.transforms.encode.definitions import JoinedDefinition, NotDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.config.check import CheckConfig, inherited_options
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed, refuse_unconfirmed
@@ -25,19 +24,20 @@ from slicebeam.pipelines.search.findings import MOST_COVERING, count_listed
 from slicebeam.pipelines.search.iterations import SilentObserver
 from slicebeam.pipelines.search.run_steps import Steps, run_steps
 from slicebeam.transforms.discovery.embeddings import ExampleSplit
+from slicebeam.transforms.encode.definitions import slice_id_of
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.parts import SliceCoverage
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.stage import Stage
+    from slicebeam.transforms.encode.definitions import AnyDefinition
 
 # Embeddings are a column, or take a few seconds.
 _QUICK_ENCODERS = ("none", LSA)

@@ -6,21 +6,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, nearest, shortened
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of, later_revision, publish_revision
-from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.changelist.slices import Origin
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
+from slicebeam.transforms.encode.definitions import PredicateDefinition, slice_id_of
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.document import CountingConfig
+    from slicebeam.transforms.encode.definitions import AnyDefinition
     from slicebeam.transforms.storage.storage import StoragePath
 
 

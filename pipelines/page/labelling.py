@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.attribution.labels import Label
     from slicebeam.pipelines.attribution.session import Session
-    from slicebeam.pipelines.changelist.discovered import Id
     from slicebeam.pipelines.page.served import ServedOutput
+    from slicebeam.transforms.encode.definitions import Id
 
 _CODES = {"yes": YES, "no": NO, "unsure": UNSURE}
 # Folders that are listed, items read from the data at once, characters of a field that are sent.

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.changes import Difference, Model, Since, SinceSlice
     from slicebeam.pipelines.changelist.document import ChangeList
-    from slicebeam.pipelines.changelist.parts import Predicate
     from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.transforms.encode.definitions import Predicate
     from slicebeam.transforms.encode.predicates import Singleton
 
 # Slices that changed since an earlier run, of those that the document has.

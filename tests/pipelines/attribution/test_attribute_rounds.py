@@ -17,9 +17,9 @@ from slicebeam.pipelines.attribution import sheets, state
 from slicebeam.pipelines.attribution.labelers import RecordedLabels
 from slicebeam.pipelines.attribution.session import Finished, Stopped, estimate, run_rounds
 from slicebeam.pipelines.attribution.sheets import sheet_of
-from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.document import RoundsConfig
+from slicebeam.transforms.encode.definitions import ClassifierDefinition
 from tests.attribute_runs import (
     TEXT,
     asked_in,

@@ -14,14 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.pipelines.changelist import discovered as dc
 from slicebeam.pipelines.changelist import edits as ed
 from slicebeam.pipelines.changelist import revisions as rev
+from slicebeam.pipelines.changelist.discovered import Attribution
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.edits import annotated
 from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.reading import misfits, read_search
 from slicebeam.pipelines.commands.cli import run
+from slicebeam.transforms.encode import definitions as dc
 from slicebeam.transforms.storage import storage
 from slicebeam.transforms.storage.storage import storage_path
 from tests.conftest import own_stores
@@ -105,7 +106,7 @@ def test_attribution_is_undone_too(document):
     some = Estimate(value=0.5, lo=0.25, hi=0.75, confidence=0.95)
     measured = {"precision": some, "recall": some, "missed": Estimate(value=0.0)}
     bars = {"least_precision": 0.8, "least_recall": 0.5, "looks": 2}
-    told = dc.Attribution(text="food", state="estimated", labels_uri="labels", **measured, **bars)
+    told = Attribution(text="food", state="estimated", labels_uri="labels", **measured, **bars)
     slice_id = document.slices[0].slice_id
     one = ed.attributed(document, slice_id, told)
     assert one.slices[0].attribution == told

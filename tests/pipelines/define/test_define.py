@@ -16,10 +16,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.changelist import discovered as dc
 from slicebeam.pipelines.changelist import revisions as rev
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.commands.command import Invocation
 from slicebeam.pipelines.commands.edit import annotate
@@ -29,6 +27,8 @@ from slicebeam.pipelines.define.llm_filter import llm_filter
 from slicebeam.pipelines.define.predicates import column_types
 from slicebeam.pipelines.define.text_filter import default_threshold
 from slicebeam.pipelines.prepare.id_lists import id_list
+from slicebeam.transforms.encode import definitions as dc
+from slicebeam.transforms.encode.definitions import slice_id_of
 from tests import edited_documents as edited
 from tests.pipelines.page.served_outputs import serving
 from tests.refusals import refuses
