@@ -101,9 +101,9 @@ class Measured:
     def __init__(self, frame):
         self.frame, self.calls = frame, []
 
-    def __call__(self, document, definitions, **told):
-        self.calls.append((definitions, told))
-        return [counted(document, *one, self.frame) for one in definitions]
+    def __call__(self, uri, document, wanted, counting):
+        self.calls.append((uri, counting))
+        return [counted(document, new.name, new.definition, self.frame) for new in wanted]
 
 
 class Examples:

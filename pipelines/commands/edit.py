@@ -21,8 +21,9 @@ from slicebeam.pipelines.changelist.edits import (
     undone_numbers,
 )
 from slicebeam.pipelines.changelist.revisions import from_last
+from slicebeam.pipelines.define.counting import Counting
 from slicebeam.pipelines.define.joining import merged_slices, split_slice
-from slicebeam.pipelines.define.new_slices import Counting, EditSession, Revision
+from slicebeam.pipelines.define.new_slices import EditSession, Revision
 
 if TYPE_CHECKING:
     from collections.abc import Callable

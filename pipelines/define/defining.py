@@ -11,7 +11,8 @@ from slicebeam.metrics.errors import OptionError, flag
 from slicebeam.pipelines.changelist.edits import added, check_name
 from slicebeam.pipelines.changelist.revisions import from_last
 from slicebeam.pipelines.config.document import METHODS
-from slicebeam.pipelines.define.new_slices import Counting, DefinedSlice, EditSession
+from slicebeam.pipelines.define.counting import Counting, DefinedSlice
+from slicebeam.pipelines.define.new_slices import EditSession
 from slicebeam.transforms.encode.definitions import MembershipDefinition
 from slicebeam.transforms.storage.storage import storage_path
 

@@ -23,6 +23,7 @@ from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
+from slicebeam.pipelines.define.counting import Counting, DefinedSlice
 from slicebeam.pipelines.define.measuring import measured, split_of
 from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import DerivedColumnRequest, PublishedDiscovery
@@ -398,14 +399,9 @@ class DocumentData:
         member: BoolArray,  # noqa: ARG002
     ) -> Slice:
         """Return a slice as the document states it, with its slice_id and its changes."""
-        (one,) = measured(
-            self.known.document,
-            [(name, definition)],
-            data=self.data,
-            changelist_uri=self.known.uri,
-            confirmed=self.known.confirmed,
-        )
-        return one
+        counting = Counting(self.data or (), confirmed=self.known.confirmed)
+        new = DefinedSlice(name, definition)
+        return measured(self.known.uri, self.known.document, [new], counting)[0]
 
 
 def check_size(of: Slice, held: int, option: str) -> None:

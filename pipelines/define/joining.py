@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.edits import check_name, find_slice, merged, split
-from slicebeam.pipelines.define.new_slices import DefinedSlice
+from slicebeam.pipelines.define.counting import DefinedSlice
 from slicebeam.transforms.encode.definitions import JoinedDefinition, NotDefinition
 
 if TYPE_CHECKING:
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
-    from slicebeam.pipelines.define.new_slices import Counting, EditSession
+    from slicebeam.pipelines.define.counting import Counting
+    from slicebeam.pipelines.define.new_slices import EditSession
 
 _PARTS = 2
 

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.define.new_slices import Counting, DefinedSlice, EditSession
+    from slicebeam.pipelines.define.counting import Counting, DefinedSlice
+    from slicebeam.pipelines.define.new_slices import EditSession
     from slicebeam.pipelines.page.served import ServedOutput
 
 # Edits of the journal that are listed, the last ones.
@@ -191,7 +192,7 @@ class Editing:
         }
 
     def _counting(self) -> Counting:
-        from slicebeam.pipelines.define.new_slices import Counting
+        from slicebeam.pipelines.define.counting import Counting
 
         config = self.served.config
         if config.data:
@@ -216,7 +217,7 @@ def _edited(document: SearchChangeList, edit: _Plain) -> SearchChangeList:
 
 def _counted(base: EditSession, edit: _Define | _Add, counting: Any) -> SearchChangeList:
     """Count a slice on the data, and put it into the document."""
-    from slicebeam.pipelines.define.new_slices import DefinedSlice
+    from slicebeam.pipelines.define.counting import DefinedSlice
 
     if isinstance(edit, _Add):
         name, definition, _ = table_slice(base.uri, base.document, edit.slice_id)

@@ -86,9 +86,8 @@ def test_where(out, measured, capsys):
     assert new.slice_id == slice_id_of(new.definition)
     assert (document.revision, len(document.slices)) == (1, 4)
     assert [(one.op, one.target) for one in document.edits] == [("add_slice", new.slice_id)]
-    ((_, told),) = measured.calls
-    assert told["data"] is None
-    assert told["changelist_uri"] == str(out / "changelist.json")
+    ((uri, counting),) = measured.calls
+    assert (uri, counting.data) == (str(out / "changelist.json"), ())
     printed = capsys.readouterr()
     assert printed.out.splitlines()[-1] == str(out / "changelist.r1.json")
     assert f"{new.slice_id}  women of 20 to 39: {held.sum()} examples" in printed.out
