@@ -71,7 +71,12 @@ class InMemory:
             raise InputError(f"--labels {name!r}: there is no such column")
         return self.columns[name]
 
-    def defined(self, name, definition, member):
+    def classified(self, definition):
+        weights = np.array(definition.coefficients)
+        return self.scores(weights, definition.intercept) >= definition.threshold
+
+    def defined(self, name, definition):
+        member = self.classified(definition)
         return a_slice("c1a55", name, int(member.sum()), member.size, definition.model_dump())
 
     @property

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.labelers import Labeler
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.attribution.state import Drawn
-    from slicebeam.pipelines.attribution.updating import Updated
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.transforms.encode.definitions import ClassifierDefinition
     from slicebeam.transforms.storage.storage import StoragePath
 
 FOLDER = "attribution"
@@ -244,7 +244,7 @@ class Session:
             uri = str(path).removeprefix(f"{folder}/")
         return assess(self.state, evidence, uri)
 
-    def updated(self) -> Updated | None:
+    def updated(self) -> ClassifierDefinition | None:
         """Return the slice that the labels make of this one; None where train labels are missing."""
         items = [item for drawn in self.state.rounds for item in drawn.train]
         if not items or any(item not in self.store.known for item in items):
@@ -270,9 +270,9 @@ class Session:
         """Publish the estimates, and propose the slice that complete train labels make."""
         updated, proposed = self.updated(), None
         definitions = [other.definition for other in self.document.slices]
-        if updated is not None and updated.definition not in definitions:
+        if updated is not None and updated not in definitions:
             name = f"{self.plan.text} (classifier)"
-            proposed = self.population.data.defined(name, updated.definition, updated.member)
+            proposed = self.population.data.defined(name, updated)
         if proposed is None and self.slice.attribution == assessed.attribution:
             return Finished(assessed, self.slice, None)
         # Imported here, where it is used, since reading documents is not cheap.

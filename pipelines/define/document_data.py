@@ -392,12 +392,7 @@ class DocumentData:
         ]
         return pa.chunked_array(columns, kind).combine_chunks()
 
-    def defined(
-        self,
-        name: str,
-        definition: AnyDefinition,
-        member: BoolArray,  # noqa: ARG002
-    ) -> Slice:
+    def defined(self, name: str, definition: AnyDefinition) -> Slice:
         """Return a slice as the document states it, with its slice_id and its changes."""
         counting = Counting(self.data or (), confirmed=self.known.confirmed)
         new = DefinedSlice(name, definition)

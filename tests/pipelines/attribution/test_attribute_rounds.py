@@ -404,7 +404,7 @@ def test_an_update_finds_a_better_slice(tmp_path):
         with_all = opened_session.updated()
         # Labels of estimates train nothing.
         opened_session.store.add(dict.fromkeys(estimated, 0), "nobody")
-        assert opened_session.updated().definition == with_all.definition
+        assert opened_session.updated() == with_all
     assert isinstance(finished, Finished)
     assert finished.assessed.decision == "update"
     assert not set(training.train) & estimated
@@ -431,7 +431,7 @@ def test_the_new_slice_is_drawn_anew_and_known_labels_are_used(tmp_path):
         before, drawn = dict(old.store.known), old.state.rounds[0].precision
         updated = old.updated()
         document, old_state = old.document, old.state
-    people.member = updated.member
+    people.member = people.classified(updated)
     one = document.slices[1]
     place = session_module.LabelPaths.of(str(finished.document), None)
     plan = state.Plan(TEXT, looks=2)
@@ -459,7 +459,7 @@ def test_the_intervals_of_the_new_slice_cover_too(tmp_path):
         with opened(tmp_path / str(run), people, seed=run) as old:
             finished = run_rounds(old, TRUTH, budget=120, rounds=1, train=60)
             updated, document = old.updated(), old.document
-        people.member = updated.member
+        people.member = people.classified(updated)
         place = session_module.LabelPaths.of(str(finished.document), None)
         about = (document, document.slices[1], state.Plan(TEXT, seed=run))
         with session_module.session(people, *about, place, begins=True) as new:
