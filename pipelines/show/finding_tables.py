@@ -43,8 +43,9 @@ _MOST_DECIMALS, _LONGEST = 7, 1e9
 # Slices that tell as much as a finding of a change.
 _MOST_NEAR = 3
 _INFINITE = "∞"
-# Columns for which a terminal needs so much more room than for the others.
-_OPTIONAL, _ROOM, _ROOM_OF_OTHERS = ("expected", "observed", "held", "outside"), 10, 80
+# Columns for which a terminal needs so much more room than for the others and the longest condition.
+_OPTIONAL, _ROOM, _ROOM_OF_OTHERS = ("expected", "observed", "held", "outside"), 10, 42
+_WIDE_ENOUGH = 38
 
 
 class Numbers:
@@ -194,8 +195,10 @@ def print_findings(
     width = console.width if console.is_terminal or "COLUMNS" in os.environ else None
     hidden: list[str] = []
     if width is not None:
-        kept = max(0, (width - _ROOM_OF_OTHERS) // _ROOM)
-        hidden = [name for name in _OPTIONAL[kept:] if any(name in part.columns for part in shown)]
+        conditions = [text for part in shown for name in part.names for text in name.split(_AND)]
+        longest = min(max(map(len, conditions)) + len("& "), _WIDE_ENOUGH)
+        kept = max(0, (width - _ROOM_OF_OTHERS - longest) // _ROOM)
+        hidden = [name for name in _OPTIONAL if any(name in part.columns for part in shown)][kept:]
     for part in shown:
         console.print()
         console.print(part.heading)
