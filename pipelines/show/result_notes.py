@@ -74,6 +74,8 @@ def _since_lines(document: SearchChangeList) -> Iterator[str]:
     for of in since.metrics:
         # Those that changed come first.
         rows = [row for row in since.slices if row.metric == of.metric and _what_changed(row)]
+        alike = Counter(row.like for row in rows)
+        rows = [row for row in rows if row.like is None]
         named = f"{of.metric}: " if len(since.metrics) > 1 else ""
         for row in rows[:most]:
             moments = row.then, row.now
@@ -82,7 +84,8 @@ def _since_lines(document: SearchChangeList) -> Iterator[str]:
                 signed_text(None if at is None else at.delta.value) or "?" for at in moments
             )
             values = f"{named}{then:>5} → {now:<5}  delta {was:>6} → {is_:<6}"
-            yield f"  {_what_changed(row):<11} {values}  {row.name}"
+            like = f" (and {alike[row.slice_id]:,} like it)" if alike[row.slice_id] else ""
+            yield f"  {_what_changed(row):<11} {values}  {row.name}{like}"
         if len(rows) > most:
             yield f"  and {len(rows) - most:,} more in the document"
     yield from since.warnings
