@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.metrics.randomness import hash64
-from slicebeam.pipelines.attribution.session import LabelPaths, Plan, session
+from slicebeam.pipelines.attribution.session import LabelPaths, session
+from slicebeam.pipelines.attribution.state import Plan
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.slices import Slice
 from tests.publications import DATASET, METRIC, minimal
@@ -70,7 +71,12 @@ class InMemory:
             raise InputError(f"--labels {name!r}: there is no such column")
         return self.columns[name]
 
-    def defined(self, name, definition, member):
+    def classified(self, definition):
+        weights = np.array(definition.coefficients)
+        return self.scores(weights, definition.intercept) >= definition.threshold
+
+    def defined(self, name, definition):
+        member = self.classified(definition)
         return a_slice("c1a55", name, int(member.sum()), member.size, definition.model_dump())
 
     @property

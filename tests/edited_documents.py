@@ -10,12 +10,17 @@ import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist.changes import Change
-from slicebeam.pipelines.changelist.discovered import Discovery, PredicateDefinition
+from slicebeam.pipelines.changelist.discovered import Discovery
 from slicebeam.pipelines.changelist.document import SearchChangeList
-from slicebeam.pipelines.changelist.parts import Condition, Estimate, Predicate
-from slicebeam.pipelines.changelist.rules import rule_of, slice_id_of
+from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.slices import Size, Slice
 from slicebeam.transforms.encode.conditions import members, queries_of, similarities
+from slicebeam.transforms.encode.definitions import (
+    Condition,
+    Predicate,
+    PredicateDefinition,
+    slice_id_of,
+)
 from tests.running import search
 
 ROWS = 600
@@ -79,10 +84,9 @@ def discovered(path):
 
 def counted(document, name, definition, frame):
     """A slice as it is counted, by pandas."""
-    rule = rule_of(definition)
-    queries = {text: embedded(text) for text in queries_of(rule)}
+    queries = {text: embedded(text) for text in queries_of(definition)}
     columns = {name: pa.array(values.tolist(), from_pandas=True) for name, values in frame.items()}
-    held = members(rule, pa.table(columns), embeddings(frame), queries, "id")
+    held = members(definition, pa.table(columns), embeddings(frame), queries, "id")
     right = (frame["label"] == frame["prediction"])[held]
     value = float(right.mean()) if held.any() else None
     metric, n = document.metrics[0].key, int(held.sum())
@@ -97,9 +101,9 @@ class Measured:
     def __init__(self, frame):
         self.frame, self.calls = frame, []
 
-    def __call__(self, document, definitions, **told):
-        self.calls.append((definitions, told))
-        return [counted(document, *one, self.frame) for one in definitions]
+    def __call__(self, uri, document, wanted, counting):
+        self.calls.append((uri, counting))
+        return [counted(document, new.name, new.definition, self.frame) for new in wanted]
 
 
 class Examples:

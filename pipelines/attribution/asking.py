@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.attribution.labels import Labels
     from slicebeam.pipelines.attribution.population import SlicePopulation
-    from slicebeam.pipelines.changelist.discovered import Id
+    from slicebeam.transforms.encode.definitions import Id
 
 _QUIT, _BACK = ("q", "quit"), ("b", "back")
 _LONGEST = 2000

@@ -17,22 +17,15 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.attribution.estimates import Proposal
     from slicebeam.pipelines.attribution.population import SlicePopulation
-    from slicebeam.pipelines.attribution.state import State
-    from slicebeam.pipelines.changelist.discovered import Id
+    from slicebeam.pipelines.attribution.state import Plan, State
+    from slicebeam.transforms.encode.definitions import Id
 
 # Draws for each item that is wanted for training: those drawn twice or labelled before don't count.
 _TRIES = 20
 
 
 def draw_round(
-    population: SlicePopulation,
-    state: State,
-    known: Collection[Id],
-    budget: int,
-    *,
-    queries: Sequence[str],
-    exponent: float,
-    uniform_share: float,
+    population: SlicePopulation, state: State, known: Collection[Id], budget: int, plan: Plan
 ) -> Drawn | None:
     """Return the items of a further round, None if every example was drawn before.
 
@@ -49,7 +42,7 @@ def draw_round(
         drawn=state.drawn,
         precision=state.least_precision,
         recall=state.least_recall,
-        least_weight=uniform_share,
+        least_weight=plan.uniform_share,
         confidence=1 - (1 - state.confidence) / state.looks,
     )
     if not in_slice + others:
@@ -65,7 +58,7 @@ def draw_round(
         drawn = simple_random_sample(population.data.hashes[outside], others, seed=seed)
         weights, least = np.ones(others), 1.0
     elif others:
-        found = _proposal(population, outside, queries, exponent, uniform_share)
+        found = _proposal(population, outside, plan)
         drawn = found.draw(others, seed=seed, round_number=number)
         weights, least = found.weight(drawn), found.least_weight
     precision, recall = (
@@ -75,9 +68,9 @@ def draw_round(
     return Drawn(
         number=number + 1,
         budget=budget,
-        queries=tuple(queries),
-        exponent=None if is_census or not others else exponent,
-        uniform_share=None if is_census or not others else uniform_share,
+        queries=tuple(plan.queries or (plan.text,)),
+        exponent=None if is_census or not others else plan.exponent,
+        uniform_share=None if is_census or not others else plan.uniform_share,
         precision=precision,
         recall=recall,
         weights=tuple(weights.tolist()),
@@ -87,19 +80,11 @@ def draw_round(
 
 
 def draw_training(
-    population: SlicePopulation,
-    state: State,
-    known: Collection[Id],
-    budget: int,
-    *,
-    queries: Sequence[str],
-    exponent: float,
-    uniform_share: float,
+    population: SlicePopulation, state: State, known: Collection[Id], budget: int, plan: Plan
 ) -> Drawn:
     """Return items to train a classifier by, none of which was labelled before.
 
-    Half of them are of the slice, at random, and half of the others, by the proposal. Parameters as
-    of `draw_round`.
+    Half of them are of the slice, at random, and half of the others, by the proposal.
     """
     inside, outside = np.flatnonzero(population.member), np.flatnonzero(~population.member)
     seed, number = state.sampling_seed + 1, len(state.rounds)
@@ -110,7 +95,7 @@ def draw_training(
     half = budget // 2 if outside.size else 0
     others: tuple[Id, ...] = ()
     if half:
-        found = _proposal(population, outside, queries, exponent, uniform_share)
+        found = _proposal(population, outside, plan)
         drawn = found.draw(_TRIES * half, seed=seed, round_number=number)
         others = _unknown(ids_at(population.data.ids, outside[drawn]), taken)[:half]
     members = _unknown(ids_at(population.data.ids, inside[order]), taken)[: budget - len(others)]
@@ -120,9 +105,9 @@ def draw_training(
     return Drawn(
         number=number + 1,
         budget=budget,
-        queries=tuple(queries),
-        exponent=exponent,
-        uniform_share=uniform_share,
+        queries=tuple(plan.queries or (plan.text,)),
+        exponent=plan.exponent,
+        uniform_share=plan.uniform_share,
         train=items,
         asked=items,
     )
@@ -132,15 +117,9 @@ def _has_census(state: State) -> bool:
     return any(round_.recall and round_.exponent is None for round_ in state.rounds)
 
 
-def _proposal(
-    population: SlicePopulation,
-    outside: IntArray,
-    queries: Sequence[str],
-    exponent: float,
-    uniform_share: float,
-) -> Proposal:
-    similarity = population.data.similarity(queries)[:, outside]
-    return proposal(similarity, exponent=exponent, uniform_share=uniform_share)
+def _proposal(population: SlicePopulation, outside: IntArray, plan: Plan) -> Proposal:
+    similarity = population.data.similarity(plan.queries or (plan.text,))[:, outside]
+    return proposal(similarity, exponent=plan.exponent, uniform_share=plan.uniform_share)
 
 
 def _unknown(items: Sequence[Id], known: Collection[Id]) -> tuple[Id, ...]:

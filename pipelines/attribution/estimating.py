@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.attribution.labels import Labels
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.attribution.state import Drawn, State
-    from slicebeam.pipelines.changelist.discovered import Id
+    from slicebeam.transforms.encode.definitions import Id
 
 _STATES: dict[Decision, Literal["accepted", "rejected", "estimated"]] = {
     "accept": "accepted",

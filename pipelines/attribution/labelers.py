@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.attribution.labels import Labels
     from slicebeam.pipelines.attribution.population import SlicePopulation
-    from slicebeam.pipelines.changelist.discovered import Id
     from slicebeam.pipelines.paid_api.calls import Answer
+    from slicebeam.transforms.encode.definitions import Id
     from slicebeam.transforms.storage.storage import StoragePath
 
 # The column of a template that stands for the words.

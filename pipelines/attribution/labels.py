@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.changelist.discovered import Id
     from slicebeam.pipelines.paid_api.api_file import ApiFile
     from slicebeam.pipelines.paid_api.calls import Answer
+    from slicebeam.transforms.encode.definitions import Id
     from slicebeam.transforms.storage.storage import StoragePath
 
 NAME = "labels.jsonl"

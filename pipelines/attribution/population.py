@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.metrics.arrays import BoolArray, IntArray
-    from slicebeam.pipelines.changelist.discovered import Id
+    from slicebeam.transforms.encode.definitions import Id
 
 
 class SlicePopulation(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,6 +14,7 @@ from slicebeam.pipelines.attribution.estimating import assess, gather
 from slicebeam.pipelines.attribution.labels import NAME, Labels
 from slicebeam.pipelines.attribution.sheets import read_sheet, sheet_of, write_sheet
 from slicebeam.pipelines.attribution.state import (
+    Plan,
     State,
     check_same,
     folder_name,
@@ -27,61 +27,19 @@ from slicebeam.pipelines.run.lock_files import lock_of
 from slicebeam.transforms.storage.storage import beneath, make_folder, storage_errors, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from slicebeam.pipelines.attribution.estimating import Assessed, Evidence
     from slicebeam.pipelines.attribution.labelers import Labeler
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.attribution.state import Drawn
-    from slicebeam.pipelines.attribution.updating import Updated
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.transforms.encode.definitions import ClassifierDefinition
     from slicebeam.transforms.storage.storage import StoragePath
 
 FOLDER = "attribution"
 CONFIDENCE = 0.95
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The user's options for a slice; None means the value of an earlier round, or the default.
-
-    ``queries``: texts similar to examples for which the words are true; none for the text itself.
-    ``exponent``, ``uniform_share``: of the proposal of the rounds to come.
-    """
-
-    text: str
-    queries: Sequence[str] = ()
-    looks: int | None = None
-    seed: int | None = None
-    least_precision: float | None = None
-    least_recall: float | None = None
-    exponent: float = 4.0
-    uniform_share: float = 0.2
-
-    def __post_init__(self) -> None:
-        """Refuse a value that is out of its range."""
-        if not self.text.strip():
-            raise OptionError("--text is empty; write a description of the slice")
-        _check_at_least(1, looks=self.looks)
-        if not (math.isfinite(self.exponent) and self.exponent >= 0):
-            raise OptionError(f"--exponent {self.exponent}: give a number that is at least 0")
-        if not 0 < self.uniform_share <= 1:
-            raise OptionError(
-                f"--uniform-share {self.uniform_share}: give a number above 0, so that every example "
-                "can be drawn, and at most 1"
-            )
-        for name in ("least_precision", "least_recall"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value <= 1:
-                flag = name.replace("_", "-")
-                raise OptionError(f"--{flag} {value}: give a number from 0 to 1")
-
-
-def _check_at_least(least: int, **options: int | None) -> None:
-    for name, value in options.items():
-        if value is not None and value < least:
-            raise OptionError(f"--{name} {value}: give a whole number that is at least {least}")
 
 
 class LabelPaths(NamedTuple):
@@ -238,17 +196,8 @@ class Session:
 
     def draw(self, budget: int, *, is_train: bool = False) -> Drawn | None:
         """Draw a further round, and record it; None if every example was drawn."""
-        _check_at_least(1, budget=budget)
-        make = draw_training if is_train else draw_round
-        drawn = make(
-            self.population,
-            self.state,
-            self.store.known,
-            budget,
-            queries=self.plan.queries or (self.plan.text,),
-            exponent=self.plan.exponent,
-            uniform_share=self.plan.uniform_share,
-        )
+        draw = draw_training if is_train else draw_round
+        drawn = draw(self.population, self.state, self.store.known, budget, self.plan)
         if drawn is not None:
             self._record(rounds=(*self.state.rounds, drawn))
         return drawn
@@ -295,7 +244,7 @@ class Session:
             uri = str(path).removeprefix(f"{folder}/")
         return assess(self.state, evidence, uri)
 
-    def updated(self) -> Updated | None:
+    def updated(self) -> ClassifierDefinition | None:
         """Return the slice that the labels make of this one; None where train labels are missing."""
         items = [item for drawn in self.state.rounds for item in drawn.train]
         if not items or any(item not in self.store.known for item in items):
@@ -321,9 +270,9 @@ class Session:
         """Publish the estimates, and propose the slice that complete train labels make."""
         updated, proposed = self.updated(), None
         definitions = [other.definition for other in self.document.slices]
-        if updated is not None and updated.definition not in definitions:
+        if updated is not None and updated not in definitions:
             name = f"{self.plan.text} (classifier)"
-            proposed = self.population.data.defined(name, updated.definition, updated.member)
+            proposed = self.population.data.defined(name, updated)
         if proposed is None and self.slice.attribution == assessed.attribution:
             return Finished(assessed, self.slice, None)
         # Imported here, where it is used, since reading documents is not cheap.
@@ -332,17 +281,15 @@ class Session:
 
         @revisions.from_last
         def published() -> tuple[SearchChangeList, StoragePath]:
-            changed, made = self.document, []
+            uri, base, slice_id = str(self.place.document), self.document, self.slice.slice_id
+            changed = base
             if self.slice.attribution != assessed.attribution:
-                done = edits.attributed(changed, self.slice.slice_id, assessed.attribution)
-                changed, made = done.document, [done.edit]
+                changed = edits.attributed(changed, slice_id, assessed.attribution)
             if proposed is not None:
-                note = f"a classifier trained on labels of {self.plan.text!r}, from {self.slice.slice_id}"
-                changed, edit = edits.added(changed, proposed, note)
-                made.append(edit)
-            uri, base = str(self.place.document), self.document
+                note = f"a classifier trained on labels of {self.plan.text!r}, from {slice_id}"
+                changed = edits.added(changed, proposed, note)
             try:
-                return revisions.publish_revision(uri, base, changed, tuple(made), is_last=True)
+                return revisions.publish_revision(uri, base, changed, is_last=True)
             except revisions.SupersededError:
                 last = str(revisions.latest(self.place.document.parent))
                 self.follow(last, read_search(last, "--changelist"))
@@ -370,8 +317,6 @@ def run_rounds(
     ``budget``: labels of all rounds, those of earlier runs too. ``train``: further labels, to train
     a classifier by where the slice is not what its words say.
     """
-    _check_at_least(1, budget=budget, rounds=rounds)
-    _check_at_least(0, train=train)
     session.read_back()
     while True:
         if not _is_labelled(session, labeler):

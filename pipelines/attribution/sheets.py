@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.pipelines.attribution.state import Drawn
-    from slicebeam.pipelines.changelist.discovered import Id
+    from slicebeam.transforms.encode.definitions import Id
     from slicebeam.transforms.storage.storage import StoragePath
 
 _COLUMNS = ("item", "label")

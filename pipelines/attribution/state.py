@@ -4,22 +4,48 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.pipelines.changelist.discovered import Id
+from slicebeam.metrics.errors import EngineError, InputError, OptionError
+from slicebeam.transforms.encode.definitions import Id
 from slicebeam.transforms.storage.storage import storage_errors, written_whole
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from slicebeam.pipelines.attribution.population import SlicePopulation
     from slicebeam.transforms.storage.storage import StoragePath
 
 NAME = "state.json"
 # How slicebeam names slices; a document may name them otherwise.
 _SLICE_ID = re.compile(r"[0-9a-f]{1,64}")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The user's options for a slice; None means the value of an earlier round, or the default.
+
+    ``queries``: texts similar to examples for which the words are true; none for the text itself.
+    ``exponent``, ``uniform_share``: of the proposal of the rounds to come.
+    """
+
+    text: str
+    queries: Sequence[str] = ()
+    looks: int | None = None
+    seed: int | None = None
+    least_precision: float | None = None
+    least_recall: float | None = None
+    exponent: float = 4.0
+    uniform_share: float = 0.2
+
+    def __post_init__(self) -> None:
+        """Refuse an empty text."""
+        if not self.text.strip():
+            raise OptionError("--text is empty; write a description of the slice")
 
 
 class _Record(BaseModel):

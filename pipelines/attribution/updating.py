@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -11,7 +10,7 @@ from slicebeam.metrics.attribution.estimates import UNSURE, YES, simple_random_s
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.attribution.labels import MISSING
 from slicebeam.pipelines.attribution.population import positions_of
-from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
+from slicebeam.transforms.encode.definitions import ClassifierDefinition
 
 if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
@@ -29,16 +28,9 @@ _WEIGHT_OF_LABELS = 1.0
 _ITERATIONS = 1000
 
 
-@dataclass(frozen=True)
-class Updated:
-    """A slice by a classifier."""
-
-    definition: ClassifierDefinition
-    member: BoolArray
-    labels: int
-
-
-def train(population: SlicePopulation, state: State, store: Labels, encoder: str) -> Updated:
+def train(
+    population: SlicePopulation, state: State, store: Labels, encoder: str
+) -> ClassifierDefinition:
     """Return the slice that the labels of the train rounds make of the old one.
 
     A logistic regression on the embeddings, with the labels as targets where there are any and the
@@ -54,12 +46,6 @@ def train(population: SlicePopulation, state: State, store: Labels, encoder: str
         )
     places = positions_of(population.data.ids, labelled)
     coefficients, intercept = _fit(population, state.sampling_seed, places, codes[sure] == YES)
-    definition = ClassifierDefinition(
-        intercept=intercept,
-        coefficients=tuple(coefficients.tolist()),
-        threshold=_THRESHOLD,
-        encoder=encoder,
-    )
     member = population.data.scores(coefficients, intercept) >= _THRESHOLD
     if member.all() or not member.any():
         raise InputError(
@@ -67,7 +53,10 @@ def train(population: SlicePopulation, state: State, store: Labels, encoder: str
             "slice of the trained classifier; label more with 'slicebeam attribute sample "
             "--train', or choose other words"
         )
-    return Updated(definition, member, len(labelled))
+    weights = tuple(coefficients.tolist())
+    return ClassifierDefinition(
+        intercept=intercept, coefficients=weights, threshold=_THRESHOLD, encoder=encoder
+    )
 
 
 def _fit(

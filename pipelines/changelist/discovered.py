@@ -3,83 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from slicebeam.pipelines.changelist.parts import Estimate, Part, Predicate, SliceCoverage, optional
-
-Id = int | str
-
-
-class PredicateDefinition(Part):
-    """The examples that satisfy a predicate; of a discovered slice it is about ``cluster@K``."""
-
-    kind: Literal["predicate"] = "predicate"
-    predicate: Predicate
-
-
-class MembershipDefinition(Part):
-    """Listed examples."""
-
-    kind: Literal["membership"] = "membership"
-    ids: tuple[Id, ...] = Field(description="values of the dataset's id_field")
-
-
-class TextQueryDefinition(Part):
-    """The examples whose embedding has at least this similarity to that of a text."""
-
-    kind: Literal["text_query"] = "text_query"
-    query: str
-    threshold: float = Field(description="smallest cosine similarity of the raw embeddings")
-    encoder: str = Field(description="fingerprint of the encoder of the query")
-
-
-class LlmFilterDefinition(Part):
-    """The examples for which a language model answers yes to a question."""
-
-    kind: Literal["llm_filter"] = "llm_filter"
-    prompt: str
-    model: str = Field(description="path of the file that describes the endpoint")
-    ids: tuple[Id, ...] = Field(description="of the examples for which it answered yes")
-
-
-class ClassifierDefinition(Part):
-    """The examples that a logistic regression on the embeddings calls members."""
-
-    kind: Literal["linear_classifier"] = "linear_classifier"
-    intercept: float
-    coefficients: tuple[float, ...] = Field(description="of the raw embeddings' dimensions")
-    threshold: float = optional("least probability", 0.5)
-    encoder: str = Field(description="fingerprint of the encoder of the embeddings")
-
-
-class JoinedDefinition(Part):
-    """The examples of any of several slices, as after a merge; or that are in all, as after a split."""
-
-    kind: Literal["any_of", "all_of"]
-    of: Annotated[tuple[AnyDefinition, ...], Field(min_length=1)]
-
-
-class NotDefinition(Part):
-    """The examples that are not in a slice."""
-
-    kind: Literal["not"] = "not"
-    of: AnyDefinition
-
-
-AnyDefinition = Annotated[
-    PredicateDefinition
-    | MembershipDefinition
-    | TextQueryDefinition
-    | LlmFilterDefinition
-    | ClassifierDefinition
-    | JoinedDefinition
-    | NotDefinition,
-    Field(discriminator="kind"),
-]
-for _model in (JoinedDefinition, NotDefinition):
-    _model.model_rebuild()
+from slicebeam.pipelines.changelist.parts import Estimate, SliceCoverage
+from slicebeam.transforms.encode.definitions import Id, Part, optional
 
 
 class Phrase(Part):

@@ -11,22 +11,13 @@ from slicebeam.pipelines.changelist.changes import (
     Change,
     Comparison,
     Confirmation,
+    EarlierData,
     MetricEntry,
     Model,
     Since,
 )
 from slicebeam.pipelines.changelist.discovered import Discovery, Edit, Parent
-from slicebeam.pipelines.changelist.earlier import EarlierData
-from slicebeam.pipelines.changelist.parts import (
-    Condition,
-    Count,
-    ParityGap,
-    Part,
-    Predicate,
-    Sha256,
-    SliceCoverage,
-    optional,
-)
+from slicebeam.pipelines.changelist.parts import Count, ParityGap, Sha256, SliceCoverage
 from slicebeam.pipelines.changelist.shifted import AdaptiveTests, Shift
 from slicebeam.pipelines.changelist.slices import Finding, FindingModel, Slice
 from slicebeam.pipelines.changelist.testing import (
@@ -37,6 +28,7 @@ from slicebeam.pipelines.changelist.testing import (
     TfmaMetric,
     Validation,
 )
+from slicebeam.transforms.encode.definitions import Condition, Part, Predicate, optional
 from slicebeam.transforms.storage.publish import NAME_PATTERN
 
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field
 
-from slicebeam.transforms.encode.predicates import Singleton
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from slicebeam.transforms.encode.definitions import Part, optional
 
 Sha256 = Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0)]
@@ -18,57 +15,6 @@ Probability = Annotated[float, Field(ge=0, le=1)]
 Direction = Literal["improved", "degraded", "none"]
 # Of the intervals of a search.
 CONFIDENCE = 0.95
-
-
-def optional(description: str, default: Any = None) -> Any:
-    """Return a field that may be absent."""
-    return Field(default=default, description=description)
-
-
-class Part(BaseModel):
-    """A part of the document."""
-
-    # Keys that begin with x_ are notes of other tools: allowed in every object, and passed over.
-    model_config = ConfigDict(
-        extra="allow",
-        frozen=True,
-        json_schema_extra={"additionalProperties": False, "patternProperties": {"^x_": {}}},
-    )
-
-    @model_validator(mode="after")
-    def _without_notes(self) -> Self:
-        notes = self.__pydantic_extra__ or {}
-        if unknown := [name for name in notes if not name.startswith("x_")]:
-            raise ValueError(f"it has no field {unknown[0]!r}")
-        notes.clear()
-        return self
-
-
-class Condition(Part):
-    """A singleton predicate: a condition on one field."""
-
-    field: str
-    op: Literal["==", "in", "not_in", "<", ">=", "between", "is_null", "contains"]
-    value: Any = optional(
-        "of the column's own JSON type; a list for in, not_in and between (half-open); absent for is_null; dates "
-        "and times as ISO strings, decimals as strings, infinities as 'Infinity' and '-Infinity'"
-    )
-
-
-class Predicate(Part):
-    """A conjunction of conditions on different fields."""
-
-    all: tuple[Condition, ...]
-
-    @property
-    def singletons(self) -> tuple[Singleton, ...]:
-        """Its conditions, as data is asked for them."""
-        return tuple(
-            Singleton(condition.field, condition.op, condition.value) for condition in self.all
-        )
-
-    def __str__(self) -> str:
-        return " & ".join(map(str, self.singletons))
 
 
 class Estimate(Part):

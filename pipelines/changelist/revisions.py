@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import ParamSpec
 
-    from slicebeam.pipelines.changelist.discovered import Edit
     from slicebeam.pipelines.changelist.document import ChangeList, SearchChangeList
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -55,14 +54,14 @@ def revision_path(folder: StoragePath, revision: int) -> StoragePath:
 def revisions(folder: StoragePath) -> list[int]:
     """Return the numbers of the revisions after the first that are in a folder, ascending."""
     with storage_errors(folder, "read"):
-        found = [
+        names = [
             name
             for path in folder.iterdir()
             if (name := _NAME.fullmatch(path.name))
             # Of a bucket each would be a request.
             and (not isinstance(path, Path) or path.is_file())
         ]
-    return sorted(int(name[1]) for name in found)
+    return sorted(int(name[1]) for name in names)
 
 
 def latest(folder: StoragePath, option: str = "--changelist") -> StoragePath:
@@ -70,22 +69,35 @@ def latest(folder: StoragePath, option: str = "--changelist") -> StoragePath:
     first = folder / CHANGELIST
     if not first.is_file():
         raise InputError(f"{option} {folder}: there is no {CHANGELIST} in this folder")
-    document = read_changelist(str(first), option)
+    changelist_id = read_changelist(str(first), option).changelist_id
     for number in reversed(revisions(folder)):
         path = revision_path(folder, number)
         # What cannot be read may hold edits: that is an error, and not passed over.
-        if not _is_reserved(path) and read_search(str(path), option).changelist_id == (
-            document.changelist_id
-        ):
+        if not _is_reserved(path) and read_search(str(path), option).changelist_id == changelist_id:
             return path
     return first
 
 
-def later_revision(folder: StoragePath, document: ChangeList) -> StoragePath | None:
-    """Return the path of a later revision of a document than it is itself, None if there is none."""
-    numbers = [number for number in revisions(folder) if number > document.revision]
-    paths = (revision_path(folder, number) for number in reversed(numbers))
-    return next((path for path in paths if _is_revision_of(document, path)), None)
+def later_revision(
+    folder: StoragePath, document: ChangeList, *, or_begun: bool = False
+) -> StoragePath | None:
+    """Return the path of a later revision of a document than it is itself, None if there is none.
+
+    ``or_begun``: whether one counts of which a writer has only the name as yet.
+    """
+    for number in reversed(revisions(folder)):
+        path = revision_path(folder, number)
+        if number <= document.revision:
+            return None
+        if isinstance(path, Path) and _is_reserved(path):
+            if or_begun and time.time() - path.stat().st_mtime < _ABANDONED:
+                return path
+            continue
+        # One that can't be read holds no edit.
+        with suppress(InputError):
+            if read_search(str(path), "--changelist").changelist_id == document.changelist_id:
+                return path
+    return None
 
 
 def base_of(uri: str, option: str = "--changelist") -> str:
@@ -95,12 +107,7 @@ def base_of(uri: str, option: str = "--changelist") -> str:
 
 
 def publish_revision(
-    base_uri: str,
-    base: SearchChangeList,
-    changed: SearchChangeList,
-    edits: tuple[Edit, ...],
-    *,
-    is_last: bool = False,
+    base_uri: str, base: SearchChangeList, changed: SearchChangeList, *, is_last: bool = False
 ) -> tuple[SearchChangeList, StoragePath]:
     """Write a changed document as the next revision, and return it as it was written, with its path.
 
@@ -119,27 +126,21 @@ def publish_revision(
     parent = Parent(
         changelist_id=base.changelist_id, revision=base.revision, fingerprint=fingerprint
     )
-    update = {
-        "parent": parent,
-        "edits": (*base.edits, *edits),
-        "changelist_id": base.changelist_id,
-        "files": base.files,
-        "replaced_files": None,
-    }
     number = base.revision
     while True:
-        taken = revisions(path.parent)
-        if is_last:
-            _check_last(path.parent, base, taken)
+        if is_last and (later := later_revision(path.parent, base, or_begun=True)):
+            raise SupersededError(
+                f"{later.name} was written in the meantime; run the command again"
+            )
         # A number that somebody has taken just now may not be listed yet.
-        number = max(number, *taken, 0) + 1
-        document = changed.model_copy(update={**update, "revision": number})
+        number = max(number, *revisions(path.parent), 0) + 1
+        update = {"parent": parent, "replaced_files": None, "revision": number}
         last = revision_path(path.parent, number - 1)
         if isinstance(last, Path):
             # Its writer may have been killed when it had its name.
             remove_abandoned(last)
         target = revision_path(path.parent, number)
-        if written_new(target, document.to_json().encode()):
+        if written_new(target, changed.model_copy(update=update).to_json().encode()):
             return read_search(str(target), "--changelist"), target
 
 
@@ -157,28 +158,7 @@ def from_last(edit: Callable[P, Result]) -> Callable[P, Result]:
     return edited
 
 
-def _check_last(folder: StoragePath, base: SearchChangeList, taken: list[int]) -> None:
-    """Refuse to go on from a document of which there is a later revision, or just comes to be."""
-    for number in taken:
-        path = revision_path(folder, number)
-        if number <= base.revision:
-            continue
-        if isinstance(path, Path) and _is_reserved(path):
-            is_later = time.time() - path.stat().st_mtime < _ABANDONED
-        else:
-            is_later = _is_revision_of(base, path)
-        if is_later:
-            raise SupersededError(f"{path.name} was written in the meantime; run the command again")
-
-
 def _is_reserved(path: StoragePath) -> bool:
     """Whether a file only reserves its name for a writer."""
     with storage_errors(path, "read"):
         return isinstance(path, Path) and path.stat().st_size == 0
-
-
-def _is_revision_of(document: ChangeList, path: StoragePath) -> bool:
-    """Whether a file is a revision of a document; one that can't be read holds no edit."""
-    with suppress(InputError):
-        return read_search(str(path), "--changelist").changelist_id == document.changelist_id
-    return False

@@ -7,7 +7,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from slicebeam.pipelines.changelist.parts import Direction, Estimate, Part, Sha256, optional
+from slicebeam.pipelines.changelist.parts import Direction, Estimate, Sha256
+from slicebeam.transforms.encode.definitions import Part, optional
 
 Matrix = tuple[tuple[float, ...], ...]
 

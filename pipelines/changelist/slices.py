@@ -7,18 +7,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from pydantic import Field
 
 from slicebeam.pipelines.changelist.changes import Change
-from slicebeam.pipelines.changelist.discovered import (
+from slicebeam.pipelines.changelist.discovered import Attribution, Found
+from slicebeam.pipelines.changelist.parts import Confusion, Count, Probability
+from slicebeam.transforms.encode.definitions import (
     AnyDefinition,
-    Attribution,
-    Found,
-    PredicateDefinition,
-)
-from slicebeam.pipelines.changelist.parts import (
-    Confusion,
-    Count,
     Part,
     Predicate,
-    Probability,
+    PredicateDefinition,
     optional,
 )
 

@@ -7,7 +7,8 @@ from typing import Literal
 from pydantic import Field
 
 from slicebeam.pipelines.changelist.changes import Change
-from slicebeam.pipelines.changelist.parts import Estimate, Part, Sha256, optional
+from slicebeam.pipelines.changelist.parts import Estimate, Sha256
+from slicebeam.transforms.encode.definitions import Part, optional
 
 
 class Bootstrap(Part):

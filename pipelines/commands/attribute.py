@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 from slicebeam.pipelines.attribution.session import (
     Finished,
     LabelPaths,
-    Plan,
     Sampled,
     Stopped,
     run_rounds,
     session,
 )
 from slicebeam.pipelines.attribution.session import estimate as estimated
+from slicebeam.pipelines.attribution.state import Plan
 from slicebeam.pipelines.changelist.revisions import base_of
 from slicebeam.pipelines.config.document import DrawingConfig
 

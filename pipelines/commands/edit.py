@@ -21,15 +21,15 @@ from slicebeam.pipelines.changelist.edits import (
     undone_numbers,
 )
 from slicebeam.pipelines.changelist.revisions import from_last
+from slicebeam.pipelines.define.counting import Counting
 from slicebeam.pipelines.define.joining import merged_slices, split_slice
-from slicebeam.pipelines.define.new_slices import Counting, EditSession, Revision
+from slicebeam.pipelines.define.new_slices import EditSession, Revision
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from slicebeam.pipelines.changelist.discovered import Edit
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.edits import Edited
     from slicebeam.pipelines.config.document import (
         AnnotateConfig,
         DescribeConfig,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 
 def _edited(
-    config: SliceConfig, edit: Callable[[SearchChangeList, str], Edited], done: str
+    config: SliceConfig, edit: Callable[[SearchChangeList, str], SearchChangeList], done: str
 ) -> Revision:
     """Publish an edit of one slice."""
     base = EditSession.read(config.changelist)
@@ -101,7 +101,7 @@ def undo(config: DocumentConfig, _: Note) -> Revision:
     """Reverse the last edit that has not been undone yet."""
     base = EditSession.read(config.changelist)
     edited = undone(base.document)
-    return base.publish(edited, (edited.edit.note or "").replace("undoes", "undid", 1))
+    return base.publish(edited, (edited.edits[-1].note or "").replace("undoes", "undid", 1))
 
 
 def log(config: LogConfig, _: Note) -> tuple[Edit, ...]:

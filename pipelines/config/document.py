@@ -38,6 +38,7 @@ Slice = Annotated[
     SliceName, Option(help="Slice, given by its slice_id, the start of its slice_id, or its name.")
 ]
 EXPONENT, UNIFORM_SHARE = 4.0, 0.2
+Probability = Annotated[float, Field(ge=0, le=1)]
 # What defines a slice, one of these; with the method of its origin.
 METHODS = {
     "text_filter": "text_filter",
@@ -250,11 +251,11 @@ class AttributionConfig(ExamplesConfig):
     """Words to test: a description that should be true of the slice's examples."""
     labels_dir: Annotated[OptionalFolder, Option("Labels")] = default(None)
     """Folder of the labels. [default: attribution, beside --changelist]"""
-    least_precision: Annotated[float | None, Option("Statistics")] = None
+    least_precision: Annotated[Probability | None, Option("Statistics")] = None
     """Precision to accept. Kept from the first round. [default: 0.8]"""
-    least_recall: Annotated[float | None, Option("Statistics")] = None
+    least_recall: Annotated[Probability | None, Option("Statistics")] = None
     """Recall to accept. Kept from the first round. [default: 0.8]"""
-    looks: Annotated[int | None, Option("Statistics")] = None
+    looks: Annotated[Count | None, Option("Statistics")] = None
     """Number of times you will check whether there are enough labels. The intervals allow for it.
     Kept from the first round. [default: 1, or --rounds]"""
     seed: Annotated[int | None, Option("Statistics")] = None
@@ -273,16 +274,16 @@ class DrawingConfig(AttributionConfig):
     query: Annotated[Texts, Option("Labels", metavar="<text>")] = ()
     """Text similar to the examples that --text describes, to find those that the slice misses.
     Repeatable. [default: --text]"""
-    exponent: Annotated[float, Option("Statistics")] = EXPONENT
+    exponent: Annotated[float, Field(ge=0, allow_inf_nan=False), Option("Statistics")] = EXPONENT
     """Strength of the preference for examples similar to --query, in draws outside the slice."""
-    uniform_share: Annotated[float, Option("Statistics")] = UNIFORM_SHARE
+    uniform_share: Annotated[float, Field(gt=0, le=1), Option("Statistics")] = UNIFORM_SHARE
     """Share of the draws outside the slice that are uniform, above 0."""
 
 
 class SampleConfig(DrawingConfig):
     """Options of ``slicebeam attribute sample``."""
 
-    budget: Annotated[int, Option("Labels")]
+    budget: Annotated[Count, Option("Labels")]
     """Number of labels in this round."""
     train: Annotated[bool, Option("Labels")] = False
     """Draw items for training a classifier instead of for estimation."""
@@ -297,11 +298,11 @@ class RoundsConfig(DrawingConfig):
         Requires("ledger", "llm", "it stores the answers of a language model"),
     )
 
-    budget: Annotated[int, Option("Labels")]
+    budget: Annotated[Count, Option("Labels")]
     """Number of labels in all rounds, including those of earlier runs."""
-    rounds: Annotated[int, Option("Labels")] = 1
+    rounds: Annotated[Count, Option("Labels")] = 1
     """Number of rounds. After each, the command checks whether there are enough labels."""
-    train: Annotated[int, Option("Labels")] = 0
+    train: Annotated[int, Field(ge=0), Option("Labels")] = 0
     """Number of further labels for training a classifier, which proposes a better slice if the
     words do not describe this one."""
     labels: Annotated[Column | None, Option("Labels")] = None

@@ -10,8 +10,8 @@ from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
 from slicebeam.metrics.errors import InputError, shortened
 from slicebeam.pipelines.attribution.labels import CHOICES, WORDS, label_of
 from slicebeam.pipelines.attribution.population import positions_of
-from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
 from slicebeam.pipelines.prepare.id_lists import as_ids, check_known, read_csv, read_text
+from slicebeam.transforms.encode.definitions import ClassifierDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray
-    from slicebeam.pipelines.changelist.discovered import Id
     from slicebeam.pipelines.define.document_data import DocumentData
+    from slicebeam.transforms.encode.definitions import Id
 
 # Inverse strength of the penalty |w|²/2 against the sum of the log losses, scikit-learn's default:
 # for embeddings of length 1 and a few dozen labels nearly the difference of the two means, which a

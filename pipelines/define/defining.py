@@ -8,20 +8,21 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import OptionError, flag
-from slicebeam.pipelines.changelist.discovered import MembershipDefinition
 from slicebeam.pipelines.changelist.edits import added, check_name
 from slicebeam.pipelines.changelist.revisions import from_last
 from slicebeam.pipelines.config.document import METHODS
-from slicebeam.pipelines.define.new_slices import Counting, DefinedSlice, EditSession
+from slicebeam.pipelines.define.counting import Counting, DefinedSlice
+from slicebeam.pipelines.define.new_slices import EditSession
+from slicebeam.transforms.encode.definitions import MembershipDefinition
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.config.document import DefineConfig
     from slicebeam.pipelines.define.document_data import DocumentData
     from slicebeam.pipelines.define.new_slices import Revision
+    from slicebeam.transforms.encode.definitions import AnyDefinition
 
 _Found = tuple["AnyDefinition", tuple[str, ...]]
 

@@ -23,6 +23,7 @@ from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
+from slicebeam.pipelines.define.counting import Counting, DefinedSlice
 from slicebeam.pipelines.define.measuring import measured, split_of
 from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import DerivedColumnRequest, PublishedDiscovery
@@ -41,11 +42,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.transforms.discovery.embeddings import Embedding
     from slicebeam.transforms.encode.column import Chunk
+    from slicebeam.transforms.encode.definitions import AnyDefinition
     from slicebeam.transforms.encode.sources import Source
 
     Vectors = NDArray[np.float32]
@@ -240,7 +241,9 @@ class DocumentData:
         if wishes.embeddings:
             wishes.check_encoders(self.known)
         queries = wishes.queries(self._embedding) if wishes.embeddings else {}
-        columns = set().union(*(columns_of(rule, self.id_field) for rule in wishes.rules.values()))
+        columns = set().union(
+            *(columns_of(part, self.id_field) for part in wishes.definitions.values())
+        )
         read = sorted(columns - wishes.components)
         for name in read:
             self.source.column_type(name, "")
@@ -256,7 +259,10 @@ class DocumentData:
                 # A table without columns has lost how many rows it has.
                 table = pa.table({"none": pa.nulls(0 if z is None else len(z))})
             yield np.stack(
-                [members(rule, table, z, queries, self.id_field) for rule in wishes.rules.values()]
+                [
+                    members(part, table, z, queries, self.id_field)
+                    for part in wishes.definitions.values()
+                ]
             )
 
     def centroids(self, definitions: Mapping[str, AnyDefinition]) -> tuple[FloatArray, IntArray]:
@@ -386,21 +392,11 @@ class DocumentData:
         ]
         return pa.chunked_array(columns, kind).combine_chunks()
 
-    def defined(
-        self,
-        name: str,
-        definition: AnyDefinition,
-        member: BoolArray,  # noqa: ARG002
-    ) -> Slice:
+    def defined(self, name: str, definition: AnyDefinition) -> Slice:
         """Return a slice as the document states it, with its slice_id and its changes."""
-        (one,) = measured(
-            self.known.document,
-            [(name, definition)],
-            data=self.data,
-            changelist_uri=self.known.uri,
-            confirmed=self.known.confirmed,
-        )
-        return one
+        counting = Counting(self.data or (), confirmed=self.known.confirmed)
+        new = DefinedSlice(name, definition)
+        return measured(self.known.uri, self.known.document, [new], counting)[0]
 
 
 def check_size(of: Slice, held: int, option: str) -> None:

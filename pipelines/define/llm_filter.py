@@ -10,9 +10,9 @@ import pyarrow as pa
 from slicebeam.metrics.attribution.estimates import UNSURE, YES
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.attribution.labels import is_label, label_of_answer
-from slicebeam.pipelines.changelist.discovered import LlmFilterDefinition
 from slicebeam.pipelines.paid_api.calls import Item
 from slicebeam.pipelines.paid_api.questions import announcement, buying, read_api, text_key
+from slicebeam.transforms.encode.definitions import LlmFilterDefinition
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,15 +5,13 @@ from __future__ import annotations
 import tempfile
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.config.check import CheckConfig, inherited_options
 from slicebeam.pipelines.config.common import validated
-from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed, refuse_unconfirmed
+from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.config.discover import LSA
 from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import PublishedDiscovery
@@ -25,112 +23,88 @@ from slicebeam.pipelines.search.findings import MOST_COVERING, count_listed
 from slicebeam.pipelines.search.iterations import SilentObserver
 from slicebeam.pipelines.search.run_steps import Steps, run_steps
 from slicebeam.transforms.discovery.embeddings import ExampleSplit
+from slicebeam.transforms.encode.definitions import slice_id_of
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.parts import SliceCoverage
     from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.pipelines.define.counting import Counting, DefinedSlice
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.stage import Stage
+    from slicebeam.transforms.encode.definitions import AnyDefinition
 
 # Embeddings are a column, or take a few seconds.
 _QUICK_ENCODERS = ("none", LSA)
 
 
 def measured(
-    document: SearchChangeList,
-    definitions: Sequence[tuple[str, AnyDefinition]],
-    *,
-    data: tuple[str, ...] | None,
-    changelist_uri: str,
-    runner_config: str = "direct",
-    runner_option: tuple[str, ...] = (),
-    confirmed: Confirmed = NOTHING,
+    uri: str, document: SearchChangeList, wanted: Sequence[DefinedSlice], counting: Counting
 ) -> list[Slice]:
     """Return slices with their sizes and changes, as a check of them would find them.
 
-    ``document``: whose models, metrics and tests are used. ``data``: the examples; None for those
-    of the document, of which those that shaped its components are left out where slices are about
-    components. ``changelist_uri``: of the document, beside which the model of a discovery is.
-    ``confirmed``: the entries of the document that the user confirms.
+    ``uri``: of the document, whose models, metrics and tests are used, and beside which the model of a
+    discovery is. Of the document's data, those examples that shaped its components are left out where
+    slices are about components.
     """
-    known = PublishedDiscovery(changelist_uri, document, confirmed)
-    wanted = _wanted(known, definitions)
-    with _check(known, data, runner_config, runner_option) as (config, engine, split):
-        own = data is None
-        prepare = partial(_prepared, wanted=wanted, known=known, split=split, is_own_data=own)
-        steps = Steps(prepare)
-        published = run_steps(config, steps, engine, SilentObserver())
+    known = PublishedDiscovery(uri, document, counting.confirmed)
+    given = _given(known, [(new.name, new.definition) for new in wanted])
+    with _check(known, counting) as (config, engine, split):
+
+        def prepare(config: CheckConfig, *of_run: Any) -> EncodedDataset:
+            files, work, engine, on_stage = of_run
+            run = files, work, engine, on_stage, split
+            return prepare_given(config, given, known, *run, is_own_data=not counting.data)
+
+        published = run_steps(config, Steps(prepare), engine, SilentObserver())
     found = {slice_.slice_id: slice_ for slice_ in published.changelist.slices}
     return [
-        found[slice_id_of(definition)].model_copy(update={"name": name})
-        for name, definition in definitions
+        found[slice_id_of(new.definition)].model_copy(update={"name": new.name}) for new in wanted
     ]
 
 
 def coverage_of(
-    document: SearchChangeList,
-    *,
-    data: tuple[str, ...] | None,
-    changelist_uri: str,
-    runner_config: str = "direct",
-    runner_option: tuple[str, ...] = (),
-    confirmed: Confirmed = NOTHING,
+    uri: str, document: SearchChangeList, counting: Counting
 ) -> tuple[SliceCoverage, ...]:
     """Return how much the slices of a document explain together; see `measured`."""
     if not document.slices or document.dataset.weight_field is not None:
         return ()
-    known = PublishedDiscovery(changelist_uri, document, confirmed)
-    definitions = [(slice_.name, slice_.definition) for slice_ in document.slices[:MOST_COVERING]]
-    wanted = _wanted(known, definitions)
+    known = PublishedDiscovery(uri, document, counting.confirmed)
+    first = document.slices[:MOST_COVERING]
+    given = _given(known, [(slice_.name, slice_.definition) for slice_ in first])
     discovery = document.discovery
     if (
         discovery is not None
         and discovery.encoder not in _QUICK_ENCODERS
-        and wishes_of(wanted, ()).embeddings
+        and wishes_of(given, ()).embeddings
     ):
         raise OptionError(f"all examples would have to be embedded by {discovery.encoder} again")
-    with _check(known, data, runner_config, runner_option) as (config, engine, split):
+    with _check(known, counting) as (config, engine, split):
         files = expand_paths(config.data)
         work = WorkFolder(storage_path(config.output))
         work.begin(config, files, resume=False)
         with work:
-            of_run = files, work, engine, _in_silence, split
-            prepared = prepare_given(config, wanted, known, *of_run, is_own_data=data is None)
+            of_run = files, work, engine, SilentObserver().stage, split
+            own = not counting.data
+            prepared = prepare_given(config, given, known, *of_run, is_own_data=own)
             keys = prepared.lattice.singleton_keys()
             return count_listed(config, prepared, keys, work, engine).coverage
 
 
-def _in_silence(_: Stage) -> None:
-    """Report no stage."""
-
-
-def _wanted(
+def _given(
     known: PublishedDiscovery, definitions: Sequence[tuple[str, AnyDefinition]]
 ) -> WantedSlices:
-    return WantedSlices(
-        "changelist",
-        known.uri,
-        tuple(
-            wanted_slice(name, definition, slice_id_of(definition))
-            for name, definition in definitions
-        ),
-        known.document.changelist_id,
-    )
+    slices = tuple(wanted_slice(name, of, slice_id_of(of)) for name, of in definitions)
+    return WantedSlices("changelist", known.uri, slices, known.document.changelist_id)
 
 
 @contextmanager
 def _check(
-    known: PublishedDiscovery,
-    data: tuple[str, ...] | None,
-    runner_config: str,
-    runner_option: tuple[str, ...],
+    known: PublishedDiscovery, counting: Counting
 ) -> Iterator[tuple[CheckConfig, Engine, ExampleSplit | None]]:
     """Yield a check with the options of a document, in a temporary folder, and the examples left out."""
     document = known.document
@@ -144,32 +118,19 @@ def _check(
     if options.get("example_id") and options.get("group"):
         # Of the two that a discovery takes, a check resamples by one.
         del options["example_id"]
-    options["data"] = data or document.dataset.uri
     with (
         tempfile.TemporaryDirectory(prefix="slicebeam-") as folder,
-        start_engine(runner_config, runner_option) as engine,
+        start_engine(counting.runner_config, counting.runner_option) as engine,
     ):
         options |= {
+            "data": counting.data or document.dataset.uri,
             "output": str(Path(folder) / "out"),
             "changelist": known.uri,
-            "runner_config": runner_config,
-            "runner_option": runner_option,
+            "runner_config": counting.runner_config,
+            "runner_option": counting.runner_option,
         }
-        config = validated(CheckConfig, options)
-        yield config, engine, split_of(known) if data is None else None
-
-
-def _prepared(
-    config: CheckConfig,
-    *rest: Any,
-    wanted: WantedSlices,
-    known: PublishedDiscovery,
-    split: ExampleSplit | None,
-    is_own_data: bool,
-) -> EncodedDataset:
-    files, work, engine, on_stage = rest
-    of_run = files, work, engine, on_stage, split
-    return prepare_given(config, wanted, known, *of_run, is_own_data=is_own_data)
+        split = None if counting.data else split_of(known)
+        yield validated(CheckConfig, options), engine, split
 
 
 def split_of(known: PublishedDiscovery) -> ExampleSplit | None:

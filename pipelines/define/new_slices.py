@@ -6,49 +6,20 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, nearest, shortened
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of, later_revision, publish_revision
-from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.changelist.slices import Origin
-from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
+from slicebeam.transforms.encode.definitions import PredicateDefinition, slice_id_of
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.edits import Edited
     from slicebeam.pipelines.changelist.slices import Slice
-    from slicebeam.pipelines.config.document import CountingConfig
+    from slicebeam.pipelines.define.counting import Counting, DefinedSlice
+    from slicebeam.transforms.encode.definitions import AnyDefinition
     from slicebeam.transforms.storage.storage import StoragePath
-
-
-@dataclass(frozen=True)
-class DefinedSlice:
-    """A slice to count."""
-
-    name: str
-    definition: AnyDefinition
-    method: Any = "manual"
-
-
-@dataclass(frozen=True)
-class Counting:
-    """Where slices are counted; ``other_data``: whether it may be other data than the document's."""
-
-    data: tuple[str, ...] = ()
-    runner_config: str = "direct"
-    runner_option: tuple[str, ...] = ()
-    confirmed: Confirmed = NOTHING
-    other_data: bool = False
-
-    @classmethod
-    def of(cls, config: CountingConfig) -> Counting:
-        """Return where a command's options say."""
-        engine = config.runner_config, config.runner_option
-        return cls(config.data, *engine, config.confirmed, config.other_data)
 
 
 # A slice that somebody made after looking at the result has an interval, and no test: the correction
@@ -104,7 +75,7 @@ class EditSession:
         from slicebeam.pipelines.search.fingerprints import check_same_data
 
         known = {slice_.slice_id: slice_.name for slice_ in self.document.slices}
-        ids = [slice_id_of(one.definition) for one in wanted]
+        ids = [slice_id_of(new.definition) for new in wanted]
         for slice_id in ids:
             if slice_id in known:
                 raise InputError(
@@ -113,40 +84,33 @@ class EditSession:
                 )
         if counting.data and not counting.other_data:
             check_same_data(self.uri, self.document, counting.data, counting.confirmed)
-        found = measured(
-            self.document,
-            [(one.name, one.definition) for one in wanted],
-            data=counting.data or None,
-            changelist_uri=self.uri,
-            runner_config=counting.runner_config,
-            runner_option=counting.runner_option,
-            confirmed=counting.confirmed,
-        )
-        slices = []
-        for slice_id, one, counted in zip(ids, wanted, found, strict=True):
-            if counted.size.n == 0:
+        slices = measured(self.uri, self.document, wanted, counting)
+        for new, slice_ in zip(wanted, slices, strict=True):
+            if slice_.size.n == 0:
                 raise InputError(
-                    f"slice {shortened(one.name)!r} would have no examples; change its definition"
-                    f"{_nearest_value(self.document, one.definition)}"
+                    f"slice {shortened(new.name)!r} would have no examples; change its definition"
+                    f"{_nearest_value(self.document, new.definition)}"
                 )
-            update = {
-                "slice_id": slice_id,
-                "name": one.name,
-                "definition": one.definition,
-                "origin": Origin(method=one.method),
-                "changes": tuple(change.model_copy(update=_UNTESTED) for change in counted.changes),
-            }
-            slices.append(counted.model_copy(update=update))
-        return slices
+        return [
+            slice_.model_copy(
+                update={
+                    "slice_id": slice_id,
+                    "name": new.name,
+                    "definition": new.definition,
+                    "origin": Origin(method=new.method),
+                    "changes": tuple(part.model_copy(update=_UNTESTED) for part in slice_.changes),
+                }
+            )
+            for slice_id, new, slice_ in zip(ids, wanted, slices, strict=True)
+        ]
 
-    def publish(self, edited: Edited, summary: str, counting: Counting | None = None) -> Revision:
+    def publish(
+        self, edited: SearchChangeList, summary: str, counting: Counting | None = None
+    ) -> Revision:
         """Write the edited document as the next revision, with a summary of the edit."""
-        revised = edited.document
-        if edited.edit.coverage is not None:
-            revised = self._with_coverage(revised, counting)
-        document, path = publish_revision(
-            self.uri, self.document, revised, (edited.edit,), is_last=self.is_last
-        )
+        if edited.edits[-1].coverage is not None:
+            edited = self._with_coverage(edited, counting)
+        document, path = publish_revision(self.uri, self.document, edited, is_last=self.is_last)
         kept = {(finding.metric, finding.direction, finding.rank) for finding in document.findings}
         gone = [
             f"{finding.rank} of {finding.metric} ({finding.direction})"
@@ -173,14 +137,7 @@ class EditSession:
             from slicebeam.pipelines.define.measuring import coverage_of
 
             try:
-                coverage = coverage_of(
-                    document,
-                    data=counting.data or None,
-                    changelist_uri=self.uri,
-                    runner_config=counting.runner_config,
-                    runner_option=counting.runner_option,
-                    confirmed=counting.confirmed,
-                )
+                coverage = coverage_of(self.uri, document, counting)
             except InputError as error:
                 # The edit itself needs less of the data than all slices do.
                 reason = str(error)

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, OptionError
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
-from slicebeam.pipelines.changelist.parts import Condition, Predicate
 from slicebeam.transforms.encode.column import arrow_type
 from slicebeam.transforms.encode.conditions import check_condition
+from slicebeam.transforms.encode.definitions import Condition, Predicate, PredicateDefinition
 from slicebeam.transforms.encode.predicates import parse_predicate
 from slicebeam.transforms.encode.sources import StoredFile, open_parquet
 from slicebeam.transforms.storage.files import expand_paths, file_format

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from slicebeam.metrics.errors import InputError, OptionError, shortened
-from slicebeam.pipelines.changelist.discovered import TextQueryDefinition
+from slicebeam.transforms.encode.definitions import TextQueryDefinition
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import InputError, OptionError, unknown_name
 from slicebeam.pipelines.changelist.reading import file_of
-from slicebeam.pipelines.changelist.rules import encoders_of, rule_of
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed, refuse_unconfirmed
 from slicebeam.pipelines.discovery.embedding import EmbeddingFields, embed, embedding_of
 from slicebeam.pipelines.discovery.model import MODEL_FILE, DiscoveryModel
@@ -17,6 +16,7 @@ from slicebeam.transforms.discovery.derive_columns import Derivation, is_cluster
 from slicebeam.transforms.discovery.embeddings import Embedded
 from slicebeam.transforms.encode.conditions import (
     columns_of,
+    encoders_of,
     needs_embeddings,
     needs_ids,
     queries_of,
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from slicebeam.pipelines.changelist.discovered import AnyDefinition, Discovery
+    from slicebeam.pipelines.changelist.discovered import Discovery
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.run.engine import Engine
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.discovery.derive_columns import Clusters
     from slicebeam.transforms.discovery.embeddings import Embedding, ExampleSplit
-    from slicebeam.transforms.encode.conditions import Rule
+    from slicebeam.transforms.encode.definitions import AnyDefinition
     from slicebeam.transforms.encode.extract_slice_keys import Encoding
     from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath
@@ -113,15 +113,10 @@ class DerivedColumnRequest:
     fields: frozenset[str]
     own: frozenset[str] = frozenset()
 
-    @cached_property
-    def rules(self) -> dict[str, Rule]:
-        """The same as what is evaluated."""
-        return {name: rule_of(one) for name, one in self.definitions.items()}
-
     @property
     def all_fields(self) -> set[str]:
         """The columns that predicates and definitions are about."""
-        return set(self.fields).union(*(columns_of(rule) for rule in self.rules.values()))
+        return set(self.fields).union(*map(columns_of, self.definitions.values()))
 
     @property
     def components(self) -> set[str]:
@@ -136,12 +131,12 @@ class DerivedColumnRequest:
     @property
     def embeddings(self) -> bool:
         """Whether embeddings are needed."""
-        return self.clusters or any(map(needs_embeddings, self.rules.values()))
+        return self.clusters or any(map(needs_embeddings, self.definitions.values()))
 
     @property
     def ids(self) -> bool:
         """Whether ids are needed."""
-        return any(map(needs_ids, self.rules.values()))
+        return any(map(needs_ids, self.definitions.values()))
 
     @property
     def any(self) -> bool:
@@ -150,13 +145,13 @@ class DerivedColumnRequest:
 
     def queries(self, embedding: Embedding) -> dict[str, NDArray[np.float32]]:
         """Return the embeddings of the words in definitions: float32 [D] by text."""
-        texts = sorted(set().union(*(queries_of(rule) for rule in self.rules.values())))
+        texts = sorted(set().union(*map(queries_of, self.definitions.values())))
         return dict(zip(texts, embedding.queries(texts), strict=True)) if texts else {}
 
     def check_encoders(self, known: PublishedDiscovery) -> None:
         """Refuse definitions that speak of the embeddings of another encoder."""
-        for name, one in self.definitions.items():
-            strange = encoders_of(one) - {known.discovery.encoder_fingerprint}
+        for name, definition in self.definitions.items():
+            strange = encoders_of(definition) - {known.discovery.encoder_fingerprint}
             if strange:
                 raise InputError(
                     f"{name} is defined by embeddings of another encoder than that of "
@@ -209,7 +204,7 @@ def with_derived(
         embeddings,
         work.folder("derived"),
         clusters,
-        wishes.rules,
+        wishes.definitions,
         queries,
         id_field,
         split=split if wishes.clusters else None,

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.edits import Edited
-    from slicebeam.pipelines.define.new_slices import Counting, DefinedSlice, EditSession
+    from slicebeam.pipelines.define.counting import Counting, DefinedSlice
+    from slicebeam.pipelines.define.new_slices import EditSession
     from slicebeam.pipelines.page.served import ServedOutput
 
 # Edits of the journal that are listed, the last ones.
@@ -192,7 +192,7 @@ class Editing:
         }
 
     def _counting(self) -> Counting:
-        from slicebeam.pipelines.define.new_slices import Counting
+        from slicebeam.pipelines.define.counting import Counting
 
         config = self.served.config
         if config.data:
@@ -202,7 +202,7 @@ class Editing:
         return Counting(config.data, confirmed=config.confirmed, other_data=True)
 
 
-def _edited(document: SearchChangeList, edit: _Plain) -> Edited:
+def _edited(document: SearchChangeList, edit: _Plain) -> SearchChangeList:
     if isinstance(edit, _Undo):
         return undone(document)
     slice_id = find_slice(document, edit.slice_id).slice_id
@@ -215,9 +215,9 @@ def _edited(document: SearchChangeList, edit: _Plain) -> Edited:
     return removed(document, slice_id)
 
 
-def _counted(base: EditSession, edit: _Define | _Add, counting: Any) -> Edited:
+def _counted(base: EditSession, edit: _Define | _Add, counting: Any) -> SearchChangeList:
     """Count a slice on the data, and put it into the document."""
-    from slicebeam.pipelines.define.new_slices import DefinedSlice
+    from slicebeam.pipelines.define.counting import DefinedSlice
 
     if isinstance(edit, _Add):
         name, definition, _ = table_slice(base.uri, base.document, edit.slice_id)

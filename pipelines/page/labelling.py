@@ -14,9 +14,9 @@ from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
 from slicebeam.metrics.errors import InputError, SlicebeamError
 from slicebeam.pipelines.attribution.estimating import assess
 from slicebeam.pipelines.attribution.population import SlicePopulation
-from slicebeam.pipelines.attribution.session import LabelPaths, Plan, check_plan, estimate, session
+from slicebeam.pipelines.attribution.session import LabelPaths, check_plan, estimate, session
 from slicebeam.pipelines.attribution.sheets import rows_of
-from slicebeam.pipelines.attribution.state import folder_name, read_state
+from slicebeam.pipelines.attribution.state import Plan, folder_name, read_state
 from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.page.answers import PageRequest, RefusedError, get, labeler_name, post
 from slicebeam.pipelines.page.editing import WRITING
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.attribution.labels import Label
     from slicebeam.pipelines.attribution.session import Session
-    from slicebeam.pipelines.changelist.discovered import Id
     from slicebeam.pipelines.page.served import ServedOutput
+    from slicebeam.transforms.encode.definitions import Id
 
 _CODES = {"yes": YES, "no": NO, "unsure": UNSURE}
 # Folders that are listed, items read from the data at once, characters of a field that are sent.

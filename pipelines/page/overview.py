@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.search.summary import fall_text, lead
-from slicebeam.pipelines.show.finding_tables import all_findings
 from slicebeam.pipelines.show.result_notes import coverage_lines, notes
 from slicebeam.pipelines.show.worst_slices import shown_slices, slices_in_place
 
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.changes import Difference, Model, Since, SinceSlice
     from slicebeam.pipelines.changelist.document import ChangeList
-    from slicebeam.pipelines.changelist.parts import Predicate
     from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.transforms.encode.definitions import Predicate
     from slicebeam.transforms.encode.predicates import Singleton
 
 # Slices that changed since an earlier run, of those that the document has.
@@ -181,7 +180,7 @@ def _whole_name(name: str, predicate: Predicate | None) -> str:
 
 def _notes(document: ChangeList) -> Iterator[str]:
     if isinstance(document, SearchChangeList):
-        yield from coverage_lines(document, all_findings(document))
+        yield from coverage_lines(document)
         yield from notes(document)
         yield from document.testing.unseen
     if document.since is not None:

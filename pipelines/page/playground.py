@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from slicebeam.metrics.errors import SlicebeamError
-from slicebeam.pipelines.changelist.rules import rule_of
 from slicebeam.pipelines.page.answers import PageRequest, RefusedError, post
 from slicebeam.transforms.encode.column import plain_type, python_values
 from slicebeam.transforms.encode.conditions import columns_of, members, needs_embeddings, needs_ids
@@ -137,15 +136,15 @@ class Playground:
         with tempfile.TemporaryDirectory(prefix="slicebeam-") as folder:
             alone: DocumentData | None = None
             for slice_ in document.slices:
-                rule = rule_of(slice_.definition)
+                definition = slice_.definition
                 try:
-                    if needs_ids(rule):
+                    if needs_ids(definition):
                         # An input of its own is none of those that are listed.
                         unknown += 1
                         continue
                     columns = set(table.column_names)
-                    if not needs_embeddings(rule) and columns_of(rule) <= columns:
-                        is_in = bool(members(rule, table)[0])
+                    if not needs_embeddings(definition) and columns_of(definition) <= columns:
+                        is_in = bool(members(definition, table)[0])
                     else:
                         alone = alone or self._alone(table, Path(folder))
                         is_in = bool(alone.members_of(slice_.definition)[0])

@@ -15,12 +15,11 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from slicebeam.metrics.errors import SlicebeamError
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
-from slicebeam.pipelines.changelist.parts import Predicate
 from slicebeam.pipelines.changelist.reading import opened_table
 from slicebeam.pipelines.page.answers import PageRequest, RefusedError, post
 from slicebeam.pipelines.search.fingerprints import fingerprint_again, short
 from slicebeam.transforms.encode.column import python_values
+from slicebeam.transforms.encode.definitions import Predicate, PredicateDefinition
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import identity, storage_path, written_whole
 
@@ -28,10 +27,10 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from slicebeam.metrics.arrays import IntArray
-    from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.define.document_data import DocumentData
     from slicebeam.pipelines.page.served import ServedOutput
+    from slicebeam.transforms.encode.definitions import AnyDefinition
 
 _KEPT = "fingerprints.json"
 

@@ -13,16 +13,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from slicebeam.pipelines.changelist.discovered import (
+from slicebeam.pipelines.page.index_build import singleton
+from slicebeam.pipelines.page.overview import chip, since_slice
+from slicebeam.pipelines.page.rows import NUMBERS, Kept, document_rows
+from slicebeam.transforms.encode.definitions import (
     ClassifierDefinition,
     LlmFilterDefinition,
     MembershipDefinition,
     PredicateDefinition,
     TextQueryDefinition,
 )
-from slicebeam.pipelines.page.index_build import singleton
-from slicebeam.pipelines.page.overview import chip, since_slice
-from slicebeam.pipelines.page.rows import NUMBERS, Kept, document_rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.changelist.changes import Since
-    from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import ChangeList
     from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.transforms.encode.definitions import AnyDefinition
     from slicebeam.transforms.encode.predicates import Singleton
 
     Examples = Mapping[str, Sequence[dict[str, Any]]]

@@ -17,12 +17,12 @@ from slicebeam.metrics.errors import (
     shortened,
     unknown_name,
 )
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
 from slicebeam.pipelines.run.stage import run_parts
 from slicebeam.transforms.discovery.derive_columns import is_cluster_field
 from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
+from slicebeam.transforms.encode.definitions import PredicateDefinition
 from slicebeam.transforms.encode.passes import distinct, distinct_rows
 from slicebeam.transforms.encode.predicates import (
     OPS,
@@ -39,9 +39,9 @@ from slicebeam.transforms.tfma.eval_config import eval_plan
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.transforms.encode.definitions import AnyDefinition
     from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.tfma.eval_config import SliceSpec
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from slicebeam.pipelines.changelist.document import Domain, SearchChangeList
-    from slicebeam.pipelines.changelist.parts import Condition
+    from slicebeam.transforms.encode.definitions import Condition
     from slicebeam.transforms.encode.domains import UnseenValue
     from slicebeam.transforms.encode.sources import Source
 

@@ -24,7 +24,6 @@ from slicebeam.pipelines.changelist.changes import (
     Model,
     Moved,
 )
-from slicebeam.pipelines.changelist.discovered import AnyDefinition, PredicateDefinition
 from slicebeam.pipelines.changelist.document import (
     Dataset,
     Domain,
@@ -33,13 +32,14 @@ from slicebeam.pipelines.changelist.document import (
     Provenance,
     SearchChangeList,
 )
-from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, Predicate, estimate, finite
+from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, estimate, finite
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
 from slicebeam.pipelines.changelist.testing import Check, Search
 from slicebeam.pipelines.search.iterations import adjusted_overall
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import direction_of, stretched_interval
 from slicebeam.pipelines.search.summary import summary
+from slicebeam.transforms.encode.definitions import AnyDefinition, Predicate, PredicateDefinition
 from slicebeam.transforms.encode.sources import ReservedRows
 
 if TYPE_CHECKING:

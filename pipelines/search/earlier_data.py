@@ -12,7 +12,7 @@ from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.multiplicity import holm_adjusted
 from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.significance.intervals import normal_quantile
-from slicebeam.pipelines.changelist.earlier import (
+from slicebeam.pipelines.changelist.changes import (
     TOO_FAR,
     EarlierData,
     FeatureDrift,

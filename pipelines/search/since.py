@@ -21,12 +21,13 @@ from slicebeam.pipelines.changelist.changes import (
     SinceSlice,
 )
 from slicebeam.pipelines.changelist.document import SearchChangeList
-from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, Predicate, estimate, finite
+from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, estimate, finite
 from slicebeam.pipelines.changelist.reading import TABLE, read_search, read_table
 from slicebeam.pipelines.prepare.inherited_domains import is_carried_on, why_absent
 from slicebeam.pipelines.search.iterations import adjusted_overall
 from slicebeam.pipelines.search.summary import of_metrics, promise, shown, verdict
 from slicebeam.transforms.count.finding_passes import CountListed, without_buckets
+from slicebeam.transforms.encode.definitions import Predicate
 from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from slicebeam.metrics.errors import counted
 from slicebeam.metrics.measures.registry import metric
+from slicebeam.pipelines.changelist.changes import LARGE_DRIFT, NO_DRIFT
 from slicebeam.pipelines.changelist.document import ChangeList
-from slicebeam.pipelines.changelist.earlier import LARGE_DRIFT, NO_DRIFT
 from slicebeam.pipelines.changelist.testing import Gate
 from slicebeam.pipelines.run.open_run import sealed
 from slicebeam.transforms.storage.storage import written_whole

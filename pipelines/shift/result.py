@@ -26,9 +26,8 @@ from slicebeam.metrics.shift.estimates import (
 from slicebeam.metrics.shift.strata import Sample
 from slicebeam.pipelines.changelist import shifted
 from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.document import Dataset, Provenance, ShiftChangeList
-from slicebeam.pipelines.changelist.parts import Condition, Estimate, Predicate
+from slicebeam.pipelines.changelist.parts import Estimate
 from slicebeam.pipelines.changelist.slices import Origin, Size, Slice
 from slicebeam.pipelines.config.shift import ACCURACY
 from slicebeam.pipelines.shift.changes import (
@@ -38,6 +37,7 @@ from slicebeam.pipelines.shift.changes import (
     shown_matrix,
 )
 from slicebeam.pipelines.shift.focus import higher_is_better
+from slicebeam.transforms.encode.definitions import Condition, Predicate, PredicateDefinition
 from slicebeam.transforms.encode.predicates import slice_hashes
 
 if TYPE_CHECKING:

@@ -26,12 +26,11 @@ def _command(
     name: str, *more: str, config: AttributionConfig, changelist: str = "", slice_id: str = ""
 ) -> str:
     """Return a command line with the user's options, of another slice and document where they are named."""
-    named = ["--changelist", changelist or config.changelist, "--slice", slice_id or config.slice]
-    named += ["--text", config.text]
-    named += [] if config.labels_dir is None else ["--labels-dir", config.labels_dir]
-    for path in config.data:
-        named += ["--data", path]
-    return f"  {shlex.join(('slicebeam', 'attribute', name, *named, *more))}"
+    words = ["--changelist", changelist or config.changelist, "--slice", slice_id or config.slice]
+    words += ["--text", config.text]
+    words += ["--labels-dir", config.labels_dir] if config.labels_dir is not None else []
+    words += [word for path in config.data for word in ("--data", path)]
+    return f"  {shlex.join(('slicebeam', 'attribute', name, *words, *more))}"
 
 
 def sampled_json(sampled: Sampled) -> dict[str, Any]:
@@ -49,6 +48,10 @@ def sampled_json(sampled: Sampled) -> dict[str, Any]:
 def show_sampled(sampled: Sampled, config: AttributionConfig) -> None:
     """Print where the items to label are."""
     number, asked = sampled.drawn.number, len(sampled.drawn.asked)
+    lines = [
+        f"Round {number} has no item to label: the labels of all drawn items are known.",
+        "Next:",
+    ]
     if sampled.left:
         more = len(sampled.drawn.items) - asked
         labelled_before = f" ({more:,} more were drawn whose label is known)" if more else ""
@@ -59,9 +62,6 @@ def show_sampled(sampled: Sampled, config: AttributionConfig) -> None:
             f"  {sampled.sheet}",
             "Then:",
         ]
-    else:
-        has_none = f"Round {number} has no item to label"
-        lines = [f"{has_none}: the labels of all drawn items are known.", "Next:"]
     console = console_of_stdout()
     for line in (*lines, _command("estimate", config=config)):
         console.out(line, highlight=False)
@@ -81,7 +81,7 @@ def show_finished(finished: Finished | Stopped, config: AttributionConfig) -> No
     console.print()
     console.print(printable(f"{attribution.text!r} of slice {finished.slice.name}"))
     console.print(_table(attribution))
-    for line in (*_labels(attribution), *finished.assessed.notes):
+    for line in (_labels(attribution), *finished.assessed.notes):
         console.print(line, style="dim")
     console.print(decided(finished.assessed))
     for line in _next(finished, config):
@@ -107,21 +107,18 @@ def _table(attribution: Attribution) -> Table:
     return table
 
 
-def _labels(attribution: Attribution) -> list[str]:
+def _labels(attribution: Attribution) -> str:
     """Return how many labels there are of each phase."""
     parts = []
     for phase, where in _PHASES.items():
         rounds = [round_ for round_ in attribution.rounds if round_.phase == phase]
-        if not rounds:
-            continue
-        labelled, positive, unsure = (
-            sum(getattr(round_, name) for round_ in rounds)
-            for name in ("labelled", "positive", "unsure")
-        )
-        among = f"{positive:,} yes" + (f", {unsure:,} unsure" if unsure else "")
-        parts.append(f"{labelled:,} {where} ({among})")
+        unsure = sum(round_.unsure for round_ in rounds)
+        among = f"{sum(round_.positive for round_ in rounds):,} yes"
+        among += f", {unsure:,} unsure" if unsure else ""
+        if rounds:
+            parts.append(f"{sum(round_.labelled for round_ in rounds):,} {where} ({among})")
     number = max((round_.round for round_ in attribution.rounds), default=0)
-    return [f"Labels of {counted(number, 'round')}: {'; '.join(parts)}."]
+    return f"Labels of {counted(number, 'round')}: {'; '.join(parts)}."
 
 
 def decided(assessed: Assessed) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.changelist.parts import Estimate
-from slicebeam.pipelines.show.result_notes import list_coverage_lines
+from slicebeam.pipelines.show.result_notes import coverage_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -23,7 +23,7 @@ def show_revision(revision: Revision, _: DocumentConfig) -> None:
     for note in revision.notes:
         sys.stderr.write(f"note: {printable(note)}\n")
     is_list_edit = edit.coverage is not None or edit.op == "undo"
-    explained = list_coverage_lines(revision.document) if is_list_edit else []
+    explained = coverage_lines(revision.document, of_list=True) if is_list_edit else ()
     changed = (f"  {slice_line(slice_summary(slice_))}" for slice_ in revision.changed)
     for line in (revision.summary, *changed, *explained):
         sys.stdout.write(f"{printable(line)}\n")

@@ -5,65 +5,58 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import counted
-from slicebeam.pipelines.changelist.earlier import LARGE_DRIFT, NO_DRIFT, ROUGH
+from slicebeam.pipelines.changelist.changes import LARGE_DRIFT, NO_DRIFT, ROUGH
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
+    from slicebeam.pipelines.changelist.changes import WhyMoved
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.earlier import EarlierData, WhyMoved
     from slicebeam.pipelines.changelist.parts import Estimate
 
 _MOST_VALUES, _MOST_DRIFTS = 3, 3
 
 
-def _number(document: SearchChangeList, metric: str, value: float) -> str:
-    """Return a change in points of a share, or in the metric's own unit."""
-    limits = next(entry.range for entry in document.metrics if entry.key == metric)
-    is_share = limits is not None and tuple(limits) == (0.0, 1.0)
-    return f"{100 * value:+.1f}" if is_share else f"{value:+.3g}"
-
-
 def moved_lines(document: SearchChangeList) -> Iterator[str]:
     """Yield why each metric is not what it was."""
-    if document.earlier_data is None:
-        return
-    for moved in document.earlier_data.moved:
-        yield from _lines_of(document, document.earlier_data, moved)
+    earlier = document.earlier_data
+    for moved in () if earlier is None else earlier.moved:
+        limits = next(entry.range for entry in document.metrics if entry.key == moved.metric)
+        yield from _lines_of(moved, n=earlier.n if earlier else 0, is_share=limits == (0.0, 1.0))
 
 
-def _lines_of(document: SearchChangeList, earlier: EarlierData, moved: WhyMoved) -> Iterator[str]:
+def _lines_of(moved: WhyMoved, *, n: int, is_share: bool) -> Iterator[str]:
+    def number(change: float | None) -> str:
+        """Return a change in points of a share, or in the metric's own unit."""
+        return f"{100 * (change or 0.0):+.1f}" if is_share else f"{change or 0.0:+.3g}"
+
     def told(change: Estimate) -> str:
-        numbers = [
-            _number(document, moved.metric, end or 0.0)
-            for end in (change.value, change.lo, change.hi)
-        ]
-        return f"{numbers[0]} [{numbers[1]}, {numbers[2]}]"
+        return f"{number(change.value)} [{number(change.lo)}, {number(change.hi)}]"
 
-    number = _number(document, moved.metric, moved.change)
     rough = ", roughly: the data sets differ much" if moved.distance > ROUGH else ""
-    yield f"Why {moved.metric} changed by {number} since then ({earlier.n:,} examples){rough}:"
+    yield f"Why {moved.metric} changed by {number(moved.change)} since then ({n:,} examples){rough}:"
     if moved.new_share > 0:
-        values = ", ".join(moved.new_values[:_MOST_VALUES])
-        more = ", …" if len(moved.new_values) > _MOST_VALUES else ""
         yield (
-            f"  {_number(document, moved.metric, moved.new_kinds)}  by new kinds of examples, {moved.new_share:.1%} of "
-            f"today's: hardly any had {values}{more} then"
+            f"  {number(moved.new_kinds)}  by new kinds of examples, {moved.new_share:.1%} of today's: "
+            f"hardly any had {_first(moved.new_values)} then"
         )
     if moved.mix is None or moved.model is None:
-        rest = _number(document, moved.metric, moved.change - moved.new_kinds)
+        rest = number(moved.change - moved.new_kinds)
         yield f"  {rest}  by the mix of the data and by the model, which cannot be told apart: the data sets differ too much"
         return
     yield f"  {told(moved.mix)}  by the mix of the data"
     for part in moved.by_mix:
-        more = "more" if (part.share_now or 0.0) > (part.share_then or 0.0) else "fewer"
+        then, now = part.share_then or 0.0, part.share_now or 0.0
+        more = "more" if now > then else "fewer"
         yield (
-            f"      {told(part.change)}  {part.name}: {more} with {part.value} "
-            f"({part.share_then or 0.0:.1%} → {part.share_now or 0.0:.1%})"
+            f"      {told(part.change)}  {part.name}: {more} with {part.value} ({then:.1%} → {now:.1%})"
         )
     yield f"  {told(moved.model)}  by the model, on the same kinds of examples"
-    for part in moved.by_model:
-        yield f"      {told(part.change)}  {part.name}"
+    yield from (f"      {told(part.change)}  {part.name}" for part in moved.by_model)
+
+
+def _first(values: Sequence[str]) -> str:
+    return ", ".join(values[:_MOST_VALUES]) + (", …" if len(values) > _MOST_VALUES else "")
 
 
 def drift_lines(document: SearchChangeList) -> Iterator[str]:
@@ -89,8 +82,7 @@ def drift_lines(document: SearchChangeList) -> Iterator[str]:
         f"largest: {largest}."
     )
     for feature in drift:
-        for values, when in ((feature.new_values, "had"), (feature.gone_values, "has now")):
-            if values:
-                listed = ", ".join(values[:_MOST_VALUES])
-                others = ", …" if len(values) > _MOST_VALUES else ""
-                yield f"{feature.feature}: no example {when} {listed}{others}{' then' if when == 'had' else ''}."
+        if feature.new_values:
+            yield f"{feature.feature}: no example had {_first(feature.new_values)} then."
+        if feature.gone_values:
+            yield f"{feature.feature}: no example has now {_first(feature.gone_values)}."

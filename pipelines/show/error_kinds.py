@@ -9,7 +9,7 @@ import numpy as np
 from slicebeam.metrics.errors import printable, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.parts import Confusion
@@ -22,22 +22,16 @@ _SMALL_SHARE = 0.1
 
 def error_lines(document: SearchChangeList, findings: Sequence[Finding]) -> list[str]:
     """Return a heading, and a line for each finding of which a kind of error differs clearly; else nothing."""
-    lines = list(_lines(document, findings))
-    heading = "Kind of error that differs most, as a share of the examples with that label:"
-    return [heading, *lines] if lines else []
-
-
-def _lines(document: SearchChangeList, findings: Sequence[Finding]) -> Iterator[str]:
-    listed = {slice_.slice_id: slice_ for slice_ in document.slices}
+    slices = {slice_.slice_id: slice_ for slice_ in document.slices}
     positive = document.provenance.config.get("positive_class")
+    lines = ["Kind of error that differs most, as a share of the examples with that label:"]
     for finding in findings:
-        of_finding = listed.get(finding.slice_id)
-        if of_finding is None or of_finding.confusion is None:
-            continue
-        n = of_finding.size.n, document.dataset.n - of_finding.size.n
-        text = error_text(of_finding.confusion, n, finding.direction == "worse", positive)
-        if text is not None:
-            yield f"{finding.rank:>2}  {text}"
+        about = slices.get(finding.slice_id)
+        if about is not None and about.confusion is not None:
+            n = about.size.n, document.dataset.n - about.size.n
+            text = error_text(about.confusion, n, finding.direction == "worse", positive)
+            lines += [] if text is None else [f"{finding.rank:>2}  {text}"]
+    return lines if len(lines) > 1 else []
 
 
 def error_text(
@@ -65,17 +59,11 @@ def error_text(
     label, predicted = np.unravel_index(np.argmax(excess), excess.shape)
     here, there = (_share(rate[label, predicted]) for rate in rates)
     kind = _kind(confusion.classes, int(label), int(predicted), positive)
-    return (
-        f"{kind} {here}, before {there}"
-        if before
-        else f"{kind} {here} against {there} of the others"
-    )
+    return f"{kind} {here}" + (f", before {there}" if before else f" against {there} of the others")
 
 
 def _kind(classes: Sequence[Any], label: int, predicted: int, positive: str | None) -> str:
-    names = [
-        "the other class" if class_name is None else _name(class_name) for class_name in classes
-    ]
+    names = ["the other class" if value is None else _name(value) for value in classes]
     if positive is None and {*classes} <= {0, 1}:
         positive = "1"
     if len(classes) == 2 and positive in names:

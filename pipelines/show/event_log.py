@@ -7,7 +7,7 @@ import json
 import sys
 import uuid
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.storage.secrets import redacted
@@ -67,17 +67,15 @@ class EventLog:
 
     def published(self, published: Published | PublishedShift) -> None:
         """Log the warnings, and the publication."""
+        from slicebeam.pipelines.run.open_run import Published
+
         document, gate = published.changelist, published.changelist.gate
-        if document.shift is None:
-            warnings, facts = _of_slices(cast("Published", published))
+        if isinstance(published, Published):
+            warnings, facts = _of_slices(published)
         else:
-            warnings, facts = _of_shift(cast("PublishedShift", published))
+            warnings, facts = _of_shift(published)
         for warning in warnings:
             self.write("warning", text=warning)
-        judged: dict[str, Any] = {"gate": None, "reasons": [], "exit_code": 0}
-        if gate is not None:
-            word = "PASS" if gate.passed else "FAIL"
-            judged = {"gate": word, "reasons": list(gate.reasons), "exit_code": gate.exit_code}
         self.write(
             "published",
             changelist=str(published.changelist_path),
@@ -85,7 +83,9 @@ class EventLog:
             changelist_hash=f"sha256:{hashlib.sha256(document.to_json().encode()).hexdigest()}",
             summary=document.summary,
             **facts,
-            **judged,
+            gate=None if gate is None else "PASS" if gate.passed else "FAIL",
+            reasons=[] if gate is None else list(gate.reasons),
+            exit_code=0 if gate is None else gate.exit_code,
         )
 
     def error(self, message: str, code: int) -> None:
@@ -99,23 +99,18 @@ def _of_slices(published: Published) -> tuple[Sequence[str], dict[str, Any]]:
 
     document = published.changelist
     since, testing = document.since, document.testing
-    warnings = (*document.dataset.drift, *hint_lines(document.dataset), *testing.warnings)
-    facts: dict[str, Any] = {}
-    if since is not None:
-        warnings = (*warnings, *since.warnings)
-        facts["since"] = since.model_dump(mode="json", include=_OF_SINCE, exclude_none=True)
-    return warnings, {
+    warnings = [*document.dataset.drift, *hint_lines(document.dataset), *testing.warnings]
+    facts: dict[str, Any] = {
         "slices": str(published.slices_path),
         "slices_hash": document.search.slices_fingerprint,
-        "tested": testing.tested,
-        "significant": testing.significant,
-        "degraded": testing.degraded,
+        **{name: getattr(testing, name) for name in ("tested", "significant", "degraded")},
         "reported": document.search.reported,
-        "metrics": {
-            metric.metric: metric.model_dump(include=_OF_METRIC) for metric in testing.metrics
-        },
-        **facts,
+        "metrics": {part.metric: part.model_dump(include=_OF_METRIC) for part in testing.metrics},
     }
+    if since is not None:
+        warnings += since.warnings
+        facts["since"] = since.model_dump(mode="json", include=_OF_SINCE, exclude_none=True)
+    return warnings, facts
 
 
 def _of_shift(published: PublishedShift) -> tuple[Sequence[str], dict[str, Any]]:

@@ -1,34 +1,35 @@
-"""The findings of a run, in a table that never shortens slices."""
+"""The findings of a run, in tables that never shorten slices."""
 
 from __future__ import annotations
 
 import math
 import os
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from statistics import median
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import counted
-from slicebeam.metrics.measures.registry import metric
 from slicebeam.pipelines.show.error_kinds import error_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import Console
     from rich.table import Table
 
-    from slicebeam.pipelines.changelist.changes import MetricEntry
     from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.slices import Finding, FindingModel
+    from slicebeam.pipelines.changelist.slices import (
+        ConfirmedDifference,
+        CorrectedDifference,
+        Finding,
+        FindingModel,
+    )
 
 # Of several lists each has a share of the lines, and at least so many.
 MOST_LINES = 20
 _LEAST_LINES = 5
-# The column of slices is as wide as the longest condition, or so wide: columns make room for it.
-_WIDE_ENOUGH = 38
 _NARROWEST = 12
 _BETWEEN_COLUMNS = 2
 _AND = " & "
@@ -42,7 +43,9 @@ _MOST_DECIMALS, _LONGEST = 7, 1e9
 # Slices that tell as much as a finding of a change.
 _MOST_NEAR = 3
 _INFINITE = "∞"
-_OPTIONAL = ("expected", "observed", "held", "outside")
+# Columns for which a terminal needs so much more room than for the others and the longest condition.
+_OPTIONAL, _ROOM, _ROOM_OF_OTHERS = ("expected", "observed", "held", "outside"), 10, 42
+_WIDE_ENOUGH = 38
 
 
 class Numbers:
@@ -70,125 +73,105 @@ class Numbers:
         text = f"{value:{'+' if signed else ''},.{self._decimals}f}"
         return text.replace("0.", ".", 1) if text.lstrip("+-").startswith("0.") else text
 
-    def difference(self, finding: Finding) -> str:
-        """Return the corrected difference with its interval, such as ``+.148 [+.139, +.158]``."""
-        return self._with_ends(
-            finding.corrected.difference, finding.corrected.low, finding.corrected.high
-        )
-
-    def confirmed(self, finding: Finding) -> str:
-        """Return the same of the reserved examples; their number where they are too few."""
-        again = finding.confirmed
-        if again is None:
-            return ""
-        if again.difference is None:
-            return f"n = {again.examples}"
-        return self._with_ends(again.difference, again.low, again.high)
-
-    def _with_ends(self, difference: float, low: float | None, high: float | None) -> str:
-        ends = (
-            f"-{_INFINITE}" if low is None else self.text(low, signed=True),
-            f"+{_INFINITE}" if high is None else self.text(high, signed=True),
-        )
-        return f"{self.text(difference, signed=True)} [{', '.join(ends)}]"
-
-
-class Column(NamedTuple):
-    """A column of the table."""
-
-    header: str
-    cells: list[str]  # by rank
-
-    @property
-    def is_optional(self) -> bool:
-        """Whether it is left out where the slices need its room."""
-        return self.header in _OPTIONAL
-
-    @property
-    def width(self) -> int:
-        """Return its width in characters, with the space after it."""
-        return max(map(len, [self.header, *self.cells])) + _BETWEEN_COLUMNS
+    def difference(self, part: CorrectedDifference | ConfirmedDifference) -> str:
+        """Return a difference with its interval, such as ``+.148 [+.139, +.158]``."""
+        low = f"-{_INFINITE}" if part.low is None else self.text(part.low, signed=True)
+        high = f"+{_INFINITE}" if part.high is None else self.text(part.high, signed=True)
+        return f"{self.text(part.difference, signed=True)} [{low}, {high}]"
 
 
 @dataclass(frozen=True)
-class FindingTables:
-    """The findings of one metric in one direction."""
+class FindingTable:
+    """The first findings of one metric in one direction: a column of texts for each number, and the slices."""
 
-    document: SearchChangeList
+    heading: str
     model: FindingModel
-
-    @cached_property
-    def findings(self) -> list[Finding]:
-        """The findings, by rank."""
-        return self.model.listed(self.document.findings)
-
-    @property
-    def metric(self) -> MetricEntry:
-        """The metric."""
-        return next(entry for entry in self.document.metrics if entry.key == self.model.metric)
-
-    @property
-    def is_change(self) -> bool:
-        """Whether values are changes between two models."""
-        return self.document.comparison.kind == "baseline"
-
-    @property
-    def holds_shares(self) -> bool:
-        """Whether it says what part of all errors findings hold: on the better side none does."""
-        held = any(finding.held_share is not None for finding in self.findings)
-        return held and self.model.direction == "worse"
-
-    def names(self, most: int) -> list[str]:
-        """Return the names of the first findings."""
-        by_id = {slice_.slice_id: slice_.name for slice_ in self.document.slices}
-        names = []
-        for finding in self.findings[:most]:
-            near = [by_id[other] for other in finding.near[:_MOST_NEAR] if other in by_id]
-            also = f", or: {'; '.join(near)}" if near else ""
-            names.append(f"{by_id.get(finding.slice_id, finding.slice_id)}{also}")
-        return names
-
-    def heading(self) -> str:
-        """Return the heading; the first finding is expected to have the value over all examples."""
-        title, first, over = self.metric.name, self.findings[0], ""
-        if self.is_change:
-            lower = title[:1].lower() if title[1:2].islower() else title[:1]
-            title = f"Change of {lower}{title[1:]}"
-        if self.document.comparison.kind == "earlier":
-            return (
-                f"{title}, {self.model.direction} than then by more than the lines above explain:"
-            )
-        if first.rank == 1:
-            overall = Numbers(self.findings).text(first.expected, signed=self.is_change)
-            over = f" (over all examples {overall})"
-        return f"{title}, {self.model.direction} than expected{over}:"
-
-    def columns(self, most: int) -> list[Column]:
-        """Return the columns of numbers, of the first findings."""
-        findings, numbers = self.findings[:most], Numbers(self.findings)
-        text = partial(numbers.text, signed=self.is_change)
-        is_earlier = self.document.comparison.kind == "earlier"
-        cells: dict[str, Callable[[Finding], str]] = {
-            "": lambda row: str(row.rank),
-            "n": lambda row: f"{row.n:,}",
-            **({"was": lambda row: text(row.before)} if is_earlier else {}),
-            "change" if self.is_change else "value": lambda row: text(row.value),
-            "expected": lambda row: text(row.expected),
-            "corrected [95%]": numbers.difference,
-        }
-        if self.document.confirmation is not None:
-            cells["confirmed [95%]"] = numbers.confirmed
-        cells["observed"] = lambda row: numbers.text(row.difference, signed=True)
-        if self.holds_shares:
-            cells["held"] = lambda row: "" if row.held_share is None else f"{row.held_share:.0%}"
-        if any(finding.rate_outside is not None for finding in findings):
-            cells["outside"] = lambda row: text(row.rate_outside)
-        return [Column(header, list(map(cell, findings))) for header, cell in cells.items()]
+    findings: Sequence[Finding]
+    columns: dict[str, list[str]]
+    names: list[str]
+    below: list[str]
 
 
-def all_findings(document: SearchChangeList) -> list[FindingTables]:
-    """Return the findings of each metric and direction."""
-    return [FindingTables(document, model) for model in document.finding_models]
+def finding_tables(document: SearchChangeList) -> list[FindingTable]:
+    """Return the tables of all metrics and directions that have findings."""
+    lists = [(model, model.listed(document.findings)) for model in document.finding_models]
+    shown = [(model, findings) for model, findings in lists if findings]
+    most = max(_LEAST_LINES, MOST_LINES // max(len(shown), 1))
+    names = {slice_.slice_id: slice_.name for slice_ in document.slices}
+    return [_finding_table(document, names, *of, most) for of in shown]
+
+
+def _finding_table(
+    document: SearchChangeList,
+    names: dict[str, str],
+    model: FindingModel,
+    findings: Sequence[Finding],
+    most: int,
+) -> FindingTable:
+    lines, held = lines_of(findings, most)
+    first, rest = findings[:lines], len(findings) - lines
+    below = []
+    if rest:
+        of = f"with {1 - held:.0%} of the excess, n · |value - expected|"
+        below.append(f"and {counted(rest, 'more finding')} {of}")
+    if kinds := error_lines(document, first):
+        below += ["", *kinds]
+    near = [[names[other] for other in row.near[:_MOST_NEAR] if other in names] for row in first]
+    called = [
+        names.get(row.slice_id, row.slice_id) + (f", or: {'; '.join(others)}" if others else "")
+        for row, others in zip(first, near, strict=True)
+    ]
+    heading = _heading(document, model, findings)
+    columns = _columns(document, model, findings, lines)
+    return FindingTable(heading, model, findings, columns, called, below)
+
+
+def _heading(document: SearchChangeList, model: FindingModel, findings: Sequence[Finding]) -> str:
+    """Return the heading; the first finding is expected to have the value over all examples."""
+    title = next(entry.name for entry in document.metrics if entry.key == model.metric)
+    is_change = document.comparison.kind == "baseline"
+    if is_change:
+        title = f"Change of {title[:1].lower() if title[1:2].islower() else title[:1]}{title[1:]}"
+    if document.comparison.kind == "earlier":
+        return f"{title}, {model.direction} than then by more than the lines above explain:"
+    over = ""
+    if findings[0].rank == 1:
+        overall = Numbers(findings).text(findings[0].expected, signed=is_change)
+        over = f" (over all examples {overall})"
+    return f"{title}, {model.direction} than expected{over}:"
+
+
+def _columns(
+    document: SearchChangeList, model: FindingModel, findings: Sequence[Finding], lines: int
+) -> dict[str, list[str]]:
+    """Return the columns of numbers, of the first findings."""
+    numbers, is_change = Numbers(findings), document.comparison.kind == "baseline"
+    text = partial(numbers.text, signed=is_change)
+    cells: dict[str, Callable[[Finding], str]] = {
+        "": lambda row: str(row.rank),
+        "n": lambda row: f"{row.n:,}",
+    }
+    if document.comparison.kind == "earlier":
+        cells["was"] = lambda row: text(row.before)
+    cells["change" if is_change else "value"] = lambda row: text(row.value)
+    cells["expected"] = lambda row: text(row.expected)
+    cells["corrected [95%]"] = lambda row: numbers.difference(row.corrected)
+    if document.confirmation is not None:
+        cells["confirmed [95%]"] = lambda row: _confirmed(row.confirmed, numbers)
+    cells["observed"] = lambda row: numbers.text(row.difference, signed=True)
+    # On the better side none holds a part of all errors.
+    if model.direction == "worse" and any(row.held_share is not None for row in findings):
+        cells["held"] = lambda row: "" if row.held_share is None else f"{row.held_share:.0%}"
+    if any(row.rate_outside is not None for row in findings):
+        cells["outside"] = lambda row: text(row.rate_outside)
+    return {header: list(map(cell, findings[:lines])) for header, cell in cells.items()}
+
+
+def _confirmed(again: ConfirmedDifference | None, numbers: Numbers) -> str:
+    """Return a difference on the reserved examples; their number where they are too few."""
+    if again is None:
+        return ""
+    return f"n = {again.examples}" if again.difference is None else numbers.difference(again)
 
 
 def lines_of(findings: Sequence[Finding], most: int) -> tuple[int, float]:
@@ -202,86 +185,56 @@ def lines_of(findings: Sequence[Finding], most: int) -> tuple[int, float]:
     return len(excess), 1.0
 
 
-def list_lines(lists: Iterable[FindingTables]) -> Iterator[str]:
-    """Yield why metrics have no findings, where they could have some, and which slices were not considered."""
-    for shown in lists:
-        model, reason = shown.model, None
-        if model.stop == "not possible":
-            reason = metric(model.metric).indivisible or model.reason
-        elif not shown.findings and model.candidates:
-            slices = f"{counted(model.candidates, 'slice')} significantly {model.direction}"
-            reason = f"of {slices} none differs clearly from the value expected of its examples"
-        if reason is not None:
-            yield f"No findings of {model.metric}: {reason}."
-        if model.left_out:
-            yield (
-                f"The findings of {model.metric} were chosen from the {model.candidates:,} slices with "
-                f"the strongest effects of their own; {model.left_out:,} others were not considered."
-            )
-
-
-def print_findings(console: Console, shown: list[FindingTables]) -> None:
-    """Print a table for each list of findings, and the legend of their columns."""
-    most = max(_LEAST_LINES, MOST_LINES // max(len(shown), 1))
+def print_findings(
+    console: Console, document: SearchChangeList, shown: Sequence[FindingTable]
+) -> None:
+    """Print tables, and the legend of their columns."""
+    if not shown:
+        return
     # A line may be as long as it is where nobody set a width.
     width = console.width if console.is_terminal or "COLUMNS" in os.environ else None
-    hidden = [] if width is None else _hidden_columns(shown, width, most)
-    for table in shown:
-        console.print()
-        console.print(table.heading())
-        lines, held = lines_of(table.findings, most)
-        _print_whole(console, _table(table, width, lines, hidden))
-        if rest := len(table.findings) - lines:
-            of = f"with {1 - held:.0%} of the excess, n · |value - expected|"
-            console.print(f"and {counted(rest, 'more finding')} {of}")
-        kinds = error_lines(table.document, table.findings[:lines])
-        for line in ["", *kinds] if kinds else []:
-            console.print(line)
-    if shown:
-        console.print()
-        for line in filter(None, (_legend(shown, hidden), _hidden_line(hidden))):
-            console.print(line, style="dim")
-
-
-def _print_whole(console: Console, table: Table) -> None:
-    """Print a table on lines as long as it needs: where there is no terminal, or too narrow a one."""
-    width = console.width
-    as_long = console.options.update(max_width=_LONGEST_LINE)
-    console.width = max(width, console.measure(table, options=as_long).maximum)
-    console.print(table)
-    console.width = width
-
-
-def _hidden_columns(lists: Sequence[FindingTables], width: int, most: int) -> list[str]:
-    """Return which columns are left out of all lists so that slices have enough room, the last ones first."""
     hidden: list[str] = []
-    for shown in lists:
-        # A condition that does not begin a line has the sign before it.
-        conditions = [part for name in shown.names(most) for part in name.split(_AND)]
-        longest = max((len(condition) + 2 for condition in conditions), default=0)
-        room = width - min(longest, _WIDE_ENOUGH)
-        kept = [column for column in shown.columns(most) if column.header not in hidden]
-        while sum(part.width for part in kept) > room and any(part.is_optional for part in kept):
-            last = max(at for at, part in enumerate(kept) if part.is_optional)
-            hidden.append(kept.pop(last).header)
-    return hidden
+    if width is not None:
+        conditions = [text for part in shown for name in part.names for text in name.split(_AND)]
+        longest = min(max(map(len, conditions)) + len("& "), _WIDE_ENOUGH)
+        kept = max(0, (width - _ROOM_OF_OTHERS - longest) // _ROOM)
+        hidden = [name for name in _OPTIONAL if any(name in part.columns for part in shown)][kept:]
+    for part in shown:
+        console.print()
+        console.print(part.heading)
+        table = _table(part, width, hidden)
+        # It is on lines as long as it needs where there is no terminal, or too narrow a one.
+        before, as_long = console.width, console.options.update(max_width=_LONGEST_LINE)
+        console.width = max(before, console.measure(table, options=as_long).maximum)
+        console.print(table)
+        console.width = before
+        for line in part.below:
+            console.print(line)
+    console.print()
+    console.print(_legend(document, shown, hidden), style="dim")
+    if hidden:
+        names = " and ".join(filter(None, [", ".join(hidden[:-1]), hidden[-1]]))
+        remedy = "see findings in the document, or widen the terminal"
+        console.print(f"No room for {names}: {remedy}.", style="dim")
 
 
-def _table(shown: FindingTables, width: int | None, most: int, hidden: Sequence[str]) -> Table:
+def _table(part: FindingTable, width: int | None, hidden: Sequence[str]) -> Table:
     """Return a table with a row for each finding; without a width each slice is on one line."""
     from rich import box
     from rich.table import Table
 
-    kept = [part for part in shown.columns(most) if part.header not in hidden]
-    taken = sum(part.width for part in kept)
-    room = None if width is None else max(width - taken, _NARROWEST)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
-    for column in kept:
-        table.add_column(column.header, justify="right", no_wrap=True)
+    kept = {name: cells for name, cells in part.columns.items() if name not in hidden}
+    for name in kept:
+        table.add_column(name, justify="right", no_wrap=True)
+    names, room = part.names, None
+    if width is not None:
+        taken = sum(max(map(len, [name, *cells])) for name, cells in kept.items())
+        room = max(width - taken - _BETWEEN_COLUMNS * len(kept), _NARROWEST)
+        names = ["\n".join(wrapped(name, room)) for name in names]
     table.add_column("slice", overflow="fold", width=room)
-    rows = zip(*(part.cells for part in kept), strict=True)
-    for cells, name in zip(rows, shown.names(most), strict=True):
-        table.add_row(*cells, name if room is None else "\n".join(wrapped(name, room)))
+    for cells in zip(*kept.values(), names, strict=True):
+        table.add_row(*cells)
     return table
 
 
@@ -304,35 +257,28 @@ def wrapped(name: str, width: int) -> list[str]:
     return lines
 
 
-def _legend(shown: Sequence[FindingTables], hidden: Sequence[str]) -> str:
+def _legend(
+    document: SearchChangeList, shown: Sequence[FindingTable], hidden: Sequence[str]
+) -> str:
     """Return the legend of the columns, other than those ``hidden`` for lack of space."""
-    entries = [table.metric for table in shown if table.metric.counted]
-    words = list(dict.fromkeys(f"n of {entry.key}: {entry.counted}" for entry in entries))
+    headers = {name for part in shown for name in part.columns if name not in hidden}
+    metrics = dict.fromkeys(part.model.metric for part in shown)
+    counts = {entry.key: entry.counted for entry in document.metrics}
+    words = [f"n of {name}: {counts[name]}" for name in metrics if counts[name]]
     expected = "the value expected from the findings above"
-    if "expected" not in hidden:
+    if "expected" in headers:
         words.append("expected: from the findings above")
         expected = "expected"
-    most = "worst" if all(table.model.direction == "worse" for table in shown) else "most extreme"
+    most = "worst" if all(part.model.direction == "worse" for part in shown) else "most extreme"
     words.append(f"corrected: value - {expected}, without what selecting the {most} slices adds")
-    if (confirmation := shown[0].document.confirmation) is not None:
-        n = confirmation.n
+    if document.confirmation is not None:
+        n = document.confirmation.n
         words.append(f"confirmed: the same on the {n:,} reserved examples, or how many are in it")
-    if "observed" not in hidden:
+    if "observed" in headers:
         words.append("observed: with it")
-    parts = {table.model.whole for table in shown if table.holds_shares}
-    if "held" not in hidden and parts:
-        words.append(f"held: share of {' or '.join(sorted(parts))} in the findings so far")
-    has_outside = any(
-        finding.rate_outside is not None for table in shown for finding in table.findings
-    )
-    if "outside" not in hidden and has_outside:
+    if "held" in headers:
+        wholes = {part.model.whole for part in shown if "held" in part.columns}
+        words.append(f"held: share of {' or '.join(sorted(wholes))} in the findings so far")
+    if "outside" in headers:
         words.append("outside: value over the examples in no finding so far")
     return "; ".join(words) + "."
-
-
-def _hidden_line(hidden: Sequence[str]) -> str | None:
-    """Return where the columns are for which there was no room."""
-    if not hidden:
-        return None
-    listed = " and ".join(filter(None, [", ".join(hidden[:0:-1]), hidden[0]]))
-    return f"No room for {listed}: see findings in the document, or widen the terminal."

@@ -11,19 +11,15 @@ from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.search.summary import lead, overall_sentences
 from slicebeam.pipelines.show.earlier import moved_lines
-from slicebeam.pipelines.show.error_kinds import error_lines
-from slicebeam.pipelines.show.finding_tables import (
-    MOST_LINES,
-    all_findings,
-    lines_of,
-    print_findings,
-)
+from slicebeam.pipelines.show.finding_tables import finding_tables, print_findings
 from slicebeam.pipelines.show.result_notes import closing_lines, note_blocks, sensitivity_lines
 from slicebeam.pipelines.show.terminal_text import WIDE, console_of_stdout, table_of
 from slicebeam.pipelines.show.worst_slices import MOST_ROWS, MetricRows, change_cells, worst_slices
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
+
+    from rich.table import Table
 
     from slicebeam.pipelines.changelist.document import ChangeList
     from slicebeam.pipelines.config.run_options import Report, RunOptions
@@ -53,38 +49,32 @@ def show_slices(
 ) -> None:
     """Print the findings, or the worst slices of metrics without any and of a check; and what was left out."""
     console = console_of_stdout()
-    lists = all_findings(document) if report == "findings" else []
-    shown = [list_ for list_ in lists if list_.findings]
-    with_findings = {table.model.metric for table in shown} if document.check is None else set()
+    shown = finding_tables(document) if report == "findings" else []
+    with_findings = {part.model.metric for part in shown} if document.check is None else set()
     console.print()
     # What was found is said below the findings.
     short = f"{lead(document)}{' '.join(overall_sentences(document.global_))}"
-    console.print(short if with_findings else document.summary)
-    for line in moved_lines(document):
+    for line in (short if with_findings else document.summary, *moved_lines(document)):
         console.print(line)
-    print_findings(console, shown)
+    print_findings(console, document, shown)
     for rows in worst_slices(document):
-        if rows.metric in with_findings:
-            continue
-        console.print()
-        console.print(_worst_table(rows, document, wide=console.width >= WIDE))
-        if rows.rest > 0:
-            console.print(f"and {rows.rest:,} more")
-    blocks = note_blocks(document, lists, is_short=bool(with_findings))
+        if rows.metric not in with_findings:
+            console.print()
+            console.print(_worst_table(rows, document, wide=console.width >= WIDE))
+            if rows.rest > 0:
+                console.print(f"and {rows.rest:,} more")
+    blocks = note_blocks(document, is_short=bool(with_findings))
     for lines in filter(None, blocks):
         console.print()
         for line in lines:
             console.print(line, style="dim" if lines is blocks[-1] else None)
-    if explanation:
-        console.print()
-    for line in explanation:
+    for line in ("", *explanation) if explanation else ():
         console.out(line, highlight=False)
-    console.print()
-    for line in closing_lines(document, has_findings=bool(with_findings)):
+    for line in ("", *closing_lines(document, has_findings=bool(with_findings))):
         console.print(line)
 
 
-def _worst_table(shown: MetricRows, document: SearchChangeList, *, wide: bool) -> Any:
+def _worst_table(shown: MetricRows, document: SearchChangeList, *, wide: bool) -> Table:
     was = [] if document.comparison.kind == "overall" else ["was"]
     more = ["95% interval", "q"] if wide else []
     rows = table_of("n", shown.metric, *was, "delta", *more, last="slice")
@@ -99,8 +89,13 @@ def _worst_table(shown: MetricRows, document: SearchChangeList, *, wide: bool) -
 def printed_json(published: Published | PublishedShift) -> dict[str, Any]:
     """Return the part of a published document that is printed, with the slices of findings and the worst."""
     document = published.changelist
-    shown = _printed_slices(document)
-    cut: dict[str, Any] = {"slices": tuple(s for s in document.slices if s.slice_id in shown)}
+    cut: dict[str, Any] = {}
+    if not isinstance(document, SearchChangeList):
+        cut["slices"] = document.slices[:MOST_ROWS]
+    elif document.adaptive is None:
+        shown = {row.slice_id for table in worst_slices(document) for row, _ in table.rows}
+        shown |= {finding.slice_id for finding in document.findings}
+        cut["slices"] = tuple(row for row in document.slices if row.slice_id in shown)
     if document.since is not None:
         first = document.since.slices[:MOST_ROWS]
         cut["since"] = document.since.model_copy(update={"slices": first})
@@ -114,16 +109,6 @@ def printed_json(published: Published | PublishedShift) -> dict[str, Any]:
     return files | content
 
 
-def _printed_slices(document: ChangeList) -> set[str]:
-    """Return the ids of the slices that are printed."""
-    if document.adaptive is not None:
-        return {listed.slice_id for listed in document.slices}
-    if not isinstance(document, SearchChangeList):
-        return {listed.slice_id for listed in document.slices[:MOST_ROWS]}
-    worst = {row.slice_id for table in worst_slices(document) for row, _ in table.rows}
-    return worst | {finding.slice_id for finding in document.findings}
-
-
 def notebook_html(document: ChangeList) -> str:
     """Return the verdict and the findings of a document as HTML, whose texts are nothing but text."""
     parts = [_paragraph(document.summary)]
@@ -135,22 +120,19 @@ def notebook_html(document: ChangeList) -> str:
 
 def _html_tables(document: SearchChangeList) -> Iterator[str]:
     """Yield the findings of each metric, and the worst slices of metrics that have none."""
-    with_findings = set()
-    for shown in all_findings(document):
-        if shown.findings and document.check is None:
-            lines, _ = lines_of(shown.findings, MOST_LINES)
-            columns = shown.columns(lines)
-            rows = zip(*(column.cells for column in columns), shown.names(lines), strict=True)
-            yield _html_table(shown.heading(), [column.header for column in columns], rows)
-            yield from map(_paragraph, error_lines(document, shown.findings[:lines]))
-            with_findings.add(shown.model.metric)
+    shown = finding_tables(document) if document.check is None else []
+    for part in shown:
+        rows = zip(*part.columns.values(), part.names, strict=True)
+        yield _html_table(part.heading, list(part.columns), rows)
+        yield from map(_paragraph, filter(None, part.below))
+    with_findings = {part.model.metric for part in shown}
     for worst in worst_slices(document):
         if worst.metric not in with_findings:
-            worst_rows = [
+            cells = [
                 (f"{change.n:,}", *change_cells(change)[:3], listed.name)
                 for listed, change in worst.rows
             ]
-            yield _html_table(f"{worst.metric}:", ["n", "value", "reference", "delta"], worst_rows)
+            yield _html_table(f"{worst.metric}:", ["n", "value", "reference", "delta"], cells)
 
 
 def _html_table(title: str, headers: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -11,22 +11,21 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import counted, printable, shortened
 from slicebeam.metrics.measures.registry import metric
-from slicebeam.pipelines.changelist.parts import Estimate
+from slicebeam.pipelines.changelist.parts import Estimate, SliceCoverage
 from slicebeam.pipelines.search.summary import overall_text
 from slicebeam.pipelines.show.earlier import drift_lines
-from slicebeam.pipelines.show.finding_tables import Numbers, list_lines
+from slicebeam.pipelines.show.finding_tables import Numbers
 from slicebeam.pipelines.show.worst_slices import LEAST_ROWS, number_text, signed_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from slicebeam.pipelines.changelist.changes import SinceSlice
-    from slicebeam.pipelines.changelist.discovered import Discovery, Found, ShownExample
+    from slicebeam.pipelines.changelist.discovered import Discovery
     from slicebeam.pipelines.changelist.document import Dataset, SearchChangeList
-    from slicebeam.pipelines.changelist.parts import ParityGap, SliceCoverage
+    from slicebeam.pipelines.changelist.parts import ParityGap
     from slicebeam.pipelines.changelist.slices import FindingModel, Slice
-    from slicebeam.pipelines.changelist.testing import NearMiss, Noticeable, TfmaMetric, TfmaValue
-    from slicebeam.pipelines.show.finding_tables import FindingTables
+    from slicebeam.pipelines.changelist.testing import Noticeable, TfmaMetric
 
 _MOST_CHANGES = 10
 # Of groups left out so many are named; a metric of TFMA may have thousands of numbers and slices.
@@ -37,17 +36,15 @@ _LOOKS = {"output": "a model's output", "label": "the label", "id": "an id"}
 _TEXT = Numbers([]).text
 
 
-def note_blocks(
-    document: SearchChangeList, lists: Sequence[FindingTables], *, is_short: bool
-) -> list[list[str]]:
+def note_blocks(document: SearchChangeList, *, is_short: bool) -> list[list[str]]:
     """Return the lines below the tables, block by block; the last one has the `notes`."""
     return [
-        list(dict.fromkeys([*coverage_lines(document, lists), *list_lines(lists)])),
+        list(dict.fromkeys([*coverage_lines(document), *_list_lines(document)])),
         list(sensitivity_lines(document)),
         list(_parity_lines(document)),
         list(_tfma_lines(document)),
         discovery_lines(document),
-        _since_lines(document),
+        list(_since_lines(document)),
         list(drift_lines(document)),
         notes(document, is_short=is_short),
     ]
@@ -66,12 +63,13 @@ def closing_lines(document: SearchChangeList, *, has_findings: bool) -> list[str
     return lines
 
 
-def _since_lines(document: SearchChangeList) -> list[str]:
-    """Return what changed since an earlier run: the metrics over all examples, then slices, the worst first."""
+def _since_lines(document: SearchChangeList) -> Iterator[str]:
+    """Yield what changed since an earlier run: the metrics over all examples, then slices, the worst first."""
     since = document.since
     if since is None:
-        return []
-    lines = [since.summary, *(f"  {overall_text(change)}" for change in since.overall)]
+        return
+    yield since.summary
+    yield from (f"  {overall_text(change)}" for change in since.overall)
     most = max(LEAST_ROWS, _MOST_CHANGES // max(len(since.metrics), 1))
     for of in since.metrics:
         # Those that changed come first.
@@ -79,32 +77,29 @@ def _since_lines(document: SearchChangeList) -> list[str]:
         alike = Counter(row.like for row in rows)
         rows = [row for row in rows if row.like is None]
         named = f"{of.metric}: " if len(since.metrics) > 1 else ""
-        lines += [_since_line(row, named, alike[row.slice_id]) for row in rows[:most]]
+        for row in rows[:most]:
+            moments = row.then, row.now
+            then, now = (number_text(None if at is None else at.value) or "?" for at in moments)
+            was, is_ = (
+                signed_text(None if at is None else at.delta.value) or "?" for at in moments
+            )
+            values = f"{named}{then:>5} → {now:<5}  delta {was:>6} → {is_:<6}"
+            like = f" (and {alike[row.slice_id]:,} like it)" if alike[row.slice_id] else ""
+            yield f"  {_what_changed(row):<11} {values}  {row.name}{like}"
         if len(rows) > most:
-            lines.append(f"  and {len(rows) - most:,} more in the document")
-    return [*lines, *since.warnings]
+            yield f"  and {len(rows) - most:,} more in the document"
+    yield from since.warnings
 
 
-def _what_changed(slice_: SinceSlice) -> list[str]:
+def _what_changed(slice_: SinceSlice) -> str:
     words = {"degraded": "worse", "improved": "better"}
-    what = {"new": ["new"], "gone": ["gone"]}.get(slice_.status, [])
+    what: list[str] = [slice_.status] if slice_.status in ("new", "gone") else []
     if slice_.significant:
         what.append(words.get(slice_.direction, "changed"))
     elif slice_.value_change is not None and slice_.value_change.significant:
         # The slice moved with all examples, or no further from them than chance allows.
         what.append(f"value {words.get(slice_.value_change.direction, 'changed')}")
-    return what
-
-
-def _since_line(slice_: SinceSlice, metric: str, alike: int) -> str:
-    moments = (slice_.then, slice_.now)
-    values = [number_text(None if at is None else at.value) for at in moments]
-    deltas = [signed_text(None if at is None else at.delta.value) for at in moments]
-    return (
-        f"  {', '.join(_what_changed(slice_)):<11} {metric}{values[0] or '?':>5} → {values[1] or '?':<5}  "
-        f"delta {deltas[0] or '?':>6} → {deltas[1] or '?':<6}  {slice_.name}"
-        f"{f' (and {alike:,} like it)' if alike else ''}"
-    )
+    return ", ".join(what)
 
 
 def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
@@ -145,11 +140,12 @@ def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
 def _thresholds(document: SearchChangeList) -> Iterator[str]:
     """Yield whether the thresholds of an EvalConfig are met, and the first ones that are not."""
     validation = document.validation
-    reasons = () if validation is None else validation.reasons()
-    if validation is not None and not reasons:
+    if validation is None:
+        return
+    if not (reasons := validation.reasons()):
         yield f"TFMA finds all thresholds met, on {validation.checked:,} slices."
-    if reasons:
-        yield f"TFMA finds {counted(len(reasons), 'threshold')} not met:"
+        return
+    yield f"TFMA finds {counted(len(reasons), 'threshold')} not met:"
     yield from (f"  {reason}" for reason in reasons[:_MOST_CHANGES])
     if len(reasons) > _MOST_CHANGES:
         yield f"  and {len(reasons) - _MOST_CHANGES:,} more in the document"
@@ -212,61 +208,65 @@ def _untested(document: SearchChangeList) -> Iterator[str]:
         yield f"Without any example in this data: {check.empty:,} of the given slices."
 
 
-def coverage_lines(document: SearchChangeList, lists: Iterable[FindingTables]) -> list[str]:
-    """Return a line for each list of findings, and for the slices of each metric, where it is known."""
-    lines = [
-        _coverage_line(document, shown.model, counted(len(shown.findings), "finding"))
-        for shown in lists
-        if not shown.model.removed
+def _list_lines(document: SearchChangeList) -> Iterator[str]:
+    """Yield why metrics have no findings, where they could have some, and which slices were not considered."""
+    for model in document.finding_models:
+        reason = None
+        if model.stop == "not possible":
+            reason = metric(model.metric).indivisible or model.reason
+        elif model.candidates and not model.listed(document.findings):
+            slices = f"{counted(model.candidates, 'slice')} significantly {model.direction}"
+            reason = f"of {slices} none differs clearly from the value expected of its examples"
+        if reason is not None:
+            yield f"No findings of {model.metric}: {reason}."
+        if model.left_out:
+            yield (
+                f"The findings of {model.metric} were chosen from the {model.candidates:,} slices with "
+                f"the strongest effects of their own; {model.left_out:,} others were not considered."
+            )
+
+
+def coverage_lines(document: SearchChangeList, *, of_list: bool = False) -> Iterator[str]:
+    """Yield how much the findings of each metric and the listed slices (``of_list``: these alone) explain."""
+    parts: list[tuple[FindingModel | SliceCoverage, int, str]] = [
+        (model, len(model.listed(document.findings)), "finding")
+        for model in (() if of_list else document.finding_models)
+        if not model.removed
     ]
-    return [*filter(None, lines), *list_coverage_lines(document)]
-
-
-def list_coverage_lines(document: SearchChangeList) -> list[str]:
-    """Return a line for the slices of each metric, where it is known."""
-    whose = counted(len(document.slices), "listed slice")
-    lines = []
-    for part in document.coverage:
-        first = f"first {part.slices:,} of " if part.slices < len(document.slices) else ""
-        lines.append(_coverage_line(document, part, first + whose))
-    return [*filter(None, lines)]
-
-
-def _coverage_line(
-    document: SearchChangeList, of: FindingModel | SliceCoverage, whose: str
-) -> str | None:
-    if of.r2 is None or of.r2_expected is None:
-        return None
-    explain = f"The {whose[2:]} explains" if whose.startswith("1 ") else f"The {whose} explain"
-    share = f"{of.r2:.1%}" if of.r2 >= _SMALL_SHARE else f"{100 * of.r2:.2g}%"
+    parts += [(part, len(document.slices), "listed slice") for part in document.coverage]
     change = "the change of " if document.comparison.kind == "baseline" else ""
-    return (
-        f"{explain} {share} of the variance of {change}{of.metric} between examples "
-        f"({100 * of.r2_expected:.2g}% by chance)."
-    )
+    for part, number, noun in parts:
+        if part.r2 is None or part.r2_expected is None:
+            continue
+        whose = ""
+        if isinstance(part, SliceCoverage) and part.slices < number:
+            whose = f"first {part.slices:,} of "
+        whose += noun if number == 1 else counted(number, noun)
+        share = f"{part.r2:.1%}" if part.r2 >= _SMALL_SHARE else f"{100 * part.r2:.2g}%"
+        yield (
+            f"The {whose} explain{'s' if number == 1 else ''} {share} of the variance of {change}"
+            f"{part.metric} between examples ({100 * part.r2_expected:.2g}% by chance)."
+        )
 
 
 def sensitivity_lines(document: SearchChangeList) -> Iterator[str]:
     """Yield the lines of all metrics that are significantly worse nowhere."""
+    only = document.search.saved_slices == "significant"
+    # Several metrics have a line each.
+    most = None if len(document.testing.metrics) == 1 else 1
     for tested in document.testing.metrics:
         if tested.nearest:
-            only = document.search.saved_slices == "significant"
             of = ", of single conditions" if only else ""
             yield f"Nearest to significantly worse in {tested.metric}{of}:"
-            # Several metrics have a line each.
-            shown = tested.nearest[: None if len(document.testing.metrics) == 1 else 1]
-            yield from (f"  {_miss_text(miss)}" for miss in shown)
+        for miss in tested.nearest[:most]:
+            change, delta = miss.change, miss.change.delta or Estimate()
+            interval = "" if delta.lo is None else f" [{_TEXT(delta.lo)}, {_TEXT(delta.hi)}]"
+            yield (
+                f"  n {change.n:,}: {_TEXT(change.after.value)} against {_TEXT(change.compared_with)}, "
+                f"{_TEXT(delta.value)}{interval}, q {_short(change.p_adjusted)}: {miss.name}"
+            )
         if tested.noticeable:
             yield _noticeable_text(tested.metric, tested.noticeable)
-
-
-def _miss_text(miss: NearMiss) -> str:
-    change, delta = miss.change, miss.change.delta or Estimate()
-    interval = "" if delta.lo is None else f" [{_TEXT(delta.lo)}, {_TEXT(delta.hi)}]"
-    return (
-        f"n {change.n:,}: {_TEXT(change.after.value)} against {_TEXT(change.compared_with)}, "
-        f"{_TEXT(delta.value)}{interval}, q {_short(change.p_adjusted)}: {miss.name}"
-    )
 
 
 def _noticeable_text(name: str, falls: Sequence[Noticeable]) -> str:
@@ -323,51 +323,43 @@ def discovery_lines(document: SearchChangeList) -> list[str]:
     if document.discovery is None:
         return []
     by_id = {slice_.slice_id: slice_ for slice_ in document.slices}
-    shown = [by_id[finding.slice_id] for finding in document.findings] or list(document.slices)
     # A slice may be a finding of several metrics.
-    first = list(dict.fromkeys(listed.slice_id for listed in shown))[:_MOST_SLICES]
-    described = [
-        (by_id[slice_id], description)
-        for slice_id in first
-        if (description := by_id[slice_id].found)
-    ]
-    lines = [line for listed, description in described for line in _described(listed, description)]
+    first = list(dict.fromkeys(finding.slice_id for finding in document.findings)) or list(by_id)
+    shown = [by_id[slice_id] for slice_id in first[:_MOST_SLICES]]
+    lines = [line for slice_ in shown for line in _described(slice_)]
     if lines:
-        has_words = any(description.phrases for _, description in described)
+        has_words = any(slice_.found and slice_.found.phrases for slice_ in shown)
         words = " (words, and their correlation with membership)" if has_words else ""
         lines = [f"What they are like{words}:", *lines, ""]
     return [*lines, *_fitted(document.discovery)]
 
 
-def _described(slice_: Slice, description: Found) -> Iterator[str]:
-    if not description.phrases and not description.examples:
+def _described(slice_: Slice) -> Iterator[str]:
+    """Yield the words of a slice, and how its examples changed with a typical one."""
+    about = slice_.found
+    if about is None or not (about.phrases or about.examples):
         return
-    words = ", ".join(
+    words = [
         phrase.text if phrase.correlation is None else f"{phrase.text} ({phrase.correlation:.2f})"
-        for phrase in description.phrases
-    )
-    yield printable(f"  {slice_.name}" + (f": {words}" if words else ""))
-    facts = []
-    if description.improved is not None and description.degraded is not None:
-        facts.append(f"{description.improved:,} improved, {description.degraded:,} degraded")
-    if description.opposite_to_global:
-        facts.append("opposite to all examples")
-    shown = [
-        _shown(example) for example in description.examples if example.role == "representative"
+        for phrase in about.phrases
     ]
-    if shown and shown[0] and slice_.origin.method == "mixture":
-        facts.append(f"such as {shown[0]}")
+    yield printable(f"  {slice_.name}{': ' if words else ''}{', '.join(words)}")
+    facts = []
+    if about.improved is not None and about.degraded is not None:
+        facts.append(f"{about.improved:,} improved, {about.degraded:,} degraded")
+    if about.opposite_to_global:
+        facts.append("opposite to all examples")
+    typical = next((row for row in about.examples if row.role == "representative"), None)
+    if typical is not None and slice_.origin.method == "mixture":
+        texts = [value for value in typical.display.values() if isinstance(value, str)]
+        named = f"{typical.row if typical.id is None else typical.id}"
+        if texts:
+            named = "" if typical.id is None else f" ({named})"
+            facts.append(f"such as “{shortened(' '.join(texts[0].split()))}”{named}")
+        else:
+            facts.append(f"such as example {named}")
     if facts:
         yield printable("    " + "; ".join(facts))
-
-
-def _shown(example: ShownExample) -> str:
-    """Return a text of an example, or its id."""
-    texts = [value for value in example.display.values() if isinstance(value, str)]
-    if texts:
-        named = "" if example.id is None else f" ({example.id})"
-        return f"“{shortened(' '.join(texts[0].split()))}”{named}"
-    return f"example {example.row if example.id is None else example.id}"
 
 
 def _fitted(discovery: Discovery) -> Iterator[str]:
@@ -402,20 +394,15 @@ def _tfma_lines(document: SearchChangeList) -> Iterator[str]:
             drawn = f", 95% intervals of {number.replicates} replicates" * bool(number.replicates)
             yield f"TFMA {number.name}: {number.overall.text()} over all examples{drawn}"
             by_slice = {value.slice_id: value for value in number.slices}
-            for slice_id in chosen[:_MOST_SLICES]:
-                if slice_id in by_slice:
-                    yield f"  {_tfma_text(by_slice[slice_id])}  {names[slice_id]}"
+            for value in filter(None, map(by_slice.get, chosen[:_MOST_SLICES])):
+                before = "" if value.before is None else f", before {value.before.text()}"
+                p = "" if value.p_value is None else f", p {value.p_value:.2g}"
+                yield f"  {value.after.text()}{before}{p}  {names[value.slice_id]}"
         if len(listed) > _MOST_NUMBERS:
             more = len(listed) - _MOST_NUMBERS
             yield f"and {more:,} more numbers of {name} in the document"
     if "tfma" in (document.files or {}):
         yield "slicebeam export tfma writes what TFMA computed, plots included, for its viewer"
-
-
-def _tfma_text(value: TfmaValue) -> str:
-    p = "" if value.p_value is None else f", p {value.p_value:.2g}"
-    before = "" if value.before is None else f", before {value.before.text()}"
-    return f"{value.after.text()}{before}{p}"
 
 
 def hint_lines(dataset: Dataset) -> Iterator[str]:
@@ -426,9 +413,7 @@ def hint_lines(dataset: Dataset) -> Iterator[str]:
     for hint in dataset.hints:
         because = "" if hint.looks_like == "output" else f": {hint.reason}"
         groups.setdefault(hint.looks_like, []).append(hint.name + because)
-    looks = "; ".join(
-        f"{_LOOKS[kind]} ({', '.join(features)})" for kind, features in groups.items()
-    )
+    looks = "; ".join(f"{_LOOKS[kind]} ({', '.join(names)})" for kind, names in groups.items())
     if len(dataset.hints) == len(dataset.domains):
         # Without them nothing would be left to slice by.
         yield f"All features look like {looks}."
@@ -437,7 +422,5 @@ def hint_lines(dataset: Dataset) -> Iterator[str]:
         looks = f"{_LOOKS['output']}, by their names"
     names = io.StringIO()
     csv.writer(names, lineterminator="").writerow(hint.name for hint in dataset.hints)
-    yield (
-        f"--exclude-features={shlex.quote(names.getvalue())} leaves out the columns that look like "
-        f"{looks}."
-    )
+    option = f"--exclude-features={shlex.quote(names.getvalue())}"
+    yield f"{option} leaves out the columns that look like {looks}."

@@ -10,7 +10,7 @@ from slicebeam.pipelines.show.terminal_text import WIDE, console_of_stdout, tabl
 from slicebeam.pipelines.show.worst_slices import change_cells
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from rich.console import Console
     from rich.table import Table
@@ -21,10 +21,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.shift.run import PublishedShift
     from slicebeam.pipelines.shift.simulated import BetterMethod, BudgetPlan, MethodQuality
 
-# A matrix of more classes than this is shown by its changed cells.
-_MOST_CLASSES = 12
-_MOST_CELLS = 12
-_MOST_SLICES = 12
+# Cells and slices; a matrix of more classes is shown by its changed cells.
+_MOST_SHOWN = 12
 _NO_RESULT = "no result"
 
 
@@ -50,8 +48,8 @@ def show_shift(document: ShiftChangeList) -> None:
         console.print(_cells(shift))
     if document.slices:
         console.print(_slices(document, wide=console.width >= WIDE))
-        if len(document.slices) > _MOST_SLICES:
-            console.print(f"and {len(document.slices) - _MOST_SLICES:,} more")
+        if len(document.slices) > _MOST_SHOWN:
+            console.print(f"and {len(document.slices) - _MOST_SHOWN:,} more")
     for line in shift.warnings:
         console.print(f"warning: {line}", style="yellow")
     for line in _notes(document):
@@ -67,7 +65,7 @@ def _heat_map(shift: Shift, console: Console) -> Table | None:
     """Return the matrix of changes in colors, None if it is too large to be read."""
     from rich.text import Text
 
-    if max(len(shift.labels), len(shift.predictions)) > _MOST_CLASSES:
+    if max(len(shift.labels), len(shift.predictions)) > _MOST_SHOWN:
         return None
     table = table_of("label", *map(_name, shift.predictions))
     changed = {(cell.label, cell.prediction) for cell in shift.changed}
@@ -93,7 +91,7 @@ def _color(strength: float) -> str:
 
 def _cells(shift: Shift) -> Table:
     table = table_of("label", "prediction", "shift (points)", "interval", "q")
-    for cell in shift.changed[:_MOST_CELLS]:
+    for cell in shift.changed[:_MOST_SHOWN]:
         ends = cell.shift.value, cell.shift.lo, cell.shift.hi
         points, low, high = (f"{100 * (end or 0):+.2f}" for end in ends)
         names = _name(cell.label), _name(cell.prediction)
@@ -105,19 +103,17 @@ def _slices(document: ShiftChangeList, *, wide: bool) -> Table:
     calls = {slice_.slice_id: slice_.calls for slice_ in document.shift.slices}
     more = ["interval", "q"] if wide else []
     table = table_of("n", "calls", "accuracy", "was", "shift", *more, last="slice")
-    for slice_ in document.slices[:_MOST_SLICES]:
+    for slice_ in document.slices[:_MOST_SHOWN]:
         change = slice_.changes[0]
         value, before, delta, *interval = change_cells(change)
-        cells = [value, before, delta + ("*" if change.significant else " ")]
-        cells += interval if wide else []
-        style = None if change.significant else "dim"
-        table.add_row(
-            f"{slice_.size.n:,}", f"{calls[slice_.slice_id]:,}", *cells, slice_.name, style=style
-        )
+        numbers = f"{slice_.size.n:,}", f"{calls[slice_.slice_id]:,}", value, before
+        star = "*" if change.significant else " "
+        cells = [*numbers, delta + star, *(interval if wide else []), slice_.name]
+        table.add_row(*cells, style=None if change.significant else "dim")
     return table
 
 
-def _notes(document: ShiftChangeList) -> list[str]:
+def _notes(document: ShiftChangeList) -> Iterator[str]:
     shift = document.shift
     why = {
         "budget": "the budget was spent",
@@ -125,25 +121,22 @@ def _notes(document: ShiftChangeList) -> list[str]:
         "pool": "every item was queried",
     }[shift.stopped]
     calls, replayed = shift.cost.calls, shift.cost.replayed
-    queried = f"{calls:,} of {document.dataset.n:,} items were queried (--method {shift.method})"
     paid = ""
     if document.models[1].model_uri is not None:
         paid = f" {replayed:,} answers were in the ledger, {calls - replayed:,} are new."
+    queried = f"{calls:,} of {document.dataset.n:,} items were queried (--method {shift.method})"
+    yield f"{queried}, until {why}.{paid}"
+    weighted = "" if shift.focus is None else f", weighted by --focus {shift.focus.of}"
     bound = f"{shift.frobenius_bound:.4f} with {shift.confidence:.0%} confidence"
-    focus = "" if shift.focus is None else f"--focus {shift.focus.of}"
-    weighted = focus and f", weighted by {focus}"
-    lines = [
-        f"{queried}, until {why}.{paid}",
-        f"The error of the matrix (Frobenius{weighted}) is below {bound}.",
-    ]
+    yield f"The error of the matrix (Frobenius{weighted}) is below {bound}."
     if shift.reliance is not None:
-        lines.append(
+        yield (
             f"The old predictions count with a weight of {shift.reliance:.2f}: 1 where few "
             "changed, 0 where they say nothing about the new ones."
         )
-    if focus:
-        lines.append(f"Calls follow {focus}: cells without a weight are less certain.")
-    return [*lines, shift.corrected_for]
+    if shift.focus is not None:
+        yield f"Calls follow --focus {shift.focus.of}: cells without a weight are less certain."
+    yield shift.corrected_for
 
 
 def show_measured(measured: MethodQuality) -> None:
@@ -172,9 +165,12 @@ def show_plan(
     """Print what each budget would give, and where another method than ``plus`` gives more."""
     console = console_of_stdout()
     for churn in dict.fromkeys(row.churn for row in planned):
-        change = "" if churn is None else f"If {churn:.0%} of the predictions change:"
         console.print()
-        console.print(change or "With a completely new API:")
+        console.print(
+            "With a completely new API:"
+            if churn is None
+            else f"If {churn:.0%} of the predictions change:"
+        )
         of_money = [] if currency is None else [currency]
         table = table_of("method", "calls", *of_money, "error (95 %)", "accuracy ±", "cells ±")
         for row in planned:

@@ -7,10 +7,10 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.metrics.errors import printable
+from slicebeam.metrics.errors import counted, printable
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.show.event_log import EventLog
-from slicebeam.pipelines.show.terminal_text import guarded
+from slicebeam.pipelines.show.terminal_text import guarded_console
 from slicebeam.transforms.storage.secrets import redacted
 
 if TYPE_CHECKING:
@@ -48,11 +48,7 @@ class Terminal:
 
     def _stderr(self) -> Console:
         if self._console is None:
-            from rich.console import Console
-
-            self._console = guarded(
-                Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
-            )
+            self._console = guarded_console(stderr=True, soft_wrap=True)
         return self._console
 
     def _tell(self, event: str, shown: str, **facts: Any) -> None:
@@ -80,15 +76,11 @@ class Terminal:
         """Say what begins, and follow it where it counts something."""
         self.stop()
         self._tell("stage", stage.text, text=stage.text)
-        if stage.done is not None and self.events is not None:
-            self._watch = _Watch(stage, stage.done, self.events)
-        elif stage.done is not None and not self.quiet:
-            self._watch = _Watch(stage, stage.done, self._stderr())
+        if stage.done is not None and not (self.quiet and self.events is None):
+            self._watch = _Watch(stage, stage.done, self.events or self._stderr())
 
     def prepared(self, prepared: EncodedDataset) -> None:
         """Show the prepared data, and log the columns that are not features."""
-        from slicebeam.metrics.errors import counted
-
         lattice, space, features = prepared.lattice, prepared.lattice.space(), len(prepared.domains)
         what = f"{counted(space, 'slice')} to check"
         if prepared.given is None:
@@ -137,26 +129,25 @@ class _Watch:
     """Follows a stage in a thread, since running a pipeline blocks."""
 
     def __init__(self, stage: Stage, done: Callable[[], int], shown_on: Console | EventLog) -> None:
-        self.stage, self.done = stage, done
+        self.stage, self.done, self.shown_on = stage, done, shown_on
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(shown_on,), daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
         self._ended.set()
         self._thread.join()
 
-    def _run(self, shown_on: Console | EventLog) -> None:
-        stage = self.stage
-        if isinstance(shown_on, EventLog):
-            facts = {"text": stage.text, "total": stage.total, "unit": stage.unit}
-            while not self._ended.wait(_LINE_SECONDS):
-                shown_on.write("progress", done=self.done(), **facts)
-        elif shown_on.is_terminal:
+    def _run(self) -> None:
+        stage, shown_on = self.stage, self.shown_on
+        if not isinstance(shown_on, EventLog) and shown_on.is_terminal:
             self._bar(shown_on)
-        else:
-            total = "" if stage.total is None else f" of {stage.total:,}"
-            while not self._ended.wait(_LINE_SECONDS):
+        total = "" if stage.total is None else f" of {stage.total:,}"
+        while not self._ended.wait(_LINE_SECONDS):
+            if isinstance(shown_on, EventLog):
+                facts = {"text": stage.text, "total": stage.total, "unit": stage.unit}
+                shown_on.write("progress", done=self.done(), **facts)
+            else:
                 line = f"{self.done():,}{total} {stage.unit}{self._besides()}"
                 shown_on.print(f"           {line}")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
 
-    from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderableType
+    from rich.console import Console
     from rich.segment import Segment
     from rich.table import Table
 
@@ -43,43 +43,24 @@ def json_line(content: Any) -> str:
 
 def console_of_stdout() -> Console:
     """Return the console for a result, which is wide if stdout is not a terminal."""
-    from rich.console import Console
-
-    console = guarded(Console(highlight=False, markup=False, emoji=False))
+    console = guarded_console(emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPED_WIDTH
     return console
 
 
-def guarded(console: Console) -> Console:
-    """Make a console replace each control character in its output."""
-    # A hook by its method; rich itself is not imported for a page of help.
-    console.push_render_hook(cast("Any", _Guard()))
-    return console
+def guarded_console(**options: Any) -> Console:
+    """Return a console that replaces each control character in its output; styles stay."""
+    # Not imported for a page of help.
+    from rich.console import Console
+    from rich.segment import Segment
 
+    class Guarded(Console):
+        def render(self, *what: Any) -> Iterator[Segment]:
+            for text, style, control in super().render(*what):
+                yield Segment(text if control else _STEERING.sub(_SHOWN, text), style, control)
 
-class _Guard:
-    """Hook of a console."""
-
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        """Return the replacement."""
-        return [_Guarded(renderable) for renderable in renderables]
-
-
-class _Guarded:
-    """Something printed, whose texts are cleaned when they are laid out; styles stay."""
-
-    def __init__(self, printed: RenderableType) -> None:
-        self.printed = printed
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterable[Segment]:
-        from rich.segment import Segment
-
-        for segment in console.render(self.printed, options):
-            if segment.control:
-                yield segment
-            else:
-                yield Segment(_STEERING.sub(_SHOWN, segment.text), segment.style)
+    return Guarded(highlight=False, markup=False, **options)
 
 
 def table_of(*numbers: str, last: str | None = None) -> Table:

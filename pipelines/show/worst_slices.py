@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from slicebeam.pipelines.changelist.parts import Estimate
@@ -30,41 +29,42 @@ class MetricRows(NamedTuple):
 
 def worst_slices(document: SearchChangeList) -> list[MetricRows]:
     """Return the rows of each metric that has any, the worst slices first."""
-    with_rows = [tests for tests in document.testing.metrics if tests.reported]
-    most = min(MOST_ROWS, max(LEAST_ROWS, MOST_ROWS_IN_ALL // max(len(with_rows), 1)))
-    shown = [(row, _placed(document, row.metric)[:most]) for row in with_rows]
-    return [
-        MetricRows(tests.metric, rows, tests.reported - len(rows)) for tests, rows in shown if rows
-    ]
+    reported = {
+        tests.metric: tests.reported for tests in document.testing.metrics if tests.reported
+    }
+    most = min(MOST_ROWS, max(LEAST_ROWS, MOST_ROWS_IN_ALL // max(len(reported), 1)))
+    shown = [(metric, _placed(document, metric)[:most]) for metric in reported]
+    return [MetricRows(name, rows, reported[name] - len(rows)) for name, rows in shown if rows]
 
 
 def _placed(document: ChangeList, metric: str) -> list[tuple[Slice, Change]]:
     """Return the slices that have a place for a metric: findings that one above them explains have none."""
     rows = [
-        (change.place, slice_, change)
+        (slice_, change)
         for slice_ in document.slices
         for change in slice_.changes
         if change.metric == metric and change.place is not None
     ]
-    return [(listed, change) for _, listed, change in sorted(rows, key=itemgetter(0))]
+    return sorted(rows, key=lambda row: row[1].place or 0)
 
 
 def shown_slices(document: ChangeList) -> list[str]:
     """Return the ids of the slices of the first view: the findings, or what is in their place."""
-    worst = [i for part in document.metrics for i in slices_in_place(document, part.key)]
-    return list(dict.fromkeys([*(finding.slice_id for finding in document.findings), *worst]))
+    ids = [finding.slice_id for finding in document.findings]
+    for metric in document.metrics:
+        ids += slices_in_place(document, metric.key)
+    return list(dict.fromkeys(ids))
 
 
 def slices_in_place(document: ChangeList, metric: str) -> list[str]:
     """Return the ids of the slices in place of findings, of each direction the first by their place."""
     if any(finding.metric == metric for finding in document.findings):
         return []
-    rows = [pair for pair in _placed(document, metric) if pair[1].significant]
-    sides = (
-        [slice_.slice_id for slice_, change in rows if change.direction == side]
-        for side in ("degraded", "improved")
-    )
-    return [i for ids in sides for i in ids[:_MOST_WORST]]
+    sides: dict[str, list[str]] = {"degraded": [], "improved": []}
+    for slice_, change in _placed(document, metric):
+        if change.significant and change.direction in sides:
+            sides[change.direction].append(slice_.slice_id)
+    return [slice_id for ids in sides.values() for slice_id in ids[:_MOST_WORST]]
 
 
 def number_text(value: float | None) -> str:

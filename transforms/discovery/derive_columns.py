@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.discovery.pca import Pca
     from slicebeam.transforms.discovery.embeddings import ExampleSplit
     from slicebeam.transforms.encode.column import Chunk
-    from slicebeam.transforms.encode.conditions import Rule
+    from slicebeam.transforms.encode.definitions import AnyDefinition
     from slicebeam.transforms.encode.extract_predictions import Outcome
     from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.storage import StoragePath
@@ -136,7 +136,7 @@ def share_column(field: str) -> str:
 class Derivation:
     """The columns derived from each chunk, and their folder.
 
-    `rules` define slices without a predicate, by the column of their members. Folder `beside` gets what is
+    `definitions` are of slices without a predicate, by the column of their members. Folder `beside` gets what is
     reported of each example, with the change of its loss by `outcome` and `metric`. The examples that
     `split` has for the mixtures are left out.
     """
@@ -145,7 +145,7 @@ class Derivation:
     embeddings: StoragePath | None
     folder: StoragePath
     clusters: Clusters | None
-    rules: Mapping[str, Rule]
+    definitions: Mapping[str, AnyDefinition]
     queries: Mapping[str, NDArray[np.float32]]
     id_field: str | None = None
     beside: StoragePath | None = None
@@ -157,12 +157,12 @@ class Derivation:
     def read(self) -> list[str]:
         """The columns that are read of the examples."""
         fields = set(self.clusters.mixtures) if self.clusters is not None else set()
-        of_rules = set[str]().union(
-            *(columns_of(one, self.id_field) for one in self.rules.values())
+        of_definitions = set[str]().union(
+            *(columns_of(definition, self.id_field) for definition in self.definitions.values())
         )
         # Beside a group, which is what is resampled, ids are no column of the search.
         ids = [self.id_field] if self.beside is not None and self.id_field is not None else []
-        return list(dict.fromkeys([*self.columns, *ids, *sorted(of_rules - fields)]))
+        return list(dict.fromkeys([*self.columns, *ids, *sorted(of_definitions - fields)]))
 
 
 def derive_chunk(wanted: Derivation, chunk: Chunk) -> int:
@@ -181,8 +181,8 @@ def derive_chunk(wanted: Derivation, chunk: Chunk) -> int:
     if wanted.split is not None:
         tested = ~wanted.split.is_discovery(chunk)
     kept = table.select([*wanted.columns, *assigned])
-    for field, rule in wanted.rules.items():
-        inside = members(rule, table, z, wanted.queries, wanted.id_field)
+    for field, definition in wanted.definitions.items():
+        inside = members(definition, table, z, wanted.queries, wanted.id_field)
         kept = kept.append_column(field, pa.array(inside))
     if wanted.beside is not None:
         batch = _beside(chunk, wanted, assigned, tested)

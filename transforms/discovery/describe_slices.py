@@ -20,7 +20,7 @@ from slicebeam.transforms.discovery.derive_columns import (
     odds_column,
 )
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk
-from slicebeam.transforms.encode.conditions import ByPredicate, members
+from slicebeam.transforms.encode.conditions import satisfying
 from slicebeam.transforms.encode.passes import from_arrays, to_arrays
 from slicebeam.transforms.storage.storage import storage_path
 from slicebeam.transforms.storage.work_files import open_arrow, open_checked, read_facts
@@ -101,7 +101,7 @@ class DescribeSlices:
         # How typical examples are of a slice: the least of its components' log odds.
         odds = np.full(inside.shape, np.finfo(np.float64).max)
         for at, conditions in enumerate(self.slices):
-            inside[at] = members(ByPredicate(conditions), table)
+            inside[at] = satisfying(conditions, table)
             for cluster in {one.field for one in conditions if is_cluster_field(one.field)}:
                 of_component = beside.column(odds_column(cluster)).to_numpy()[tested]
                 np.minimum(odds[at], of_component, out=odds[at])

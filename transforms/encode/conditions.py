@@ -17,18 +17,28 @@ from slicebeam.metrics.arrays import Ragged
 from slicebeam.metrics.chunks import blocks
 from slicebeam.metrics.errors import ColumnError, InputError, shortened, unknown_name
 from slicebeam.transforms.encode.column import boolean_mask, is_number, plain_type, sortable
+from slicebeam.transforms.encode.definitions import (
+    ClassifierDefinition,
+    JoinedDefinition,
+    LlmFilterDefinition,
+    MembershipDefinition,
+    NotDefinition,
+    PredicateDefinition,
+    TextQueryDefinition,
+)
 from slicebeam.transforms.encode.domains import FeatureDomain
 from slicebeam.transforms.encode.predicates import Singleton, arrow_values
 from slicebeam.transforms.encode.value_counts import unsupported
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray
     from slicebeam.metrics.chunks import Embeddings
     from slicebeam.transforms.encode.column import Chunk
+    from slicebeam.transforms.encode.definitions import AnyDefinition, Id
     from slicebeam.transforms.encode.domains import Kind
 
 
@@ -186,100 +196,46 @@ def check_condition(condition: Singleton, kind: pa.DataType) -> None:
     raise InputError(f"'{condition}' contains no value, because {why}; write '{instead}'")
 
 
-@dataclass(frozen=True)
-class ByPredicate:
-    """The examples that satisfy conditions; all of them where there are none."""
-
-    conditions: tuple[Singleton, ...]
-
-
-@dataclass(frozen=True)
-class ByIds:
-    """The examples with listed ids, which are all numbers or all texts."""
-
-    ids: tuple[int | str, ...]
-
-
-@dataclass(frozen=True)
-class ByQuery:
-    """The examples whose embedding has at least a cosine similarity to that of a text."""
-
-    query: str
-    threshold: float
-
-
-@dataclass(frozen=True)
-class ByClassifier:
-    """The examples to whose embeddings a logistic regression gives at least a probability."""
-
-    intercept: float
-    coefficients: tuple[float, ...]
-    threshold: float
-
-
-@dataclass(frozen=True)
-class AnyOf:
-    """The examples of any of several rules."""
-
-    of: tuple[Rule, ...]
-
-
-@dataclass(frozen=True)
-class AllOf:
-    """The examples of all of several rules."""
-
-    of: tuple[Rule, ...]
-
-
-@dataclass(frozen=True)
-class Not:
-    """All other examples, also those where a predicate's column is missing."""
-
-    of: Rule
-
-
-Rule = ByPredicate | ByIds | ByQuery | ByClassifier | AnyOf | AllOf | Not
-
-
 def members(
-    rule: Rule,
+    definition: AnyDefinition,
     table: pa.Table,
     embeddings: Embeddings | None = None,
     queries: Mapping[str, NDArray[np.float32]] | None = None,
     id_field: str | None = None,
 ) -> BoolArray:
-    """Return which examples of a chunk (with the columns that `columns_of` names) a rule takes in.
+    """Return which examples of a chunk (with the columns that `columns_of` names) a definition takes in.
 
     It may need raw embeddings float [rows, d], those of the texts of `queries_of`, and the column of ids.
     """
     data = table, embeddings, queries, id_field
-    if isinstance(rule, (AnyOf, AllOf)):
-        join = np.logical_or if isinstance(rule, AnyOf) else np.logical_and
-        held = np.full(table.num_rows, isinstance(rule, AllOf))
-        for part in rule.of:
+    if isinstance(definition, JoinedDefinition):
+        is_all = definition.kind == "all_of"
+        join, held = np.logical_and if is_all else np.logical_or, np.full(table.num_rows, is_all)
+        for part in definition.of:
             join(held, members(part, *data), out=held)
         return held
-    if isinstance(rule, Not):
-        return ~members(rule.of, *data)
-    if isinstance(rule, ByPredicate):
-        return _satisfying(rule, table)
-    if isinstance(rule, ByIds):
-        return _listed(rule, table, id_field)
+    if isinstance(definition, NotDefinition):
+        return ~members(definition.of, *data)
+    if isinstance(definition, PredicateDefinition):
+        return satisfying(definition.predicate.singletons, table)
+    if isinstance(definition, (MembershipDefinition, LlmFilterDefinition)):
+        return _listed(definition.ids, table, id_field)
     if embeddings is None:
         raise InputError(
             "a slice is defined by embeddings, but this data has none; name the column of embeddings, or of texts"
         )
-    if isinstance(rule, ByQuery):
-        if queries is None or rule.query not in queries:
-            raise InputError(f"the text {shortened(rule.query)!r} has no embedding")
-        return similarities(embeddings, queries[rule.query]) >= rule.threshold
-    weights = np.array(rule.coefficients, np.float64)
-    return expit(_products(embeddings, weights) + rule.intercept) >= rule.threshold
+    if isinstance(definition, TextQueryDefinition):
+        if queries is None or definition.query not in queries:
+            raise InputError(f"the text {shortened(definition.query)!r} has no embedding")
+        return similarities(embeddings, queries[definition.query]) >= definition.threshold
+    weights = np.array(definition.coefficients, np.float64)
+    return expit(_products(embeddings, weights) + definition.intercept) >= definition.threshold
 
 
-def _satisfying(rule: ByPredicate, table: pa.Table) -> BoolArray:
+def satisfying(conditions: Iterable[Singleton], table: pa.Table) -> BoolArray:
+    """Return which examples of a chunk satisfy conditions; all of them where there are none."""
     held = np.ones(table.num_rows, bool)
-    for condition in rule.conditions:
+    for condition in conditions:
         values = _column(table, condition.field)
         try:
             held &= holds(values, condition)
@@ -294,15 +250,15 @@ def _column(table: pa.Table, name: str) -> pa.Array:
     return table.column(name).combine_chunks()
 
 
-def _listed(rule: ByIds, table: pa.Table, id_field: str | None) -> BoolArray:
+def _listed(ids: tuple[Id, ...], table: pa.Table, id_field: str | None) -> BoolArray:
     if id_field is None:
         raise InputError("a slice is defined by ids, but this data has none; give --example-id")
     values = _column(table, id_field)
-    wanted = _ids_like(rule.ids, plain_type(values.type), id_field)
+    wanted = _ids_like(ids, plain_type(values.type), id_field)
     return boolean_mask(pc.is_in(values.cast(wanted.type), value_set=wanted))
 
 
-def _ids_like(ids: tuple[int | str, ...], kind: pa.DataType, id_field: str) -> pa.Array:
+def _ids_like(ids: tuple[Id, ...], kind: pa.DataType, id_field: str) -> pa.Array:
     """Return the ids as the column has them; numbers that its type has no room for left out."""
     is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
     if not is_text and not pa.types.is_integer(kind):
@@ -348,34 +304,45 @@ def _of_rows(embeddings: Embeddings, number: Callable[[FloatArray], FloatArray])
     return np.concatenate([np.zeros(0), *parts])
 
 
-def _leaves(rule: Rule) -> Iterator[ByPredicate | ByIds | ByQuery | ByClassifier]:
-    """Yield the rules that others are made of."""
-    if isinstance(rule, Not):
-        yield from _leaves(rule.of)
-    elif isinstance(rule, (AnyOf, AllOf)):
-        for part in rule.of:
+def _leaves(definition: AnyDefinition) -> Iterator[AnyDefinition]:
+    """Yield the definitions that others are made of."""
+    if isinstance(definition, NotDefinition):
+        yield from _leaves(definition.of)
+    elif isinstance(definition, JoinedDefinition):
+        for part in definition.of:
             yield from _leaves(part)
     else:
-        yield rule
+        yield definition
 
 
-def columns_of(rule: Rule, id_field: str | None = None) -> set[str]:
-    """Return the columns of the data that a rule reads, including ids if it needs them."""
-    predicates = [leaf for leaf in _leaves(rule) if isinstance(leaf, ByPredicate)]
-    fields = {condition.field for leaf in predicates for condition in leaf.conditions}
-    return fields | ({id_field} if id_field is not None and needs_ids(rule) else set())
+def columns_of(definition: AnyDefinition, id_field: str | None = None) -> set[str]:
+    """Return the columns of the data that a definition reads, including ids if it needs them."""
+    fields = {
+        condition.field
+        for leaf in _leaves(definition)
+        if isinstance(leaf, PredicateDefinition)
+        for condition in leaf.predicate.all
+    }
+    return fields | ({id_field} if id_field is not None and needs_ids(definition) else set())
 
 
-def needs_ids(rule: Rule) -> bool:
-    """Return whether a rule needs the examples' ids."""
-    return any(isinstance(leaf, ByIds) for leaf in _leaves(rule))
+def needs_ids(definition: AnyDefinition) -> bool:
+    """Return whether a definition needs the examples' ids."""
+    by_ids = MembershipDefinition, LlmFilterDefinition
+    return any(isinstance(leaf, by_ids) for leaf in _leaves(definition))
 
 
-def needs_embeddings(rule: Rule) -> bool:
-    """Return whether a rule needs the examples' embeddings."""
-    return any(isinstance(leaf, (ByQuery, ByClassifier)) for leaf in _leaves(rule))
+def needs_embeddings(definition: AnyDefinition) -> bool:
+    """Return whether a definition needs the examples' embeddings."""
+    return bool(encoders_of(definition))
 
 
-def queries_of(rule: Rule) -> set[str]:
-    """Return the texts whose embeddings a rule needs."""
-    return {leaf.query for leaf in _leaves(rule) if isinstance(leaf, ByQuery)}
+def encoders_of(definition: AnyDefinition) -> set[str]:
+    """Return the fingerprints of the encoders whose embeddings a definition speaks of."""
+    by_embeddings = TextQueryDefinition, ClassifierDefinition
+    return {leaf.encoder for leaf in _leaves(definition) if isinstance(leaf, by_embeddings)}
+
+
+def queries_of(definition: AnyDefinition) -> set[str]:
+    """Return the texts whose embeddings a definition needs."""
+    return {leaf.query for leaf in _leaves(definition) if isinstance(leaf, TextQueryDefinition)}

@@ -11,7 +11,7 @@ from scipy import stats
 from slicebeam.metrics.randomness import hash64, uniform
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.commands.cli import run
-from slicebeam.pipelines.show.finding_tables import all_findings
+from slicebeam.pipelines.show.finding_tables import finding_tables
 from slicebeam.transforms.encode.column import id_hashes
 from tests.conftest import slow
 from tests.end_to_end.test_findings import CASES, FEATURES, OPTIONS, Rows, _members, table  # noqa: F401
@@ -108,8 +108,7 @@ def test_later_commands_are_about_the_searched_examples(table, tmp_path):  # noq
     assert second.document["since"]["changelist_id"] == first.document["changelist_id"]
     assert second.document["findings"] == first.document["findings"]
     document = SearchChangeList.model_validate(first.document)
-    shown = all_findings(document)[0].columns(20)
-    (cells,) = [one.cells for one in shown if one.header == "confirmed [95%]"]
+    cells = finding_tables(document)[0].columns["confirmed [95%]"]
     for text, one in zip(cells, first.document["findings"], strict=True):
         again = one["confirmed"]
         numbers = [f"{again[end]:+.3f}".replace("0.", ".") for end in ("difference", "low", "high")]

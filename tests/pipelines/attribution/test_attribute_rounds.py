@@ -10,14 +10,16 @@ import pytest
 
 from slicebeam.metrics.attribution.estimates import UNSURE, alignment
 from slicebeam.metrics.attribution.estimates import Draws as MetricDraws
-from slicebeam.metrics.errors import EngineError, InputError
+from slicebeam.metrics.errors import EngineError, InputError, OptionError
 from slicebeam.pipelines.attribution import labels as labels_module
 from slicebeam.pipelines.attribution import session as session_module
 from slicebeam.pipelines.attribution import sheets, state
 from slicebeam.pipelines.attribution.labelers import RecordedLabels
 from slicebeam.pipelines.attribution.session import Finished, Stopped, estimate, run_rounds
 from slicebeam.pipelines.attribution.sheets import sheet_of
-from slicebeam.pipelines.changelist.discovered import ClassifierDefinition
+from slicebeam.pipelines.config.common import validated
+from slicebeam.pipelines.config.document import RoundsConfig
+from slicebeam.transforms.encode.definitions import ClassifierDefinition
 from tests.attribute_runs import (
     TEXT,
     asked_in,
@@ -360,19 +362,26 @@ def test_nothing_to_estimate_is_told(tmp_path):
         assert sheet_of(session.folder, 1).is_file()
 
 
-@pytest.mark.parametrize(("plan", "options", "words"), [
-    ({"text": " "}, {}, "--text is empty"),
-    ({"looks": 0}, {}, "--looks 0"),
-    ({"least_precision": 1.5}, {}, "--least-precision 1.5"),
-    ({"exponent": -1.0}, {}, "--exponent -1.0"),
-    ({"uniform_share": 0.0}, {}, "--uniform-share 0.0"),
-    ({}, {"budget": 0}, "--budget 0"),
-    ({}, {"rounds": 0}, "--rounds 0"),
-    ({}, {"train": -1}, "--train -1"),
+@pytest.mark.parametrize(("option", "value"), [
+    ("looks", 0),
+    ("least_precision", 1.5),
+    ("least_recall", -0.1),
+    ("exponent", -1.0),
+    ("exponent", float("inf")),
+    ("uniform_share", 0.0),
+    ("budget", 0),
+    ("rounds", 0),
+    ("train", -1),
 ])  # fmt: skip
-def test_wrong_numbers(plan, options, words, tmp_path):
-    with pytest.raises(InputError, match=words), opened(tmp_path, population(), **plan) as session:
-        run_rounds(session, TRUTH, **{"budget": 5, "rounds": 1, **options})
+def test_wrong_numbers(option, value, tmp_path):
+    options = {"changelist": str(tmp_path), "slice": "a", "text": TEXT, "budget": 5}
+    assert validated(RoundsConfig, options).looks is None
+    said = f"--{option.replace('_', '-')} {value}: it must be"
+    refuses(OptionError, said, validated, RoundsConfig, {**options, option: value})
+
+
+def test_an_empty_text(tmp_path):
+    refused(OptionError, "--text is empty", tmp_path, population(), text=" ")
 
 
 def poor(seed=0):
@@ -395,7 +404,7 @@ def test_an_update_finds_a_better_slice(tmp_path):
         with_all = opened_session.updated()
         # Labels of estimates train nothing.
         opened_session.store.add(dict.fromkeys(estimated, 0), "nobody")
-        assert opened_session.updated().definition == with_all.definition
+        assert opened_session.updated() == with_all
     assert isinstance(finished, Finished)
     assert finished.assessed.decision == "update"
     assert not set(training.train) & estimated
@@ -422,10 +431,10 @@ def test_the_new_slice_is_drawn_anew_and_known_labels_are_used(tmp_path):
         before, drawn = dict(old.store.known), old.state.rounds[0].precision
         updated = old.updated()
         document, old_state = old.document, old.state
-    people.member = updated.member
+    people.member = people.classified(updated)
     one = document.slices[1]
     place = session_module.LabelPaths.of(str(finished.document), None)
-    plan = session_module.Plan(TEXT, looks=2)
+    plan = state.Plan(TEXT, looks=2)
     with session_module.session(people, document, one, plan, place, begins=True) as new:
         first = new.draw(100)
         # The old sample is none of the new slice: the order is another one.
@@ -450,9 +459,9 @@ def test_the_intervals_of_the_new_slice_cover_too(tmp_path):
         with opened(tmp_path / str(run), people, seed=run) as old:
             finished = run_rounds(old, TRUTH, budget=120, rounds=1, train=60)
             updated, document = old.updated(), old.document
-        people.member = updated.member
+        people.member = people.classified(updated)
         place = session_module.LabelPaths.of(str(finished.document), None)
-        about = (document, document.slices[1], session_module.Plan(TEXT, seed=run))
+        about = (document, document.slices[1], state.Plan(TEXT, seed=run))
         with session_module.session(people, *about, place, begins=True) as new:
             found = run_rounds(new, TRUTH, budget=120, rounds=1).assessed.attribution
         truths = shares(people, people.member)

@@ -17,9 +17,10 @@ from slicebeam.metrics.attribution.estimates import NO, UNSURE, YES
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.attribution.asking import TerminalLabeler
 from slicebeam.pipelines.attribution.labels import NAME, label_of
-from slicebeam.pipelines.attribution.session import LabelPaths, Plan, estimate, session
+from slicebeam.pipelines.attribution.session import LabelPaths, estimate, session
 from slicebeam.pipelines.attribution.sheets import read_sheet
 from slicebeam.pipelines.attribution.spreadsheet_cells import quoted, unquoted
+from slicebeam.pipelines.attribution.state import Plan
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.commands import attribute as module
 from slicebeam.pipelines.commands.command import Invocation

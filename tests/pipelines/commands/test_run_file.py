@@ -10,7 +10,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import yaml
-from rich.console import Console
 from rich.table import Table
 
 from slicebeam.metrics.errors import InputError
@@ -18,7 +17,7 @@ from slicebeam.pipelines.attribution.asking import _shown as shown_item
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.commands.run_file import read_run
 from slicebeam.pipelines.run.engine import Engine
-from slicebeam.pipelines.show.terminal_text import guarded, harmless, json_line
+from slicebeam.pipelines.show.terminal_text import guarded_console, harmless, json_line
 from tests.discover_runs import examples
 from tests.refusals import refusal
 from tests.running import read, refused
@@ -370,8 +369,8 @@ def test_an_item_that_is_labelled():
 
 def test_a_console_keeps_its_own_colours():
     stream = io.StringIO()
-    how = {"force_terminal": True, "color_system": "standard", "highlight": False}
-    console, table = guarded(Console(file=stream, **how)), Table("name")
+    how = {"force_terminal": True, "color_system": "standard"}
+    console, table = guarded_console(file=stream, **how), Table("name")
     table.add_row(f"a{ESCAPES}b")
     console.print(table)
     console.print(f"[{ESCAPES}", markup=False, style="red")

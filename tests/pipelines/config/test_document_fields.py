@@ -103,7 +103,7 @@ SHOWN = {
     "Since": ("uri", "changelist_id", "metric", "summary", "corrected_for", "warnings"),
     "OverallSince": ("metric", "reason"),
     "MetricSince": ("metric",),
-    "SinceSlice": ("slice_id", "name", "metric", "missing"),
+    "SinceSlice": ("slice_id", "name", "metric", "missing", "like"),
     "NearMiss": ("slice_id", "name"),
     "Slice": ("slice_id", "name", "description", "notes", "same_examples_as"),
     "Origin": ("derived_from",),

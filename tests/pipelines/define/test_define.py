@@ -16,10 +16,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.changelist import discovered as dc
 from slicebeam.pipelines.changelist import revisions as rev
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.commands.command import Invocation
 from slicebeam.pipelines.commands.edit import annotate
@@ -29,6 +27,8 @@ from slicebeam.pipelines.define.llm_filter import llm_filter
 from slicebeam.pipelines.define.predicates import column_types
 from slicebeam.pipelines.define.text_filter import default_threshold
 from slicebeam.pipelines.prepare.id_lists import id_list
+from slicebeam.transforms.encode import definitions as dc
+from slicebeam.transforms.encode.definitions import slice_id_of
 from tests import edited_documents as edited
 from tests.pipelines.page.served_outputs import serving
 from tests.refusals import refuses
@@ -86,9 +86,8 @@ def test_where(out, measured, capsys):
     assert new.slice_id == slice_id_of(new.definition)
     assert (document.revision, len(document.slices)) == (1, 4)
     assert [(one.op, one.target) for one in document.edits] == [("add_slice", new.slice_id)]
-    ((_, told),) = measured.calls
-    assert told["data"] is None
-    assert told["changelist_uri"] == str(out / "changelist.json")
+    ((uri, counting),) = measured.calls
+    assert (uri, counting.data) == (str(out / "changelist.json"), ())
     printed = capsys.readouterr()
     assert printed.out.splitlines()[-1] == str(out / "changelist.r1.json")
     assert f"{new.slice_id}  women of 20 to 39: {held.sum()} examples" in printed.out

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from slicebeam.pipelines.changelist.earlier import NO_DRIFT
+from slicebeam.pipelines.changelist.changes import NO_DRIFT
 from slicebeam.pipelines.commands.api import search
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.search.iterations import SecondTests

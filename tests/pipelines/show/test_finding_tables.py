@@ -173,7 +173,7 @@ def test_numbers_have_the_digits_worth_reading(values, shown):
     difference = {"difference": 0.0, "interval": interval, "p_value": 0.001, "corrected": corrected}
     one = Finding(value=value, expected=expected, **of_slice, **difference)
     numbers = Numbers([one])
-    assert (numbers.text(one.value), numbers.difference(one)) == shown
+    assert (numbers.text(one.value), numbers.difference(one.corrected)) == shown
 
 
 @pytest.mark.parametrize(

@@ -15,25 +15,28 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics.pairwise import cosine_similarity
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.changelist.discovered import AnyDefinition
-from slicebeam.pipelines.changelist.rules import encoders_of, rule_of
 from slicebeam.transforms.encode.conditions import (
-    AllOf,
-    AnyOf,
-    ByClassifier,
-    ByIds,
-    ByPredicate,
-    ByQuery,
-    Not,
     SliceMembership,
     check_condition,
     columns_of,
+    encoders_of,
     holds,
     members,
     needs_embeddings,
     needs_ids,
     queries_of,
     similarities,
+)
+from slicebeam.transforms.encode.definitions import (
+    AnyDefinition,
+    ClassifierDefinition,
+    Condition,
+    JoinedDefinition,
+    MembershipDefinition,
+    NotDefinition,
+    Predicate,
+    PredicateDefinition,
+    TextQueryDefinition,
 )
 from slicebeam.transforms.encode.predicates import Singleton
 from tests.oracles import predicates
@@ -175,10 +178,42 @@ FRAME = pd.DataFrame({
 KINDS = {"id": pa.string(), "age": pa.int64(), "sex": pa.string()}
 TABLE = pa.Table.from_pandas(FRAME, pa.schema(KINDS), preserve_index=False)
 QUERY = RANDOM.normal(size=16).astype(np.float32)
-YOUNG = ByPredicate((Singleton("age", "<", 25),))
-FEMALE = ByPredicate((Singleton("sex", "==", "Female"),))
-OLD_WOMEN = ByPredicate((Singleton("age", ">=", 60), Singleton("sex", "==", "Female")))
-SOME = ByIds(("n1", "n4", "n499", "elsewhere"))
+
+
+def where(*conditions):
+    conditions = [Condition(field=field, op=op, value=value) for field, op, value in conditions]
+    return PredicateDefinition(predicate=Predicate(all=tuple(conditions)))
+
+
+def by_ids(*ids):
+    return MembershipDefinition(ids=ids)
+
+
+def by_query(query, threshold):
+    return TextQueryDefinition(query=query, threshold=threshold, encoder="e1")
+
+
+def by_classifier(intercept, coefficients, threshold):
+    weights = {"intercept": intercept, "coefficients": coefficients}
+    return ClassifierDefinition(**weights, threshold=threshold, encoder="e2")
+
+
+def any_of(*parts):
+    return JoinedDefinition(kind="any_of", of=parts)
+
+
+def all_of(*parts):
+    return JoinedDefinition(kind="all_of", of=parts)
+
+
+def outside(part):
+    return NotDefinition(of=part)
+
+
+YOUNG = where(("age", "<", 25))
+FEMALE = where(("sex", "==", "Female"))
+OLD_WOMEN = where(("age", ">=", 60), ("sex", "==", "Female"))
+SOME = by_ids("n1", "n4", "n499", "elsewhere")
 
 
 def held(rule, table=TABLE):
@@ -192,10 +227,10 @@ LEAVES = {
     YOUNG: FRAME["age"] < 25,
     FEMALE: FRAME["sex"] == "Female",
     OLD_WOMEN: (FRAME["age"] >= 60) & (FRAME["sex"] == "Female"),
-    ByPredicate(()): FRAME["age"] > 0,
+    where(): FRAME["age"] > 0,
     SOME: FRAME["id"].isin(["n1", "n4", "n499"]),
-    ByQuery("words", 0.25): pd.Series(COSINES >= 0.25),
-    ByClassifier(
+    by_query("words", 0.25): pd.Series(COSINES >= 0.25),
+    by_classifier(
         float(CLASSIFIER.intercept_[0]), tuple(CLASSIFIER.coef_[0].tolist()), 0.4
     ): pd.Series(CLASSIFIER.predict_proba(EMBEDDINGS)[:, 1] >= 0.4),
 }
@@ -214,20 +249,20 @@ def trees():
     return st.recursive(
         leaves,
         lambda inner: st.one_of(
-            st.builds(Not, inner),
-            st.builds(AnyOf, st.lists(inner, min_size=1, max_size=3).map(tuple)),
-            st.builds(AllOf, st.lists(inner, min_size=1, max_size=3).map(tuple)),
+            st.builds(outside, inner),
+            st.lists(inner, min_size=1, max_size=3).map(lambda parts: any_of(*parts)),
+            st.lists(inner, min_size=1, max_size=3).map(lambda parts: all_of(*parts)),
         ),
         max_leaves=6,
     )
 
 
 def by_pandas(rule):
-    if isinstance(rule, Not):
+    if isinstance(rule, NotDefinition):
         return ~by_pandas(rule.of)
-    if isinstance(rule, (AnyOf, AllOf)):
+    if isinstance(rule, JoinedDefinition):
         parts = pd.concat([by_pandas(part) for part in rule.of], axis=1)
-        return parts.any(axis=1) if isinstance(rule, AnyOf) else parts.all(axis=1)
+        return parts.any(axis=1) if rule.kind == "any_of" else parts.all(axis=1)
     return LEAVES[rule]
 
 
@@ -239,7 +274,7 @@ def test_nested_rules(rule):
 
 def test_split_parts_are_disjoint_and_together_the_slice():
     # Where the column is missing, an example is in the second part.
-    first, second = held(AllOf((SOME, FEMALE))), held(AllOf((SOME, Not(FEMALE))))
+    first, second = held(all_of(SOME, FEMALE)), held(all_of(SOME, outside(FEMALE)))
     assert not (first & second).any()
     np.testing.assert_array_equal(first | second, held(SOME))
 
@@ -254,7 +289,7 @@ def test_split_parts_are_disjoint_and_together_the_slice():
 ])  # fmt: skip
 def test_ids_of_each_type(kind, values, ids):
     table = pa.table({"key": pa.array(values, kind)})
-    found = members(ByIds(ids), table, id_field="key")
+    found = members(by_ids(*ids), table, id_field="key")
     assert found.tolist() == [value is not None and value in ids for value in values]
 
 
@@ -266,17 +301,17 @@ def test_ids_of_each_type(kind, values, ids):
 ])  # fmt: skip
 def test_ids_of_another_type_are_refused(kind, ids, reason):
     with pytest.raises(InputError, match=reason):
-        members(ByIds(ids), pa.table({"key": pa.array([], kind)}), id_field="key")
+        members(by_ids(*ids), pa.table({"key": pa.array([], kind)}), id_field="key")
 
 
 @pytest.mark.parametrize(("rule", "given", "message"), [
     (SOME, (), "give --example-id"),
     (SOME, (None, None, "idd"), "unknown column 'idd'; did you mean 'id'"),
-    (ByQuery("words", 0.1), (None, {"words": QUERY}), "this data has none"),
-    (ByQuery("other", 0.1), (EMBEDDINGS, {"words": QUERY}), "'other' has no embedding"),
-    (ByClassifier(0.0, (1.0, 2.0), 0.5), (EMBEDDINGS,), "of 2 dimensions, but those of this data have 16"),
-    (ByPredicate((Singleton("agee", "<", 25),)), (), "unknown column 'agee'; did you mean 'age'"),
-    (ByPredicate((Singleton("sex", "<", 25),)), (), "column 'sex': op '<' is for numbers"),
+    (by_query("words", 0.1), (None, {"words": QUERY}), "this data has none"),
+    (by_query("other", 0.1), (EMBEDDINGS, {"words": QUERY}), "'other' has no embedding"),
+    (by_classifier(0.0, (1.0, 2.0), 0.5), (EMBEDDINGS,), "of 2 dimensions, but those of this data have 16"),
+    (where(("agee", "<", 25)), (), "unknown column 'agee'; did you mean 'age'"),
+    (where(("sex", "<", 25)), (), "column 'sex': op '<' is for numbers"),
 ])  # fmt: skip
 def test_what_is_missing_is_refused(rule, given, message):
     with pytest.raises(InputError, match=message):
@@ -308,13 +343,13 @@ def test_empty_chunk():
 
 
 def test_what_a_rule_needs():
-    rule = AnyOf((AllOf((YOUNG, Not(FEMALE))), SOME, ByQuery("words", 0.5)))
+    rule = any_of(all_of(YOUNG, outside(FEMALE)), SOME, by_query("words", 0.5))
     assert columns_of(rule) == {"age", "sex"}
     assert columns_of(rule, "id") == {"age", "sex", "id"}
     assert columns_of(YOUNG, "id") == {"age"}
     assert (needs_ids(rule), needs_ids(YOUNG)) == (True, False)
-    assert (needs_embeddings(rule), needs_embeddings(AllOf((YOUNG, SOME)))) == (True, False)
-    assert needs_embeddings(Not(ByClassifier(0.0, (1.0,), 0.5)))
+    assert (needs_embeddings(rule), needs_embeddings(all_of(YOUNG, SOME))) == (True, False)
+    assert needs_embeddings(outside(by_classifier(0.0, (1.0,), 0.5)))
     assert queries_of(rule) == {"words"}
 
 
@@ -328,10 +363,13 @@ AGE = {"kind": "predicate", "predicate": {"all": [{"field": "age", "op": "<", "v
 DEFINITION = {"kind": "all_of", "of": [{"kind": "any_of", "of": PARTS}, {"kind": "not", "of": AGE}]}
 
 
-def test_rule_of_a_documents_definition():
+def test_a_documents_definition():
     definition = TypeAdapter(AnyDefinition).validate_python(DEFINITION)
-    classifier = ByClassifier(0.5, (1.0, -1.0), 0.75)
-    some = (ByIds(("n1", "n2")), ByIds(("n3",)), ByQuery("words", 0.25), classifier)
-    assert rule_of(definition) == AllOf((AnyOf(some), Not(YOUNG)))
+    one, other, query, classifier = definition.of[0].of
+    assert definition == all_of(any_of(one, other, query, classifier), outside(YOUNG))
+    assert (query, classifier) == (by_query("words", 0.25), by_classifier(0.5, (1.0, -1.0), 0.75))
+    wanted = FRAME["id"].isin(["n1", "n2", "n3"]) | (COSINES >= 0.25)
+    of_two = held(all_of(any_of(one, other, query), outside(YOUNG)))
+    np.testing.assert_array_equal(of_two, (wanted & ~LEAVES[YOUNG]).to_numpy())
     assert encoders_of(definition) == {"e1", "e2"}
     assert encoders_of(definition.of[1]) == set()
