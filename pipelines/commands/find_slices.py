@@ -7,6 +7,7 @@ driver itself, which continues a run of which these stages are finished.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
@@ -28,8 +29,9 @@ from slicebeam.pipelines.prepare.encoded_dataset import (
 from slicebeam.pipelines.prepare.features import learn, learning
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.run.open_run import paths_of
+from slicebeam.pipelines.run.stage import SilentObserver, Workspace
 from slicebeam.pipelines.run.work_folder import WorkFolder
-from slicebeam.pipelines.search.iterations import SilentObserver, stage_of
+from slicebeam.pipelines.search.iterations import stage_of
 from slicebeam.pipelines.search.run_steps import Steps, run_steps
 from slicebeam.pipelines.search.search import compared
 from slicebeam.pipelines.search.slice_counter import SliceCounter
@@ -156,6 +158,12 @@ def _work(config: SearchConfig) -> WorkFolder:
     return WorkFolder(paths_of(config)[2])
 
 
+@contextmanager
+def _continued(work: WorkFolder, files: Sequence[str] = ()) -> Iterator[Workspace]:
+    with _engine() as engine:
+        yield Workspace(work, engine, SilentObserver(), files)
+
+
 def _begun(config: SearchConfig, files: Sequence[str]) -> _Begun:
     """Begin the run, and read what the files say of themselves."""
     if not files:
@@ -169,8 +177,8 @@ def _begun(config: SearchConfig, files: Sequence[str]) -> _Begun:
         work.begin(config, paths, resume=True, replaces=replaced)
     except InputError:
         work.begin(config, paths, resume=False, replaces=replaced)
-    with work, _engine() as engine:
-        return _Begun(config, read_examples(config, paths, work, engine))
+    with work, _continued(work, paths) as run:
+        return _Begun(config, read_examples(config, run))
 
 
 def _column_groups(begun: _Begun) -> Iterator[tuple[Any, ...]]:
@@ -187,8 +195,8 @@ def _encoded(begun: _Begun, _: Sequence[int]) -> _Encoded:
     work, source, features = _work(config), examples.source, examples.features
     parts = len(learning(config, source, features, work).transform.items)
     work.finish("domains", {"parts": parts})
-    with _engine() as engine:
-        learned = learn(config, source, features, work, engine)
+    with _continued(work) as run:
+        learned = learn(config, source, features, run)
     return _Encoded(config, *encoding_of(config, examples, learned, work))
 
 
@@ -197,9 +205,9 @@ def _planned(encoded: _Encoded, _: Sequence[int]) -> Planned:
     config, encoding, lattice, left_out = encoded
     work = _work(config)
     work.finish("shards", {})
-    with _engine() as engine:
-        prepared = encode(config, encoding, lattice, left_out, work, engine)
-        counter = SliceCounter(config, prepared, work, engine)
+    with _continued(work) as run:
+        prepared = encode(config, encoding, lattice, left_out, run)
+        counter = SliceCounter(config, prepared, run)
         return counter.planned(stage_of(1), plan_all(lattice, counter.budget))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import tempfile
 from contextlib import contextmanager
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +18,9 @@ from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import PublishedDiscovery
 from slicebeam.pipelines.prepare.given_slices import WantedSlices, wanted_slice
 from slicebeam.pipelines.run.engine import start_engine
-from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.run.stage import SilentObserver, hidden_run
 from slicebeam.pipelines.search.check import prepare_given, wishes_of
 from slicebeam.pipelines.search.findings import MOST_COVERING, count_listed
-from slicebeam.pipelines.search.iterations import SilentObserver
 from slicebeam.pipelines.search.run_steps import Steps, run_steps
 from slicebeam.transforms.discovery.embeddings import ExampleSplit
 from slicebeam.transforms.storage.files import expand_paths
@@ -37,7 +35,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.stage import Stage
+    from slicebeam.pipelines.run.stage import Workspace
 
 # Embeddings are a column, or take a few seconds.
 _QUICK_ENCODERS = ("none", LSA)
@@ -64,9 +62,11 @@ def measured(
     wanted = _wanted(known, definitions)
     with _check(known, data, runner_config, runner_option) as (config, engine, split):
         own = data is None
-        prepare = partial(_prepared, wanted=wanted, known=known, split=split, is_own_data=own)
-        steps = Steps(prepare)
-        published = run_steps(config, steps, engine, SilentObserver())
+
+        def prepare(config: CheckConfig, run: Workspace) -> EncodedDataset:
+            return prepare_given(config, wanted, known, run, split, is_own_data=own)
+
+        published = run_steps(config, Steps(prepare), engine, SilentObserver())
     found = {slice_.slice_id: slice_ for slice_ in published.changelist.slices}
     return [
         found[slice_id_of(definition)].model_copy(update={"name": name})
@@ -97,18 +97,11 @@ def coverage_of(
     ):
         raise OptionError(f"all examples would have to be embedded by {discovery.encoder} again")
     with _check(known, data, runner_config, runner_option) as (config, engine, split):
-        files = expand_paths(config.data)
-        work = WorkFolder(storage_path(config.output))
-        work.begin(config, files, resume=False)
-        with work:
-            of_run = files, work, engine, _in_silence, split
-            prepared = prepare_given(config, wanted, known, *of_run, is_own_data=data is None)
+        folder = storage_path(config.output)
+        with hidden_run(config, expand_paths(config.data), engine, folder) as run:
+            prepared = prepare_given(config, wanted, known, run, split, is_own_data=data is None)
             keys = prepared.lattice.singleton_keys()
-            return count_listed(config, prepared, keys, work, engine).coverage
-
-
-def _in_silence(_: Stage) -> None:
-    """Report no stage."""
+            return count_listed(config, prepared, keys, run).coverage
 
 
 def _wanted(
@@ -157,19 +150,6 @@ def _check(
         }
         config = validated(CheckConfig, options)
         yield config, engine, split_of(known) if data is None else None
-
-
-def _prepared(
-    config: CheckConfig,
-    *rest: Any,
-    wanted: WantedSlices,
-    known: PublishedDiscovery,
-    split: ExampleSplit | None,
-    is_own_data: bool,
-) -> EncodedDataset:
-    files, work, engine, on_stage = rest
-    of_run = files, work, engine, on_stage, split
-    return prepare_given(config, wanted, known, *of_run, is_own_data=is_own_data)
 
 
 def split_of(known: PublishedDiscovery) -> ExampleSplit | None:

@@ -20,7 +20,6 @@ from slicebeam.metrics.errors import (
 from slicebeam.pipelines.changelist.discovered import PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.prepare.source import SECONDS_PER_VALUE
-from slicebeam.pipelines.run.stage import run_parts
 from slicebeam.transforms.discovery.derive_columns import is_cluster_field
 from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
 from slicebeam.transforms.encode.passes import distinct, distinct_rows
@@ -37,14 +36,13 @@ from slicebeam.transforms.storage.strict_text import parse_yaml
 from slicebeam.transforms.tfma.eval_config import eval_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
     from slicebeam.pipelines.changelist.discovered import AnyDefinition
-    from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.transforms.encode.sources import Source
-    from slicebeam.transforms.tfma.eval_config import SliceSpec
 
+Conditions = tuple[Singleton, ...]
 _OPTIONS = {"changelist": "--changelist", "file": "--slices", "eval_config": "--eval-config"}
 
 
@@ -54,7 +52,7 @@ class SliceRequest:
 
     place: str
     # Of a slice that no predicate describes, a condition on the column that is derived for it.
-    predicate: str | tuple[Singleton, ...]
+    predicate: str | Conditions
     name: str | None = None  # the user's name for it; None for its predicate
     definition: AnyDefinition | None = None
     slice_id: str | None = None
@@ -142,27 +140,22 @@ def read_slices(uri: str) -> WantedSlices:
         raise OptionError(f"{where}: not readable as YAML ({reason})") from error
     if isinstance(content, dict) and "schema_version" in content:
         raise OptionError(f"{where} is a ChangeList; use --changelist")
+    place, wanted = where, []
     try:
         if isinstance(content, dict):
             _check_keys(content, "slices")
             content = content.get("slices")
+        for number, written in enumerate(content if isinstance(content, list) else (), start=1):
+            place = f"{where}, slice {number}"
+            wanted.append(SliceRequest(f"slice {number}", *_predicate_and_name(written)))
     except InputError as error:
-        raise OptionError(f"{where}: {error}") from error
-    if not isinstance(content, list) or not content:
+        raise OptionError(f"{place}: {error}") from error
+    if not wanted:
         raise OptionError(f"{where}: a list of slices is expected, such as '- age < 25'")
-    wanted = [_wanted(where, number, one) for number, one in enumerate(content, start=1)]
     return WantedSlices("file", uri, tuple(wanted))
 
 
-def _wanted(where: str, number: int, written: Any) -> SliceRequest:
-    place = f"slice {number}"
-    try:
-        return SliceRequest(place, *_predicate_and_name(written))
-    except InputError as error:
-        raise OptionError(f"{where}, {place}: {error}") from error
-
-
-def _predicate_and_name(written: Any) -> tuple[str | tuple[Singleton, ...], str | None]:
+def _predicate_and_name(written: Any) -> tuple[str | Conditions, str | None]:
     name, predicate = None, written
     if isinstance(written, dict) and ("predicate" in written or "name" in written):
         _check_keys(written, "name", "predicate")
@@ -191,9 +184,9 @@ def _predicate_and_name(written: Any) -> tuple[str | tuple[Singleton, ...], str 
 def _condition(written: Mapping[Any, Any]) -> Singleton:
     _check_keys(written, "field", "op", "value")
     field, op, value = (written.get(key) for key in ("field", "op", "value"))
-    for key, text in (("field", field), ("op", op)):
-        if not isinstance(text, str):
-            raise InputError(f"{key} {text!r} is not text")
+    for key in ("field", "op"):
+        if not isinstance(written.get(key), str):
+            raise InputError(f"{key} {written.get(key)!r} is not text")
     if op not in OPS:
         raise unknown_name("op", str(op), OPS)
     if op == "is_null" and value is not None:
@@ -212,44 +205,37 @@ def _check_keys(written: Mapping[Any, Any], *known: str) -> None:
 def _json_value(value: Any) -> Any:
     """Return a value of YAML as JSON has it: dates and times as ISO text, infinities as text."""
     if isinstance(value, list):
-        return [_json_value(one) for one in value]
+        return list(map(_json_value, value))
     if isinstance(value, (dt.date, dt.datetime)):
         return value.isoformat()
-    if isinstance(value, float) and value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
-    return value
+    is_infinite = isinstance(value, float) and abs(value) == float("inf")
+    return ("Infinity" if value > 0 else "-Infinity") if is_infinite else value
 
 
 def given_slices(wanted: WantedSlices, schema: pa.Schema) -> GivenSlices:
     """Return the slices with their conditions, after checking that the columns fit them."""
     columns = dict(zip(schema.names, schema.types, strict=True))
-    option = _OPTIONS[wanted.source]
-    found: dict[int, SliceRequest] = {}
-    predicates = []
+    places: dict[int, str] = {}
+    predicates: list[Conditions] = []
     for slice_ in wanted.slices:
+        where = f"{_OPTIONS[wanted.source]} {wanted.uri}, {slice_.place}"
         try:
-            conditions = tuple(_checked(slice_, columns, own=wanted.source != "changelist"))
+            conditions = _checked(slice_, columns, wanted.source)
         except InputError as error:
-            raise InputError(f"{option} {wanted.uri}, {slice_.place}: {error}") from error
-        identity = int(slice_hashes([conditions])[0])
-        if identity in found:
-            raise InputError(
-                f"{option} {wanted.uri}, {slice_.place}: the same predicate as {found[identity].place}; "
-                "leave one out"
-            )
-        found[identity] = slice_
+            raise InputError(f"{where}: {error}") from error
+        place = places.setdefault(int(slice_hashes([conditions])[0]), slice_.place)
+        if len(places) == len(predicates):
+            raise InputError(f"{where}: the same predicate as {place}; leave one out")
         predicates.append(conditions)
     return GivenSlices(wanted, SliceMembership(tuple(predicates)))
 
 
-def _checked(
-    wanted: SliceRequest, columns: Mapping[str, pa.DataType], *, own: bool
-) -> Iterator[Singleton]:
-    """Yield each condition once, after holding it against an empty column."""
+def _checked(wanted: SliceRequest, columns: Mapping[str, pa.DataType], source: str) -> Conditions:
+    """Return each condition once, after holding it against an empty column."""
     conditions = wanted.predicate
     if isinstance(conditions, str):
         conditions = parse_predicate(conditions, columns)
-    seen = set()
+    checked: dict[str, Singleton] = {}
     for condition in conditions:
         if condition.field not in columns:
             if wanted.definition is None and not is_cluster_field(condition.field):
@@ -264,30 +250,24 @@ def _checked(
         except InputError as error:
             raise ColumnError(f"column {condition.field!r}: {error}") from error
         # A document's predicates keep their form, and so the ids by which runs are compared.
-        canonical = _canonical(condition, kind) if own else condition
-        if canonical.json_text() not in seen:
-            seen.add(canonical.json_text())
-            yield canonical
+        canonical = condition if source == "changelist" else _canonical(condition, kind)
+        checked.setdefault(canonical.json_text(), canonical)
+    return tuple(checked.values())
 
 
 def _canonical(condition: Singleton, kind: pa.DataType) -> Singleton:
     """Return a condition as a search would write it: its values of the column's own JSON type."""
-    if condition.op == "is_null":
-        return condition
-    kind = kind.value_type if pa.types.is_list(kind) or pa.types.is_dictionary(kind) else kind
-    if pa.types.is_null(kind):
+    types = pa.types
+    kind = kind.value_type if types.is_list(kind) or types.is_dictionary(kind) else kind
+    if condition.op == "is_null" or types.is_null(kind):
         return condition
     is_list = isinstance(condition.value, list)
     listed = condition.value if is_list else [condition.value]
-    if pa.types.is_integer(kind):
-        listed = [
-            int(one) if isinstance(one, float) and one.is_integer() else one for one in listed
-        ]
-    if pa.types.is_floating(kind):
-        # A rounded edge is a double, and its column may be narrower.
-        kind = pa.float64()
+    if types.is_integer(kind):
+        listed = [int(x) if isinstance(x, float) and x.is_integer() else x for x in listed]
     try:
-        array = arrow_values(listed, kind)
+        # A rounded edge is a double, and its column may be narrower.
+        array = arrow_values(listed, pa.float64() if types.is_floating(kind) else kind)
     except InputError:
         # A fraction that a column of integers is compared with.
         return condition
@@ -301,54 +281,35 @@ def _canonical(condition: Singleton, kind: pa.DataType) -> Singleton:
 MOST_SLICES = 10_000
 
 
-def value_slices(uri: str, source: Source, work: WorkFolder, engine: Engine) -> WantedSlices:
+def value_slices(uri: str, source: Source, run: Workspace) -> WantedSlices:
     """Return the slices of an EvalConfig that have examples, in the order of its specs."""
-    plan = eval_plan(uri)
     found: dict[str, SliceRequest] = {}
-    for number, spec in enumerate(plan.specs):
+    for number, spec in enumerate(eval_plan(uri).specs):
         columns = tuple(sorted({*spec.keys, *(name for name, _ in spec.values)}))
-        for name in columns:
-            source.column_type(name, f"--eval-config {uri}, slicing_specs")
+        ops = {
+            name: "contains"
+            if pa.types.is_list(source.column_type(name, f"--eval-config {uri}, slicing_specs"))
+            else "=="
+            for name in columns
+        }
         stage = f"values-{number}"
-        parts = run_parts(
-            work,
-            engine,
-            stage,
-            distinct_rows(source, columns, work.folder(stage)),
-            seconds=source.rows * len(columns) * SECONDS_PER_VALUE,
-            reads_data=True,
-        )
-        for conditions in _conditions(spec, distinct(parts), source.schema):
-            found.setdefault(
-                str(sorted(condition.json_text() for condition in conditions)),
-                SliceRequest(f"slicing_specs {spec}", conditions),
-            )
+        transform = distinct_rows(source, columns, run.work.folder(stage))
+        seconds = source.rows * len(columns) * SECONDS_PER_VALUE
+        table = distinct(run.parts(stage, transform, seconds=seconds, reads_data=True))
+        arrays = [json_values(table.column(name).combine_chunks()) for name in table.column_names]
+        for row in zip(*arrays, strict=True):
+            values = dict(zip(table.column_names, row, strict=True))
+            # The numbers of a spec are texts as well.
+            if all(
+                values[name] == (str(value) if isinstance(values[name], str) else value)
+                for name, value in spec.values
+            ):
+                conditions = tuple(Singleton(name, ops[name], values[name]) for name in values)
+                key = str(sorted(condition.json_text() for condition in conditions))
+                found.setdefault(key, SliceRequest(f"slicing_specs {spec}", conditions))
         if len(found) > MOST_SLICES:
             raise OptionError(
                 f"--eval-config {uri}: slicing_specs {spec} has {len(found):,} slices so far, "
                 f"more than {MOST_SLICES:,}; name fewer values, or use slicebeam search"
             )
     return WantedSlices("eval_config", uri, tuple(found.values()))
-
-
-def _conditions(
-    spec: SliceSpec, table: pa.Table, schema: pa.Schema
-) -> Iterator[tuple[Singleton, ...]]:
-    """Yield the conditions of each combination of values that a spec names."""
-    given = dict(spec.values)
-    columns = {
-        name: json_values(table.column(name).combine_chunks()) for name in table.column_names
-    }
-    for row in zip(*columns.values(), strict=True):
-        values = dict(zip(columns, row, strict=True))
-        # The numbers of a spec are texts as well.
-        if all(
-            values[name] == (str(value) if isinstance(values[name], str) else value)
-            for name, value in given.items()
-        ):
-            yield tuple(
-                Singleton(
-                    name, "contains" if pa.types.is_list(schema.field(name).type) else "==", value
-                )
-                for name, value in values.items()
-            )

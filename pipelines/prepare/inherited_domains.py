@@ -86,21 +86,27 @@ def inherited_domains(
     A feature without one is learned if the earlier run would have searched it, and else left out.
     """
     document, known = read_domains_of(path, option)
+    options, dataset = document.provenance.config, document.dataset
+    roles = {options.get(role) for role in ROLES}
+    roles |= {averaged_column(metric.key) for metric in document.metrics}
+    taken = roles | {*(options.get("exclude_features") or ())}
+    searched = options.get("features") or features
+    if document.check is not None or document.discovery is not None:
+        searched = ()
     absent = [name for name in known if name not in source.schema.names]
+    left_out = [LeftOutColumn(name, f"in {path} but not in this data") for name in absent]
     domains: dict[str, FrozenDomain] = {}
     learned = []
-    left_out = [LeftOutColumn(name, f"in {path} but not in this data") for name in absent]
     for name in features:
-        domain = known.get(name)
-        if domain is None:
-            if _was_wanted(document, name):
-                learned.append(name)
-            else:
-                left_out.append(LeftOutColumn(name, f"it has no domain in {path}"))
-            continue
-        given = _held_against(domain, source.schema.field(name).type, f"{option} {path}")
-        domains[name] = FrozenDomain(given, max(1, document.dataset.n))
-    named = document.provenance.config.get("top_values")
+        if name in known:
+            kind = source.schema.field(name).type
+            domain = _held_against(known[name], kind, f"{option} {path}: column {name!r}")
+            domains[name] = FrozenDomain(domain, max(1, dataset.n))
+        elif name in searched and name not in taken:
+            learned.append(name)
+        else:
+            left_out.append(LeftOutColumn(name, f"it has no domain in {path}"))
+    named = options.get("top_values")
     return InheritedDomains(
         path,
         domains,
@@ -108,28 +114,14 @@ def inherited_domains(
         tuple(left_out),
         # Components of embeddings are no columns of any data.
         tuple(name for name in absent if not is_cluster_field(name)),
-        {one.name: one.reason for one in document.dataset.left_out},
+        {column.name: column.reason for column in dataset.left_out},
         named if isinstance(named, int) and named > 0 else None,
         option,
     )
 
 
-def _was_wanted(document: SearchChangeList, name: str) -> bool:
-    """Return whether the earlier run would have taken the column for a feature."""
-    options = document.provenance.config
-    if document.check is not None or document.discovery is not None:
-        return False
-    roles = {options.get(role) for role in ROLES}
-    roles |= {averaged_column(metric.key) for metric in document.metrics}
-    chosen = options.get("features") or [name]
-    return (
-        name in chosen and name not in (options.get("exclude_features") or []) and name not in roles
-    )
-
-
 def _held_against(domain: FeatureDomain, kind: pa.DataType, where: str) -> FeatureDomain:
     """Return a domain with the type in which a column of this data is compared with it."""
-    name = domain.name
     kind = plain_type(kind)
     is_list = pa.types.is_list(kind)
     kind = kind.value_type if is_list else kind
@@ -138,16 +130,15 @@ def _held_against(domain: FeatureDomain, kind: pa.DataType, where: str) -> Featu
         was = f"list<{domain.data_type}>" if domain.kind == "list" else domain.data_type
         now = f"list<{kind}>" if is_list else kind
         raise ColumnError(
-            f"{where}: column {name!r} was {was} and is {now} now; cast it, or leave "
-            "it out with --exclude-features"
+            f"{where} was {was} and is {now} now; cast it, or leave it out with --exclude-features"
         )
-    given = replace(domain, data_type=str(common))
+    compared = replace(domain, data_type=str(common))
     try:
         # Values that do not fit are found here, where the file is known.
-        given.encode(pa.nulls(0, kind))
+        compared.encode(pa.nulls(0, kind))
     except InputError as error:
-        raise ColumnError(f"{where}: column {name!r}: {error}") from error
-    return given
+        raise ColumnError(f"{where}: {error}") from error
+    return compared
 
 
 def checked_domain(shape: Domain) -> FeatureDomain:
@@ -162,22 +153,21 @@ def checked_domain(shape: Domain) -> FeatureDomain:
         raise InputError("it has no predicate")
     number = 0
     try:
-        for number, one in enumerate(singletons, start=1):  # noqa: B007  (the error reports it)
-            _check_predicate(one, shape, kind)
+        for number, singleton in enumerate(singletons, start=1):  # noqa: B007  (the error reports it)
+            _check_predicate(singleton, shape, kind)
     except InputError as error:
         raise InputError(f"predicate {number}: {error}") from error
-    nulls = [at for at, one in enumerate(singletons) if one.op == "is_null"]
+    nulls = [at for at, singleton in enumerate(singletons) if singleton.op == "is_null"]
     # Values that a later run named come after it.
     if len(nulls) > 1 or (shape.kind == "numeric" and nulls not in ([], [len(singletons) - 1])):
         raise InputError("'is_null' is not the last predicate, or occurs twice")
-    seen = None
-    if shape.seen is not None:
-        ends = [one for one in (shape.seen.low, shape.seen.high) if one is not None]
+    seen = None if shape.seen is None else ColumnSummary(**shape.seen.model_dump())
+    if seen is not None:
+        ends = [end for end in (seen.low, seen.high) if end is not None]
         if len(ends) == 1 or (ends and shape.kind != "numeric"):
             raise InputError("its low and high do not fit a numeric column")
         for end in ends:
             check_condition(Singleton(shape.name, ">=", end), kind)
-        seen = ColumnSummary(**shape.seen.model_dump())
     domain = FeatureDomain(
         shape.name, shape.kind, shape.data_type, singletons, shape.error, shape.closed, seen
     )
@@ -196,8 +186,8 @@ def _check_kind(shape: Domain, kind: pa.DataType) -> None:
     is_right |= pa.types.is_integer(kind)
     # Integers that a later run had as doubles, some being missing.
     values = _named_values(shape)
-    were_integers = bool(values) and all(isinstance(value, int) for value in values)
-    was_right = were_integers and shape.kind != "numeric" and pa.types.is_floating(kind)
+    was_right = pa.types.is_floating(kind) and shape.kind != "numeric" and bool(values)
+    was_right = was_right and all(isinstance(value, int) for value in values)
     if not ((is_right and not unsupported(column)) or was_right):
         raise InputError(f"a column of {column} has no {shape.kind} domain")
 
@@ -236,15 +226,14 @@ def _check_bins(domain: FeatureDomain) -> None:
     bins = [singleton for singleton in domain.singletons if singleton.op != "is_null"]
     if not bins:
         raise InputError("it has no bin")
-    for at, one in enumerate(bins):
-        if (one.op == "<" and at) or (one.op == ">=" and at != len(bins) - 1):
-            raise InputError(f"op {one.op!r} is not at the right end of the bins")
-    pairs = [bin_.value if bin_.op == "between" else [bin_.value, bin_.value] for bin_ in bins]
+    for at, bin_ in enumerate(bins):
+        if (bin_.op == "<" and at) or (bin_.op == ">=" and at != len(bins) - 1):
+            raise InputError(f"op {bin_.op!r} is not at the right end of the bins")
+    pairs = [bin_.value if bin_.op == "between" else [bin_.value] * 2 for bin_ in bins]
     low, high = (sortable(domain.constants([pair[i] for pair in pairs])) for i in (0, 1))
-    empty = np.array([bin_.op == "between" for bin_ in bins]) & (low >= high)
-    point = np.array([bin_.op == "==" for bin_ in bins])
-    meets = np.where(point[:-1], high[:-1] >= low[1:], high[:-1] > low[1:])
-    wrong = np.flatnonzero(empty | np.append(meets, False))
+    ops = np.array([bin_.op for bin_ in bins])
+    meets = np.where(ops[:-1] == "==", high[:-1] >= low[1:], high[:-1] > low[1:])
+    wrong = np.flatnonzero(((ops == "between") & (low >= high)) | np.append(meets, False))
     if wrong.size:
         raise InputError(f"bin {wrong[0] + 1} is empty, overlaps the next one, or is out of order")
 
@@ -307,37 +296,38 @@ class _ColumnOfBothRuns:
             other = before.other if before is not None else (0 if has_none else None)
             grown = [*self._grown(seen.other, other, "have other values")]
             yield from grown
-            if grown and self._is_most(seen.other):
-                yield self._remedy("--top-values")
+            if grown:
+                yield from self._remedies(seen.other, "--top-values")
         elif seen.other >= self.smallest:
             if kind == "list" and has_none:
                 yield f"{seen.other:,} elements without a predicate, none in {uri}"
             if kind == "numeric" and not (before is not None and before.other):
                 yield f"{self._share(seen.other)} have a value in none of its bins, none in {uri}"
         yield from self._grown(seen.missing, self.then.missing, "missing")
-        ends = (
-            ()
-            if before is None
-            else ((seen.below, before.low, "below"), (seen.above, before.high, "above"))
-        )
-        for count, end, side in ends:
+        if before is None:
+            return
+        for count, end, side in (
+            (seen.below, before.low, "below"),
+            (seen.above, before.high, "above"),
+        ):
             # As many examples beyond the extremes of as many others: half of the nights have one.
             if count is not None and self._is_surely_more(count, 0):
                 yield f"{self._share(count)} {side} {shown(end)}, none in {uri}"
-                if self._is_most(count):
-                    yield self._remedy("--bins")
+                yield from self._remedies(count, "--bins")
 
     def _named(self, new: Sequence[UnseenValue], where: str) -> str:
-        values = "value" if len(new) == 1 else "values"
-        ordered = sorted(new, key=lambda one: -one.n)[:_MOST_VALUES]
-        more = f", … {len(new) - _MOST_VALUES} more" if len(new) > _MOST_VALUES else ""
+        values = f"{len(new):,} value{'' if len(new) == 1 else 's'} that {where}"
+        ordered = sorted(new, key=lambda value: -value.n)
         if self.now.kind == "list":
             # An example may hold several: their shares have no sum.
-            each = ", ".join(f"{shown(one.value)} in {self._share(one.n)}" for one in ordered)
-            return f"{len(new):,} {values} that {where} ({each}{more} of the examples)"
-        share = self._share(sum(one.n for one in new))
-        names = ", ".join(shown(one.value) for one in ordered)
-        return f"{share} of the examples have {len(new):,} {values} that {where} ({names}{more})"
+            first = ordered[:_MOST_VALUES]
+            each = ", ".join(f"{shown(value.value)} in {self._share(value.n)}" for value in first)
+            more = f", … {len(new) - _MOST_VALUES} more" if len(new) > _MOST_VALUES else ""
+            return f"{values} ({each}{more} of the examples)"
+        share = self._share(sum(value.n for value in new))
+        return (
+            f"{share} of the examples have {values} ({_first_values([x.value for x in ordered])})"
+        )
 
     def _grown(self, now: int, then: int | None, what: str) -> Iterator[str]:
         uri, examples = self.given.uri, self.then.examples
@@ -351,14 +341,12 @@ class _ColumnOfBothRuns:
         elif now * examples >= _GREW * then * self.examples and self._is_surely_more(now, then):
             yield f"{self._share(now)} {what}, {_percent(then / examples)} in {uri}"
 
-    def _is_most(self, count: int) -> bool:
-        """Return whether this is more than half of the examples with a value."""
+    def _remedies(self, count: int, chosen: str) -> Iterator[str]:
+        """Yield what to do where this is more than half of the examples with a value."""
         missing = self.now.seen.missing if self.now.seen is not None else 0
-        return 2 * count > self.examples - missing
-
-    def _remedy(self, chosen: str) -> str:
-        instead = " instead of --domains" if self.given.option == "--domains" else ""
-        return f"that is one slice, so bin the column again with {chosen}{instead}"
+        if 2 * count > self.examples - missing:
+            instead = " instead of --domains" if self.given.option == "--domains" else ""
+            yield f"that is one slice, so bin the column again with {chosen}{instead}"
 
     def _is_surely_more(self, now: int, then: int) -> bool:
         p = float(p_more_frequent(now, self.examples, then, self.then.examples))
@@ -380,12 +368,11 @@ def _percent(share: float) -> str:
 def drift_lines(
     given: InheritedDomains, domains: Sequence[FeatureDomain], examples: int, smallest: int
 ) -> tuple[str, ...]:
-    """Return a line for each column that is lost or has values without a predicate.
+    """Return a line for each column that is lost or has values without a predicate, where that is material.
 
-    The latter only where it is material: a value, missing values or a column that are new and make up a slice
-    large enough to be tested; a share of *other* or *missing* that grew by half, and more than chance
-    explains; more values beyond the earlier run's smallest or largest than chance explains. The line
-    names the remedy where more than half of the values are *other*, or beyond one end.
+    That is: a value, missing values or a column that are new and make up a slice large enough to be tested; a
+    share of *other* or *missing* that grew by half, and more than chance explains; more values beyond the earlier
+    run's smallest or largest than chance explains.
     """
     lines = [
         f"{name}: a feature in {given.uri}, but not a column of this data; its slices can't be tested."
@@ -421,21 +408,26 @@ def why_absent(condition: Condition, then: Domain, now: Domain) -> str:
         )
     if now.kind == "numeric":
         return f"then no value of {field} was in this range"
+    had_others = any(singleton.op == "not_in" for singleton in then.singletons)
     if condition.op == "not_in":
         then_named = _named_values(then)
         new = [value for value in _named_values(now) if value not in then_named]
-        apart = ", ".join(map(shown, new[:_MOST_VALUES]))
-        more = f", … {len(new) - _MOST_VALUES} more" if len(new) > _MOST_VALUES else ""
+        apart = _first_values(new)
         if when == "now":
-            own = "a predicate" if len(new) == 1 else "predicates"
-            has = "has" if len(new) == 1 else "have"
-            return f"now {apart}{more} {has} {own} apart from the other values of {field}"
-        if any(singleton.op == "not_in" for singleton in then.singletons):
-            return f"then the other values of {field} contained {apart}{more}, too"
+            have = "has a predicate" if len(new) == 1 else "have predicates"
+            return f"now {apart} {have} apart from the other values of {field}"
+        if had_others:
+            return f"then the other values of {field} contained {apart}, too"
         return f"then {field} had no other values"
-    others = then.seen is None and (then.kind == "list" or not then.closed)
-    others |= any(singleton.op == "not_in" for singleton in then.singletons)
-    others |= then.seen is not None and then.seen.other > 0
-    if others:
+    if then.seen is None:
+        had_others |= then.kind == "list" or not then.closed
+    else:
+        had_others |= then.seen.other > 0
+    if had_others:
         return f"then this value of {field} was among the other values"
     return f"then no example had this value of {field}"
+
+
+def _first_values(values: Sequence[Any]) -> str:
+    more = f", … {len(values) - _MOST_VALUES} more" if len(values) > _MOST_VALUES else ""
+    return f"{', '.join(map(shown, values[:_MOST_VALUES]))}{more}"

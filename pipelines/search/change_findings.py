@@ -50,7 +50,7 @@ class ChangeChoice:
     def __init__(self, results: Results, number: int, target: Target, direction: Direction) -> None:
         self.results, self.measured, self.direction = results, results.metrics[number], direction
         self.config, self.prepared = results.config, results.prepared
-        self.work, self.engine = results.counter.work, results.counter.engine
+        self.run = results.counter.run
         self.own = metric(self.measured.name)
         self.scaling = without_buckets(results.prepared.scaling)
         self.layout = target.layout
@@ -158,9 +158,7 @@ class ChangeChoice:
             self.prepared.lattice, self.scaling, keys, self.results.keys[some], is_grouped=False
         )
         stage = f"{self.stage}-{self.passes}"
-        found = added_groups(
-            self.prepared.scan(stage, function, self.work, self.engine, _SECONDS_PER_ROW)
-        )
+        found = added_groups(self.prepared.scan(stage, function, self.run, _SECONDS_PER_ROW))
         masks, stratum = np.unique(found["mask"], return_inverse=True)
         columns = self._sets(
             found["sums"].reshape(found["mask"].size, -1)[:, : self.prepared.space.columns]

@@ -56,7 +56,7 @@ def further(
     discovered.model.write(model)
     clusters = discovered.model.clusters
     write_membership(membership, discovered.beside, clusters, is_split=config.loss_weight > 0)
-    return with_discovery(config, prepared, changelist, counter.work, counter.engine)
+    return with_discovery(config, prepared, changelist, counter.run)
 
 
 def most_changed_first(results: Results, measured: MetricResult) -> IntArray:

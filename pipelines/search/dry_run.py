@@ -138,42 +138,31 @@ def _of_text(config: RunConfig, files: Sequence[str], size: int, kind: Format) -
             break
         # What is not read any further is closed.
         with closing(file_blocks(path, kind, config.csv_layout, _BLOCK_BYTES)) as reading:  # type: ignore[type-var]
-            first = next(reading, None)
-        if first is None or not first.num_rows:
+            block = next(reading, None)
+        if block is None or not block.num_rows:
             continue
-        tables.append(_typed(first) if kind == "csv" else first)
         if kind == "tfrecord":
             # As many bytes a record as the block has in memory, which is about what they take.
-            lines, taken = lines + first.num_rows, taken + first.nbytes
+            lines, taken = lines + block.num_rows, taken + block.nbytes
         else:
-            of_file, bytes_of_file = _first_lines(path)
+            stored = open_stored(path)
+            with open_bytes(path, lambda _, stored=stored: stored) as stream:  # type: ignore[misc]
+                text = stream.read(_BLOCK_BYTES)
+                has_open_line = not stream.read(1) and not text.endswith(b"\n")
+                taken += stored.tell()
             has_header = kind == "csv" and not config.column_names
-            lines += max(1, of_file - has_header - config.skip_rows)
-            taken += bytes_of_file
+            lines += max(1, text.count(b"\n") + has_open_line - has_header - config.skip_rows)
+        for name, kinds in block_kinds(block).items() if kind == "csv" else ():
+            # Text columns get the types that their values look like.
+            if not pa.types.is_string(type_ := kinds.resolve()):
+                column = parse_column(block.column(name), type_, column=name)
+                block = block.set_column(block.schema.get_field_index(name), name, column)
+        tables.append(block)
     rows = max(1, round(lines * size / taken)) if tables else 0
     splits = (Split(0, StoredFile(files[0], files[0]), 0, (), 0, rows),)
     sample = pa.concat_tables(tables or [pa.table({})], promote_options="permissive")
     source = Source(splits, sample.schema.serialize().to_pybytes(), {})
     return DataSample(source, size, True, files, sample)
-
-
-def _first_lines(path: str) -> tuple[int, int]:
-    """Return the number of lines at the beginning of a text file, and the bytes they take there."""
-    stored = open_stored(path)
-    with open_bytes(path, lambda _: stored) as stream:
-        text = stream.read(_BLOCK_BYTES)
-        whole = not stream.read(1)
-        return text.count(b"\n") + (whole and not text.endswith(b"\n")), stored.tell()
-
-
-def _typed(block: pa.Table) -> pa.Table:
-    """Return text columns in the types that their values look like."""
-    for name, kinds in block_kinds(block).items():
-        kind = kinds.resolve()
-        if not pa.types.is_string(kind):
-            at = block.schema.get_field_index(name)
-            block = block.set_column(at, name, parse_column(block.column(name), kind, column=name))
-    return block
 
 
 # What stands in names for what distinguishes runs.
@@ -225,9 +214,8 @@ class RunPlan:
             "cpu_seconds": self.seconds,
             "is_bound": any(job.is_bound for job in self.jobs),
         }
-        jobs = [asdict(job) for job in self.jobs]
-        about = {"engine": self.engine, "options": self.options, **self.facts}
-        return {**about, "jobs": jobs, "estimate": estimate}
+        facts = {"engine": self.engine, "options": self.options, **self.facts}
+        return {**facts, "jobs": list(map(asdict, self.jobs)), "estimate": estimate}
 
     def to_text(self) -> str:
         """Return it for a reader."""

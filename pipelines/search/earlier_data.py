@@ -55,7 +55,7 @@ class _EarlierData:
 
     def __init__(self, results: Results, lists: Sequence[FindingList]) -> None:
         self.results, self.lists = results, lists
-        self.work, self.engine = results.counter.work, results.counter.engine
+        self.run = results.counter.run
         self.prepared, self.lattice = results.prepared, results.prepared.lattice
         self.scaling = without_buckets(results.prepared.scaling)
         self.domains = results.prepared.domains
@@ -64,9 +64,7 @@ class _EarlierData:
         self.counts = np.sum([one["counts"] for one in found], axis=0).reshape(2, -1)
 
     def _passed(self, stage: str, function: Function) -> list[Found]:
-        return self.prepared.scan(
-            f"earlier-{stage}", function, self.work, self.engine, _SECONDS_PER_ROW
-        )
+        return self.prepared.scan(f"earlier-{stage}", function, self.run, _SECONDS_PER_ROW)
 
     def _name(self, column: int) -> str:
         feature = int(np.searchsorted(self.begins, column, side="right")) - 1

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -50,8 +51,6 @@ from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import IntArray
@@ -63,8 +62,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.target_sums import TargetSums
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.transforms.encode.passes import Found, Function
     from slicebeam.transforms.encode.shards import Scaling
@@ -105,15 +103,20 @@ def finding_lists(results: Results) -> tuple[FindingList, ...]:
     """Return the findings of each metric, of the worse side before the better one."""
     sides: tuple[Direction, ...] = ("worse", "better")
     config, prepared = results.config, results.prepared
-    wanted = [side for side in sides if config.alternative in (side, "both")]
     lists = []
     for number, measured in enumerate(results.metrics):
         own = metric_on(measured.name, prepared.space)
         target, reason = own.target(prepared.space), own.undefined_reason(prepared.slices())
-        for direction in wanted:
+        if target is None:
+            reason = own.indivisible or _TWO_ROOTS
+            if not own.needs.values:
+                of_one = own.target(StatisticSpace(own.needs.indicators, "overall"))
+                reason = _NO_SHARE if of_one is None else _TWO_RATIOS
+        for direction in sides:
+            if config.alternative not in (direction, "both"):
+                continue
             if target is None or reason is not None:
-                why = reason if target is not None else _why_not_an_average(own)
-                lists.append(impossible(own, direction, why))
+                lists.append(impossible(own, direction, reason))
                 continue
             side = f"{number}-{direction}"
             of_metric = results, measured, target, direction
@@ -127,13 +130,6 @@ def finding_lists(results: Results) -> tuple[FindingList, ...]:
                 listed = _Choice(prepared.reserved, f"confirm-{side}", *of_metric).confirmed(listed)
             lists.append(listed)
     return tuple(lists)
-
-
-def _why_not_an_average(own: Metric) -> str:
-    if own.needs.values:
-        return own.indivisible or _TWO_ROOTS
-    is_ratio = own.target(StatisticSpace(own.needs.indicators, "overall")) is not None
-    return _TWO_RATIOS if is_ratio else _NO_SHARE
 
 
 def impossible(own: Metric, direction: Direction, reason: str | None) -> FindingList:
@@ -164,7 +160,7 @@ class _Choice:
         self.config, self.prepared, self.results = results.config, prepared, results
         self.measured, self.target, self.stage = measured, target, stage
         self.own, self.direction = metric(measured.name), direction
-        self.work, self.engine = results.counter.work, results.counter.engine
+        self.run = results.counter.run
         self.scaling = without_buckets(prepared.scaling)
         self.space = self.scaling.space
         self.everything = prepared.totals[: self.space.raw_columns]
@@ -185,7 +181,7 @@ class _Choice:
         self.some = some[np.argsort(results.keys[some])]
         self.keys = results.keys[self.some]
         self.sums = results.sums[self.some][:, : self.space.raw_columns]
-        self.shards = [storage_path(path) for path in prepared.shards]
+        self.shards = [Shard(storage_path(path)) for path in prepared.shards]
         self.seconds = prepared.rows * _SECONDS_PER_ROW
         self.found: list[int] = []
         self.group_passes = 0
@@ -195,7 +191,7 @@ class _Choice:
 
     def findings(self) -> ChosenSlices | None:
         """Choose the findings; None if the target is the same in all examples."""
-        layout = self.target.layout
+        layout, none = self.target.layout, self.no_change or 0.0
         gain = self.measured.gain[self.some]
         law = None
         if not layout.are_counts and self.some.size:
@@ -203,6 +199,17 @@ class _Choice:
             if law is None:
                 return None
         sums = self.target_sums(self.sums)
+        size, total = (layout.moment(sums, 1, power) for power in (0, 1))
+        changes = None
+        if self.is_change:
+            squares = layout.squared_deviations(sums, none)
+            changes = Changes(total - none * size, squares, self.are_counts)
+        # In the denominator.
+        cells = self.space.cells
+        sizes = [
+            self.sums[:, power * cells : (power + 1) * cells][:, self.target.counted].sum(axis=1)
+            for power in ((1, 2) if self.space.weighted else (0,))
+        ]
         with one_thread():
             return Choice(
                 candidates=Candidates(
@@ -210,8 +217,8 @@ class _Choice:
                     if self.prepared.given is None
                     else np.ones(self.some.size, np.int64),
                     self.keys,
-                    self._sizes(),
-                    layout.moment(sums, 1, 1),
+                    np.stack(sizes, axis=1),
+                    total,
                     np.ones(self.some.size, bool),
                     np.nan_to_num(gain if self.direction == "better" else -gain),
                 ),
@@ -225,39 +232,22 @@ class _Choice:
                 alpha=self.config.used_alpha,
                 count_groups=self._count_groups if self.config.group else None,
                 moments=self.target_sums,
-                changes=self._changes(sums) if self.is_change else None,
-                no_change=self.no_change or 0.0,
+                changes=changes,
+                no_change=none,
             ).run()
 
-    def _changes(self, sums: NDArray[np.float64]) -> Changes:
-        layout, none = self.target.layout, self.no_change or 0.0
-        first, size = layout.moment(sums, 1, 1), layout.moment(sums, 1, 0)
-        squares = layout.squared_deviations(sums, none)
-        return Changes(first - none * size, squares, self.are_counts)
-
-    def _sizes(self) -> NDArray[np.int64]:
-        """Return the sizes [candidates, size columns] in the denominator."""
-        powers = (1, 2) if self.space.weighted else (0,)
-        cells = self.space.cells
-        columns = [
-            self.sums[:, power * cells : (power + 1) * cells][:, self.target.counted].sum(axis=1)
-            for power in powers
-        ]
-        return np.stack(columns, axis=1)
-
     def _pass(self, stage: str, function: Function) -> list[Found]:
-        return self.prepared.scan(
-            f"{self.stage}-{stage}", function, self.work, self.engine, _SECONDS_PER_ROW
-        )
+        return self.prepared.scan(f"{self.stage}-{stage}", function, self.run, _SECONDS_PER_ROW)
 
     def _count_inside(self, chosen: int, positions: NDArray[np.int64]) -> InsideCounts:
         if self.counter is None:
             # The candidates are the same every time.
             memory = self.config.memory // _TABLES_SHARE
             self.counter = counter = InsideCounter(*self._counted(positions), memory)
-            is_here = self.engine.workers == 1 or self.seconds < LEAST_PASS_SECONDS
+            is_here = self.run.engine.workers == 1 or self.seconds < LEAST_PASS_SECONDS
             if is_here and self.prepared.rows * counter.row_bytes <= self._most_held:
-                self.examples = [counter.held(block) for block in self._blocks()]
+                blocks = chain.from_iterable(shard.blocks(self.scaling) for shard in self.shards)
+                self.examples = list(map(counter.held, blocks))
         finding, earlier = int(self.keys[chosen]), self.keys[self.found]
         if self.examples is not None:
             counts = self.counter.count(self.examples, finding, earlier)
@@ -274,7 +264,8 @@ class _Choice:
         bytes_taken = pairs * PAIR_BYTES + self.prepared.rows * row_bytes
         if self.space.weighted or bytes_taken > self._most_held:
             return None
-        return HeldExamples(self._blocks(), *self._counted(positions))
+        blocks = chain.from_iterable(shard.blocks(self.scaling) for shard in self.shards)
+        return HeldExamples(blocks, *self._counted(positions))
 
     def _counted(
         self, positions: NDArray[np.int64]
@@ -285,9 +276,6 @@ class _Choice:
     @property
     def _most_held(self) -> int:
         return min(self.config.memory // _HELD_SHARE, MOST_HELD)
-
-    def _blocks(self) -> Iterator[RowBlock]:
-        return (block for path in self.shards for block in Shard(path).blocks(self.scaling))
 
     def _law(self) -> DeviationLaw | None:
         """Return the law of weight · (target − mean) of all examples; None if all are the same."""
@@ -301,7 +289,11 @@ class _Choice:
             return None
         mean = total / weight
         if self.are_counts:
-            return self._law_of_changes(mean, of_all)
+            n, net, changed = of_all[0]
+            counts = np.array([(changed - net) / 2, n - changed, (changed + net) / 2])
+            held, values = counts > 0, np.array([-1.0, 0.0, 1.0]) - mean
+            changes = Population(tuple(values[held]), tuple(counts[held]), 1.0)
+            return DeviationLaw(changes) if held.sum() > 1 else None
         n = self._examples(self.everything[None])[0]
         variance = float(layout.squared_deviations(of_all, mean)[0]) / n
         if not variance > 0:
@@ -321,16 +313,6 @@ class _Choice:
         of = population(sums, edges, unit)
         # What differs by rounding only may have fallen on one point.
         return DeviationLaw(of) if np.ptp(of.points) > 0 else None
-
-    def _law_of_changes(self, mean: float, of_all: NDArray[np.float64]) -> DeviationLaw | None:
-        """Return the law of changes of −1, 0 and 1."""
-        n, net, changed = of_all[0]
-        counts = np.array([(changed - net) / 2, n - changed, (changed + net) / 2])
-        held = counts > 0
-        if held.sum() < 2:
-            return None
-        values = np.array([-1.0, 0.0, 1.0]) - mean
-        return DeviationLaw(Population(tuple(values[held]), tuple(counts[held]), 1.0))
 
     def _examples(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return how many examples [sets] are in the denominator."""
@@ -410,18 +392,40 @@ class _Choice:
         examples = self._examples(self.results.sums[positions][:, : self.space.raw_columns])
         chosen = zip(found.findings, positions.tolist(), ids, examples.tolist(), strict=True)
         findings = tuple(self._finding(rank, *one) for rank, one in enumerate(chosen, 1))
-        model = found.model
-        coverage = self._coverage(found.masks, found.sums, len(findings)) if findings else None
+        layout, model, coverage = self.target.layout, found.model, None
+        intersections: tuple[document.Intersection, ...] = ()
+        if findings:
+            size, total = (layout.moment(found.sums, 1, power) for power in (0, 1))
+            # The largest sets of examples that are in the same findings.
+            sets = largest_intersections(found.masks, size, total)
+            values = self.own.of_target(sets.total / sets.size, self.space)
+            shares = sets.size / size.sum()
+            intersections = tuple(
+                document.Intersection(
+                    findings=tuple(
+                        rank for rank in range(1, SHOWN_FINDINGS + 1) if mask >> rank - 1 & 1
+                    ),
+                    share=share,
+                    value=finite(value),
+                )
+                for mask, share, value in zip(
+                    sets.masks.tolist(), shares.tolist(), values.tolist(), strict=True
+                )
+            )
+            if not layout.weighted:
+                inside = membership(found.masks, len(findings)).astype(np.float64)
+                both, of_all = inside.T @ (size[:, None] * inside), found.sums.sum(axis=0)
+                coverage = explained_variance(layout, both, inside.T @ found.sums, of_all)
         return FindingList(
             positions,
             findings,
             document.FindingModel(
                 metric=self.measured.name,
                 direction=self.direction,
-                kind="logistic" if self.target.layout.kind == "rate" else "linear",
+                kind="logistic" if layout.kind == "rate" else "linear",
                 coefficients=tuple(model.coefficients.tolist()),
                 unbounded=tuple(model.unbounded.tolist()) if model.unbounded.any() else (),
-                intersections=self._intersections(found.masks, found.sums) if findings else (),
+                intersections=intersections,
                 r2=None if coverage is None else finite(coverage.r2),
                 r2_expected=None if coverage is None else coverage.expected,
                 candidates=found.candidates,
@@ -438,13 +442,24 @@ class _Choice:
         self, rank: int, one: ChosenSlice, position: int, slice_id: str, n: int
     ) -> document.Finding:
         """Return a finding as the document holds it."""
-        measured = self.measured
+        measured, layout = self.measured, self.target.layout
         ends = (measured.value_low, measured.value_high)
         if self.is_change:
             ends = (measured.ci_low, measured.ci_high)
         of_value = float(ends[0][position]), float(ends[1][position])
         value, expected, difference, low, high = self._measured(one, of_value)
         (outside,) = self.own.of_target(np.array([one.outside]), self.space).tolist()
+        held = None
+        if self.target.is_share:
+            of_all = self.target_sums(self.everything[None])[0]
+            size, total = (layout.moment(of_all, 1, power).item() for power in (0, 1))
+            if layout.kind == "rate":
+                held = finite(one.cumulative_total / total)
+            else:
+                # Means are summed about a shift.
+                shift = float(self.own.of_target(np.zeros(1), self.space)[0])
+                if (whole := total + shift * size) > 0:
+                    held = finite((one.cumulative_total + shift * one.cumulative_size) / whole)
         return document.Finding(
             metric=self.own.name,
             direction=self.direction,
@@ -457,7 +472,7 @@ class _Choice:
             difference=difference,
             interval=(finite(low), finite(high)),
             p_value=one.p_value,
-            held_share=self._held_share(one.cumulative_size, one.cumulative_total),
+            held_share=held,
             rate_outside=finite(outside),
         )
 
@@ -477,38 +492,6 @@ class _Choice:
         return document.CorrectedDifference(
             difference=middle, low=finite(interval[0]), high=finite(interval[1])
         )
-
-    def _intersections(
-        self, masks: NDArray[np.int64], sums: NDArray[np.float64]
-    ) -> tuple[document.Intersection, ...]:
-        """Return the largest sets of examples that are in the same findings."""
-        layout = self.target.layout
-        size = layout.moment(sums, 1, 0)
-        sets = largest_intersections(masks, size, layout.moment(sums, 1, 1))
-        values = self.own.of_target(sets.total / sets.size, self.space)
-        return tuple(
-            document.Intersection(
-                findings=tuple(
-                    rank for rank in range(1, SHOWN_FINDINGS + 1) if mask >> rank - 1 & 1
-                ),
-                share=share,
-                value=finite(value),
-            )
-            for mask, share, value in zip(
-                sets.masks.tolist(), (sets.size / size.sum()).tolist(), values.tolist(), strict=True
-            )
-        )
-
-    def _coverage(
-        self, masks: NDArray[np.int64], sums: NDArray[np.float64], findings: int
-    ) -> Coverage | None:
-        """Return how much of the targets' variance the findings explain; None with weights."""
-        layout = self.target.layout
-        if layout.weighted:
-            return None
-        inside = membership(masks, findings).astype(np.float64)
-        both = inside.T @ (layout.moment(sums, 1, 0)[:, None] * inside)
-        return explained_variance(layout, both, inside.T @ sums, sums.sum(axis=0))
 
     def _confirmed(
         self, one: ConfirmedSlice | None, slices: Slices, n: int
@@ -535,38 +518,22 @@ class _Choice:
         self, one: ChosenSlice | ConfirmedSlice, of_value: tuple[float, float]
     ) -> tuple[float, float, float, float, float]:
         """Return value, expectation, and their difference with its interval, from that of the value."""
-        means = np.array([one.value, one.expected])
-        value, expected = self.own.of_target(means, self.space).tolist()
-        # Of means without the shift, which takes digits.
-        is_rate = self.target.layout.kind == "rate"
-        difference = value - expected if is_rate else one.value - one.expected
         covariance, z = one.covariance, float(normal_quantile(CONFIDENCE))
-        if any(map(math.isnan, of_value)):
-            of_value = self._around(one.value, z * math.sqrt(covariance.value))
-        of_expected = self._around(one.expected, z * math.sqrt(covariance.expected))
-        ends = covariance.interval_of_difference(value, of_value, expected, of_expected)
-        return value, expected, difference, *ends
-
-    def _around(self, mean: float, off: float) -> tuple[float, float]:
-        """Return the metric of mean targets to both sides of one, the smaller first."""
-        ends = np.array([mean - off, mean + off])
+        means = np.array([one.value, one.expected])
+        off = z * np.sqrt([covariance.value, covariance.expected])
+        ends = np.concatenate([means - off, means + off])
+        # Of means without the shift, which takes digits.
+        difference = one.value - one.expected
         if self.target.layout.kind == "rate":
             ends = np.clip(ends, 0.0, 1.0)
-        low, high = sorted(self.own.of_target(ends, self.space).tolist())
-        return low, high
-
-    def _held_share(self, size: float, total: float) -> float | None:
-        """Return the share of all targets that the findings hold, in their own unit."""
-        if not self.target.is_share:
-            return None
-        layout = self.target.layout
-        of_all = self.target_sums(self.everything[None])[0]
-        if layout.kind == "rate":
-            return finite(total / layout.moment(of_all, 1, 1).item())
-        # Means are summed about a shift.
-        shift = float(self.own.of_target(np.zeros(1), self.space)[0])
-        whole = layout.moment(of_all, 1, 1).item() + shift * layout.moment(of_all, 1, 0).item()
-        return finite((total + shift * size) / whole) if whole > 0 else None
+        value, expected = self.own.of_target(means, self.space).tolist()
+        if self.target.layout.kind == "rate":
+            difference = value - expected
+        around = np.sort(self.own.of_target(ends, self.space).reshape(2, 2), axis=0).T.tolist()
+        if any(map(math.isnan, of_value)):
+            of_value = tuple(around[0])
+        interval = covariance.interval_of_difference(value, of_value, expected, tuple(around[1]))
+        return value, expected, difference, *interval
 
 
 def explained_variance(
@@ -599,8 +566,7 @@ def count_listed(
     config: RunConfig,
     prepared: EncodedDataset,
     keys: Keys,
-    work: WorkFolder,
-    engine: Engine,
+    run: Workspace,
     sums: IntArray | None = None,
 ) -> ListedCounts:
     """Return how much the first slices explain, for each metric that averages over examples, and confusions.
@@ -638,7 +604,7 @@ def count_listed(
         sums_known=sums is not None and with_classes is None,
     )
     seconds = function.keys.size * _SECONDS_PER_MEMBERSHIP
-    found = prepared.scan("coverage", function, work, engine, seconds)
+    found = prepared.scan("coverage", function, run, seconds)
     both, own_sums, of_all = (
         np.sum([one[name] for one in found], axis=0) for name in ("both", "sums", "of_all")
     )

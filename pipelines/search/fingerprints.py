@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.search import SearchConfig
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.search.iterations import SearchObserver
 
@@ -51,7 +50,7 @@ def fingerprint_again(
 ) -> str:
     """Encode data as the run of a document did, and return its fingerprint."""
     from slicebeam.pipelines.run.engine import start_engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.run.stage import hidden_run
     from slicebeam.pipelines.search.building import fingerprint_of
 
     # It is encoded on this machine, whatever engine the run had.
@@ -70,11 +69,8 @@ def fingerprint_again(
             "work_dir": None,
         }
         prepare, config = _step(document.provenance.command, options)
-        work = WorkFolder(Path(folder) / "work")
-        work.begin(config, files, resume=False)
-        with work:
-            prepared: EncodedDataset = prepare(config, files, work, engine, lambda _: None)
-            return fingerprint_of(prepared)
+        with hidden_run(config, files, engine, Path(folder) / "work") as run:
+            return fingerprint_of(prepare(config, run))
 
 
 def _step(command: str, options: dict[str, Any]) -> tuple[Any, Any]:

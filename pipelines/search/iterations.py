@@ -20,7 +20,7 @@ from slicebeam.pipelines.changelist.testing import Iteration
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.prepare.exact_auc import has_error, put_ranking
 from slicebeam.pipelines.run.engine import Cost
-from slicebeam.pipelines.run.stage import Observer, run_parts
+from slicebeam.pipelines.run.stage import Observer
 from slicebeam.pipelines.search.slice_counter import SliceTable, looked_up, tables_of
 from slicebeam.pipelines.search.strategies import (
     Iterative,
@@ -75,14 +75,6 @@ class SearchObserver(Observer, Protocol):
 
     def recorded(self, record: Iteration) -> None:
         """Receive the work and cost of an iteration."""
-
-
-class SilentObserver:
-    """Shows nothing, for a run within another one."""
-
-    def _ignore(self, *_: object, **__: object) -> None: ...
-
-    begin = note = stage = prepared = progress = recorded = _ignore
 
 
 @dataclass(frozen=True)
@@ -152,6 +144,7 @@ class Iterations:
 
         lattice, space = self.prepared.lattice, self.prepared.space
         known = SearchState(self.config.used_min_slice_size)
+        steering = metric_on(self.config.metric[0], space)
         family: tuple[int, ...] = ()
         while (proposal := steps.next(known)) is not None:
             keys, bases, base_sizes = proposal.candidates, proposal.bases, proposal.base_sizes
@@ -167,7 +160,10 @@ class Iterations:
             self.parts += parts
             settling, changed = self.second_tests.settled(self.parts, family, number)
             # Exact values of earlier slices may be new as well.
-            self._learn(self.parts if changed.size else parts, known)
+            for table in tables_of(self.parts if changed.size else parts):
+                delta = steering.delta(self.prepared.slices(table.counts(space)["sums"]))
+                first = table.columns.get("first0", table["p0"])
+                known.learn(table.keys, table["p0"], first, delta)
             tested = np.flatnonzero(known.sizes >= known.min_size)
             levels = lattice.cross_sizes(known.keys[tested])
             q = q_values(self.config, known.p[tested], levels, family)
@@ -179,15 +175,6 @@ class Iterations:
         counts = np.bincount(levels, minlength=lattice.max_cross_size + 1)[1:]
         stopped = "iterations" if steps.is_stopped else "exhausted"
         return self._result(strategy, stopped, family, tuple(counts.tolist()))
-
-    def _learn(self, parts: list[CountedPart], known: SearchState) -> None:
-        """Add the p-values and differences of the counted slices."""
-        space = self.prepared.space
-        steering = metric_on(self.config.metric[0], space)
-        for table in tables_of(parts):
-            delta = steering.delta(self.prepared.slices(table.counts(space)["sums"]))
-            first = table.columns.get("first0", table["p0"])
-            known.learn(table.keys, table["p0"], first, delta)
 
     def _result(
         self, strategy: str, stopped: str, tests: tuple[int, ...], tested: tuple[int, ...]
@@ -241,10 +228,7 @@ def q_values(
 
 
 def adjusted_overall(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the p-values [tests] of changes over all examples; NaN stays.
-
-    They are one family, by Holm's method unless nothing is corrected; of two data sets also a level of slices.
-    """
+    """Return the p-values [tests] of changes over all examples by Holm's method, of two data sets a level too."""
     tested = ~np.isnan(p)
     adjusted = p.copy()
     if config.used_correction != "none":
@@ -261,8 +245,8 @@ class SecondTests:
     def __init__(self, counter: SliceCounter) -> None:
         self.counter = counter
         self.config, self.prepared = counter.config, counter.prepared
-        self.work, self.engine, self.tests = counter.work, counter.engine, counter.tests
-        self.exact = self.prepared.exact_auc(self.config.memory, self.work, self.engine)
+        self.run, self.tests = counter.run, counter.tests
+        self.exact = self.prepared.exact_auc(self.config.memory, self.run)
         self.ranked = tuple(
             number for number, name in enumerate(self.config.metric) if metric(name).needs.ranked
         )
@@ -281,12 +265,8 @@ class SecondTests:
     ) -> Keys:
         """Return the keys of the slices that a metric calls at a multiple of alpha.
 
-        By ``p``, by ``first``, that of the quick test, or by ``best``, the smallest p that the error of
-        the metric's value leaves: all corrections are monotone in every p, so that no other slice can
-        be called.
-
-        A slice whose p exceeds alpha is not significant after any correction and does not change
-        the q-value of one that is, so that only the others are looked at together.
+        By ``p``, by ``first``, that of the quick test, or by ``best``, the smallest p that the error of the
+        metric's value leaves. No slice whose p exceeds alpha is called, nor changes the q-value of one that is.
         """
         keys, p = [np.zeros(0, np.int64)], [np.zeros(0)]
         for table in tables_of(parts):
@@ -302,11 +282,7 @@ class SecondTests:
     def resampled(
         self, parts: list[CountedPart], per_level: tuple[int, ...], iteration: int
     ) -> Cost:
-        """Test the slices of parts that could be significant by replicates; return what that cost.
-
-        Those are the slices that would be significant if every p of the first, quick test were a
-        tenth of what it is. The others keep p = 1 and say why.
-        """
+        """Test the slices that would be significant by a tenth of each quick p by replicates; return the cost."""
         resampling = self.counter.second
         if resampling is None or not parts:
             return Cost()
@@ -322,7 +298,16 @@ class SecondTests:
             some.append(table.keys[refused.any(axis=1)])
         stage = f"iteration-{iteration}-resampled"
         if ranked:
-            some.append(self._changed_within_buckets(parts, ranked[0], f"{stage}-unchanged"))
+            # Two models may differ on slices where by buckets they seem not to.
+            suspects = [
+                table.keys[
+                    np.isin(table[f"reason{ranked[0]}"], (Reason.UNCHANGED, Reason.UNVARYING))
+                ]
+                for table in tables_of(parts)
+            ]
+            seen, _ = self._exact(f"{stage}-unchanged", parts, np.concatenate(suspects), (), None)
+            delta = metric(self.config.metric[ranked[0]]).delta(self.prepared.slices(seen["sums"]))
+            some.append(seen.keys[np.nan_to_num(delta) != 0])
         chosen = np.unique(np.concatenate(some))
         space = self.prepared.space
         sizes = looked_up(parts, chosen, lambda table: table.sizes(space))
@@ -349,11 +334,7 @@ class SecondTests:
         *,
         is_all: bool = False,
     ) -> tuple[Cost, Keys]:
-        """Let exact AUCs, and average precisions, decide on the slices that could be significant, or on all.
-
-        Those that another metric calls have one too, for they may be reported. Returns what it cost, and
-        the slices that changed.
-        """
+        """Let exact areas decide on the slices that any metric may call, or on all; return cost and changed slices."""
         if not self.ranked or not parts:
             return Cost(), np.zeros(0, np.int64)
         numbers = tuple(i for i in self.ranked if not self.tests[i].needs_rows())
@@ -370,17 +351,6 @@ class SecondTests:
         self.exact_keys = np.union1d(self.exact_keys, exact.keys)
         _change(parts, exact)
         return replace(cost, shuffled_bytes=0), exact.keys
-
-    def _changed_within_buckets(self, parts: list[CountedPart], number: int, stage: str) -> Keys:
-        """Return the slices on which two models differ, though by buckets they seem not to."""
-        suspects = [np.zeros(0, np.int64)]
-        for table in tables_of(parts):
-            seem = np.isin(table[f"reason{number}"], (Reason.UNCHANGED, Reason.UNVARYING))
-            suspects.append(table.keys[seem])
-        exact, _ = self._exact(stage, parts, np.concatenate(suspects), (), None)
-        own = metric(self.config.metric[number])
-        delta = own.delta(self.prepared.slices(exact["sums"]))
-        return exact.keys[np.nan_to_num(delta) != 0]
 
     def _exact(
         self,
@@ -454,9 +424,9 @@ class SecondTests:
             keys = np.union1d(wanted, self.prepared.lattice.singleton_keys())
         stage = f"{stage}-groups"
         prepared = self.prepared
-        folder = self.work.folder(stage)
+        folder = self.run.work.folder(stage)
         counting = sum_slices(distinct_groups, keys, prepared.lattice, prepared.shards, folder)
-        known, groups = slice_sums(run_parts(self.work, self.engine, stage, counting))
+        known, groups = slice_sums(self.run.parts(stage, counting))
         if self.most_groups is None:
             self.most_groups = int(groups.max(initial=0))
         groups = groups[np.searchsorted(known, wanted)]
@@ -479,9 +449,8 @@ def _refuse(table: SliceTable, number: int, where: Array, reason: int) -> None:
 def _by_groups(table: SliceTable, number: int, groups: Array, test: SliceTest) -> None:
     """Let a change that does not vary count once for each group, not for each example.
 
-    If every example of a slice counts in its metric, all its groups change the same way: of the 2^G
-    ways to exchange the two models in whole groups one is as extreme. Where only some count (recall,
-    precision), or weights may be 0, nobody knows how many groups change.
+    Of the 2^G ways to exchange the two models in whole groups one is as extreme. Where only some examples count
+    (recall, precision), or weights may be 0, nobody knows how many groups change.
     """
     p, method = table[f"p{number}"], table[f"method{number}"]
     method[method == Method.BOOTSTRAP_ROWS] = Method.BOOTSTRAP_GROUPS

@@ -6,7 +6,7 @@ Duplicates are different predicates that hold for the same examples.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import coo_array
@@ -19,7 +19,6 @@ from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.prepare.exact_auc import has_error, put_ranking
-from slicebeam.pipelines.run.stage import run_parts
 from slicebeam.pipelines.search.slice_counter import SliceTable, tables_of
 from slicebeam.transforms.count.slice_sums import slice_sums, sum_slices
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search.slice_counter import SliceCounter
 
 NO_LABEL, NEW, REFINES, INHERITED = range(4)
-LABELS = (None, "new", "refines", "inherited")
+LABELS: tuple[Any, ...] = (None, "new", "refines", "inherited")
 # By whether a child is above its parents.
 _TAILS: tuple[tuple[bool, Tail], ...] = ((True, "upper"), (False, "lower"))
 # A child refines its parents when it is worse than each of them by this much, at this p.
@@ -300,7 +299,7 @@ def _hashes(keys: Keys, sizes: NDArray[np.int64], counter: SliceCounter) -> NDAr
     """Return numbers [slices] that are equal where the slices hold the same examples."""
     found = np.arange(keys.size, dtype=np.uint64)
     undecided = np.arange(keys.size)
-    prepared, work, engine = counter.prepared, counter.work, counter.engine
+    prepared, run = counter.prepared, counter.run
     lattice, rows, shards = prepared.lattice, prepared.rows, prepared.shards
 
     def expected() -> float:
@@ -317,10 +316,12 @@ def _hashes(keys: Keys, sizes: NDArray[np.int64], counter: SliceCounter) -> NDAr
             break
         if undecided.size < keys.size:
             seconds = expected()
-        folder, some = work.folder(stage), keys[undecided]
-        wired = sum_slices(hash_sums, some, lattice, some_shards, folder, seconds, engine.workers)
+        folder, some = run.work.folder(stage), keys[undecided]
+        wired = sum_slices(
+            hash_sums, some, lattice, some_shards, folder, seconds, run.engine.workers
+        )
         of_shards = seconds * len(some_shards) / len(shards)
-        known, sums = slice_sums(run_parts(work, engine, stage, wired, seconds=of_shards))
+        known, sums = slice_sums(run.parts(stage, wired, seconds=of_shards))
         sums = sums[np.searchsorted(known, some)]
         found[undecided] = sums
         _, inverse, members = np.unique(sums, return_inverse=True, return_counts=True)

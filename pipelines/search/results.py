@@ -49,13 +49,11 @@ _SLICES_AT_A_TIME = 1 << 16
 
 @dataclass
 class MetricResult:
-    """The results of one metric for all kept slices; every array is [slices].
+    """The results of one metric for all kept slices; every array is [slices], most are columns of slices.parquet.
 
-    Most are columns of slices.parquet. ``complement`` is NaN for
-    baseline. ``value_low``, ``value_high``: interval of the value; NaN where stretch is. ``value_error``:
-    how far the value, and for baseline the reference, may be off; 0 where both are exact. ``stretch``:
-    how much wider intervals of values are than independent examples would make them; NaN where examples
-    go together and the slice was not resampled.
+    ``complement`` and its error are NaN for baseline. ``value_error``: how far the value, and for baseline the
+    reference, may be off. ``stretch``: how much wider intervals of values are than independent examples would
+    make them; NaN, as these, where examples go together and the slice was not resampled.
     """
 
     name: str
@@ -159,10 +157,9 @@ class SliceNames:
 class Results:
     """The results of a run: all kept slices, ordered by level and predicate, and what they came from.
 
-    ``same_as``: int64 [slices] key of the shortest slice with the same examples that says more than
-    those above it, in as many metrics as any; the slice's own key where there is no other.
-    ``reasons`` and ``methods``: int64 [metrics, codes] tested slices, kept or not, by their position in
-    ``REASONS`` and ``METHODS``; those tested, and those untested, at 0.
+    ``same_as``: int64 [slices] key of the slice to show that has the same examples; else the slice's own.
+    ``reasons`` and ``methods``: int64 [metrics, codes] numbers of tested slices, kept or not, by `REASONS` and
+    `METHODS`; those tested, and those untested, at 0.
     """
 
     config: RunConfig
@@ -175,7 +172,7 @@ class Results:
     sums: NDArray[np.int64]  # int64 [slices, columns]
     metrics: list[MetricResult]
     same_as: Keys
-    saved: str  # ``tested`` or ``significant``: which slices were kept
+    saved: Literal["tested", "significant"]  # which slices were kept
     reasons: NDArray[np.int64]
     methods: NDArray[np.int64]
 
@@ -203,21 +200,27 @@ def direction_of(own: Metric, delta: float) -> Literal["improved", "degraded", "
 
 
 def collect(searched: SearchResult, names: SliceNames) -> Results:
-    """Return the results of a search, or of given slices: all of these, tested or not.
-
-    A given slice that is too small to be tested, or has no example, has p = 1 and a reason. Given slices
-    are not held against each other: there are no labels, and none counts as another's duplicate.
-    """
+    """Return the results of a search, or of all given slices, which are not held against each other."""
     counter = searched.second_tests.counter
     config, prepared = counter.config, counter.prepared
     lattice, given = prepared.lattice, prepared.given
     total = sum(searched.tested_per_level)
-    saved = "tested" if given is not None else getattr(config, "save_slices", None)
+    saved: Any = "tested" if given is not None else getattr(config, "save_slices", None)
     saved = saved or ("tested" if total <= SAVE_ALL_UP_TO else "significant")
     kept, codes = _load(config, prepared, searched, keep_all=saved == "tested")
     if given is not None:
-        kept = _with_empty(kept, lattice.singleton_keys())
-        codes = _counted(kept["reason"], kept["method"])
+        # Slices without an example are in no part.
+        keys, small = lattice.singleton_keys(), np.isnan(kept["p"])
+        columns = {name: np.where(small, 1.0, kept[name]) for name in ("p", "q")}
+        columns["reason"] = np.where(small, Reason.SMALL_SLICE, kept["reason"]).astype(np.int8)
+        of_empty = {"p": 1.0, "q": 1.0, "reason": Reason.NO_EXAMPLES, "se": np.nan}
+        for name, values in {**kept.columns, **columns}.items():
+            columns[name] = np.full(
+                (keys.size, *values.shape[1:]), of_empty.get(name, 0), values.dtype
+            )
+            columns[name][np.searchsorted(keys, kept.keys)] = values
+        kept = SliceTable(keys, columns)
+        codes = _codes(kept["reason"], REASONS), _codes(kept["method"], METHODS)
     put_whole(kept["sums"], prepared.of_all, prepared.space)
     levels = lattice.cross_sizes(kept.keys)
     if saved == "significant":
@@ -235,7 +238,15 @@ def collect(searched: SearchResult, names: SliceNames) -> Results:
     ]
     if given is not None:
         for measured in metrics:
-            _leave_out_comparisons(measured, prepared)
+            measured.label[:] = NO_LABEL
+            measured.parent[:] = 0
+            empty = measured.reason == Reason.NO_EXAMPLES
+            # Outside a slice without examples there are all examples.
+            if prepared.space.comparison == "overall":
+                measured.complement[empty] = measured.reference[empty]
+            # Some metrics have a value by convention where there is no example.
+            for name in ("value", "value_low", "value_high", "delta", "ci_low", "ci_high"):
+                getattr(measured, name)[empty] = np.nan
         levels = np.array(list(map(len, given.membership.predicates)), np.int64)
         same_as = keys.copy()
     else:
@@ -257,45 +268,14 @@ def collect(searched: SearchResult, names: SliceNames) -> Results:
     )
 
 
-def _leave_out_comparisons(measured: MetricResult, prepared: EncodedDataset) -> None:
-    """Leave out how given slices compare with each other, and the values of those without examples."""
-    measured.label[:] = NO_LABEL
-    measured.parent[:] = 0
-    empty = measured.reason == Reason.NO_EXAMPLES
-    # Outside a slice without examples there are all examples.
-    if prepared.space.comparison == "overall":
-        measured.complement[empty] = measured.reference[empty]
-    # Some metrics have a value by convention where there is no example.
-    for name in ("value", "value_low", "value_high", "delta", "ci_low", "ci_high"):
-        getattr(measured, name)[empty] = np.nan
-
-
-def _with_empty(kept: SliceTable, keys: Keys) -> SliceTable:
-    """Return all slices by key: those without an example are in no part."""
-    at = np.searchsorted(keys, kept.keys)
-    small = np.isnan(kept["p"])
-    columns = dict(kept.columns)
-    for name in ("p", "q"):
-        columns[name] = np.where(small, 1.0, columns[name])
-    columns["reason"] = np.where(small, Reason.SMALL_SLICE, columns["reason"]).astype(np.int8)
-    of_empty = {"p": 1.0, "q": 1.0, "reason": Reason.NO_EXAMPLES, "se": np.nan}
-    for name, values in columns.items():
-        whole = np.full((keys.size, *values.shape[1:]), of_empty.get(name, 0), values.dtype)
-        whole[at] = values
-        columns[name] = whole
-    return SliceTable(keys, columns)
-
-
 def _load(
     config: RunConfig, prepared: EncodedDataset, searched: SearchResult, *, keep_all: bool
 ) -> tuple[SliceTable, tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Return the slices that may be reported, and `Results.reasons` and `Results.methods`.
 
     Columns: ``sums`` [slices, columns], ``p``, ``q``, ``reason``, ``method`` and ``se`` [slices, metrics].
-    Given slices too small to be tested are kept, with p and q NaN.
-
-    A slice whose p exceeds alpha is not significant after any correction, and does not change the
-    q-value of one that is, so that of very many slices only the others are kept in memory.
+    Given slices too small to be tested are kept, with p and q NaN. Of very many slices, those whose p exceeds
+    alpha are left out: they are not significant after any correction, and change no other q-value.
     """
     lattice, metrics = prepared.lattice, range(len(config.metric))
     no_codes = np.zeros((0, len(metrics)), np.int8)
@@ -303,13 +283,13 @@ def _load(
     columns: dict[str, NDArray[Any]] = {name: no_codes.astype(kind) for name, kind in kinds.items()}
     columns["sums"] = np.zeros((0, prepared.space.columns), np.int64)
     pieces = [SliceTable(np.zeros(0, np.int64), columns)]
-    reasons, methods = _counted(no_codes, no_codes)
+    reasons, methods = _codes(no_codes, REASONS), _codes(no_codes, METHODS)
     for table in tables_of(searched.parts):
         columns = {name: table.stacked(name, metrics) for name in kinds}
         columns |= table.counts(prepared.space).columns
         is_large = ~np.isnan(columns["p"][:, 0])
-        more = _counted(columns["reason"][is_large], columns["method"][is_large])
-        reasons, methods = reasons + more[0], methods + more[1]
+        reasons = reasons + _codes(columns["reason"][is_large], REASONS)
+        methods = methods + _codes(columns["method"][is_large], METHODS)
         wanted = is_large | (prepared.given is not None)
         if not keep_all and config.used_correction not in ("bh", "by"):
             first = lattice.cross_sizes(table.keys) == 1
@@ -324,15 +304,10 @@ def _load(
     return SliceTable(kept.keys, {**kept.columns, "q": q}), (reasons, methods)
 
 
-def _counted(
-    reason: NDArray[np.int8], method: NDArray[np.int8]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count codes [slices, metrics]."""
-    reasons, methods = (
-        np.array([np.bincount(column, minlength=len(kinds)) for column in codes.T], np.int64)
-        for codes, kinds in ((reason, REASONS), (method, METHODS))
-    )
-    return reasons, methods
+def _codes(codes: NDArray[np.int8], meanings: tuple[str, ...]) -> NDArray[np.int64]:
+    """Count codes [slices, metrics] by metric and meaning."""
+    counts = [np.bincount(column, minlength=len(meanings)) for column in codes.T]
+    return np.array(counts, np.int64)
 
 
 def _metric_result(
@@ -341,7 +316,7 @@ def _metric_result(
     own = metric_on(config.metric[number], prepared.space)
     slices = prepared.slices(kept["sums"])
     value, delta = own.value(slices), own.delta(slices)
-    low, high = _pieces(slices, lambda some, _: own.delta_interval(some, CONFIDENCE))
+    low, high = _pieces(slices, lambda part: own.delta_interval(part, CONFIDENCE))
     errors = kept["se"][:, number]
     drawn = ~np.isnan(errors)
     stretch = np.ones(value.shape)
@@ -396,14 +371,13 @@ def _metric_result(
 
 
 def _pieces(
-    slices: Slices,
-    interval: Callable[[Slices, slice], tuple[NDArray[np.float64], NDArray[np.float64]]],
+    slices: Slices, interval: Callable[[Slices], tuple[NDArray[np.float64], NDArray[np.float64]]]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return intervals (low, high) [slices], some slices at a time."""
     low, high = np.empty(len(slices)), np.empty(len(slices))
     for begin in range(0, len(slices), _SLICES_AT_A_TIME):
         some = slice(begin, begin + _SLICES_AT_A_TIME)
-        low[some], high[some] = interval(slices.rows(some), some)
+        low[some], high[some] = interval(slices.rows(some))
     return low, high
 
 
@@ -411,13 +385,7 @@ def stretched_interval(
     own: Metric, slices: Slices, stretch: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the intervals (low, high) [slices] of the values."""
-
-    def stretched(part: Slices, some: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        value = own.value(part)
-        low, high = (
-            value + stretch[some] * (end - value) for end in own.value_interval(part, CONFIDENCE)
-        )
-        return low, high
-
-    low, high = _pieces(slices, stretched)
+    value = own.value(slices)
+    ends = _pieces(slices, lambda part: own.value_interval(part, CONFIDENCE))
+    low, high = (value + stretch * (end - value) for end in ends)
     return np.maximum(low, own.range[0]), np.minimum(high, own.range[1])

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.testing import Gate
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.pipelines.search.iterations import SearchObserver
     from slicebeam.pipelines.search.results import MetricResult
     from slicebeam.pipelines.search.since import BaselineRun
@@ -46,9 +46,7 @@ class Steps(Generic[Config]):
     ``judge``: whether the run passes ``--fail-on``.
     """
 
-    prepare: Callable[
-        [Config, Sequence[str], WorkFolder, Engine, Callable[[Stage], None]], EncodedDataset
-    ]
+    prepare: Callable[[Config, Workspace], EncodedDataset]
     order: Callable[[Results, MetricResult], NDArray[np.int64]] = worst_first
     further: tuple[str, ...] = ()
     write: (
@@ -121,8 +119,8 @@ def _find_and_publish(
     how: HowToRun,
 ) -> tuple[SearchChangeList, tuple[str, ...]]:
     """Do all steps that the work folder does not hold; return document and explanation."""
-    work, engine, explained_slice = run.work, run.engine, how.get("explained_slice")
-    prepared = steps.prepare(config, run.files, work, engine, observer.stage)
+    explained_slice = how.get("explained_slice")
+    prepared = steps.prepare(config, run)
     observer.prepared(prepared)
     names = SliceNames(prepared)
     key = None
@@ -130,7 +128,7 @@ def _find_and_publish(
         from slicebeam.pipelines.search.explain import find_slice_key
 
         key = find_slice_key(explained_slice, prepared, names)
-    searched = Iterations(SliceCounter(config, prepared, work, engine), observer).search()
+    searched = Iterations(SliceCounter(config, prepared, run), observer).search()
     observer.stage(Stage("describing the results"))
     results = collect(searched, names)
     order = (
@@ -148,9 +146,7 @@ def _find_and_publish(
     listed = order.listed(
         np.concatenate([np.zeros(0, np.int64), *(one.positions for one in lists)])
     )
-    counted = count_listed(
-        config, prepared, results.keys[listed], work, engine, results.sums[listed]
-    )
+    counted = count_listed(config, prepared, results.keys[listed], run, results.sums[listed])
     of_tfma = () if evaluation is None else (TFMA_TABLE,)
     with run.files_to_publish(*steps.further, *of_tfma, TABLE) as files:
         write_slices(files.streams[TABLE], results, lists)
@@ -167,9 +163,7 @@ def _find_and_publish(
             from slicebeam.pipelines.tfma.evaluate import with_tfma
             from slicebeam.pipelines.tfma.messages import write_messages
 
-            changelist, messages = with_tfma(
-                changelist, evaluation, prepared, run.work, run.engine, observer.stage
-            )
+            changelist, messages = with_tfma(changelist, evaluation, prepared, run)
             write_messages(files.streams[TFMA_TABLE], messages)
         if steps.write is not None:
             others = [files.streams[name] for name in steps.further]

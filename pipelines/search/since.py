@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.kinds import Correction
-    from slicebeam.pipelines.changelist.changes import Change
-    from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.search.results import Results
 
@@ -105,21 +103,13 @@ def earlier_run(config: RunConfig, *, by_data: bool = False) -> BaselineRun | No
 
 def _rows(document: SearchChangeList, name: str) -> Iterator[tuple[Any, ...]]:
     """Yield the values of the columns for each slice that a document lists."""
-    for one in document.slices:
-        for change in one.changes:
+    for slice_ in document.slices:
+        for change in slice_.changes:
             if change.metric == name:
-                ends = [
-                    (some.value, some.lo, some.hi)
-                    for some in (change.after, change.delta or Estimate())
-                ]
-                yield (
-                    one.slice_id,
-                    one.size.n,
-                    *ends[0],
-                    *ends[1],
-                    change.p_adjusted,
-                    change.significant,
-                )
+                value, delta = change.after, change.delta or Estimate()
+                ends = value.value, value.lo, value.hi, delta.value, delta.lo, delta.hi
+                called = change.p_adjusted, change.significant
+                yield slice_.slice_id, slice_.size.n, *ends, *called
 
 
 class _Tested:
@@ -225,11 +215,6 @@ def _correction(config: RunConfig) -> Correction:
     return "bh" if config.used_correction == "fdr-level" else config.used_correction
 
 
-def _of_slices(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.float64]:
-    ones = np.ones(p.size, np.int64)
-    return adjusted(p, ones, (p.size,), _correction(config), 1, len(config.metric))
-
-
 def _corrected_for(config: RunConfig, counts: Sequence[MetricSince]) -> str:
     correction, tests = _correction(config), counts[0].compared
     if correction == "none":
@@ -248,18 +233,6 @@ def _corrected_for(config: RunConfig, counts: Sequence[MetricSince]) -> str:
     )
 
 
-def _reported(document: SearchChangeList, name: str) -> dict[str, Slice]:
-    """Return the slices that a document reports for a metric, by their ids."""
-    is_primary = name == next(one.key for one in document.metrics if one.primary)
-    reported = {}
-    for one in document.slices:
-        places = {change.metric: change.place for change in one.changes}
-        # Slices that a person added have no places.
-        if places.get(name) is not None or (is_primary and not any(places.values())):
-            reported[one.slice_id] = one
-    return reported
-
-
 class _Listing:
     """The slices of two runs by a metric [slices]: the tests of their differences, and which the document lists."""
 
@@ -273,7 +246,16 @@ class _Listing:
     ) -> None:
         self.earlier, self.document, self.metric = earlier, document, metric_name
         reported_now, reported_then = (
-            _reported(one, metric_name) for one in (document, earlier.document)
+            {
+                slice_.slice_id: slice_
+                for slice_ in searched.slices
+                for places in [{change.metric: change.place for change in slice_.changes}]
+                # Slices that a person added have no places.
+                if places.get(metric_name) is not None
+                or (metric_name in primary and not any(places.values()))
+            }
+            for searched in (document, earlier.document)
+            for primary in [[entry.key for entry in searched.metrics if entry.primary]]
         )
         self.known = reported_then | reported_now
         runs = now, earlier.measured[metric_name]
@@ -287,15 +269,18 @@ class _Listing:
         self.position = np.full(self.ids.size, -1)
         self.position[at[0]] = np.arange(at[0].size)
 
-        smallest = config.used_min_slice_size
+        def corrected(p: NDArray[np.float64]) -> NDArray[np.float64]:
+            ones = np.ones(p.size, np.int64)
+            return adjusted(p, ones, (p.size,), _correction(config), 1, len(config.metric))
+
+        smallest, is_better = config.used_min_slice_size, metric(metric_name).higher_is_better
         large = (self.now["n"] >= smallest) & (self.then["n"] >= smallest)
         self.delta, self.value = (
             _Tested(
-                tuple(self.now[name] for name in estimates),
-                tuple(self.then[name] for name in estimates),
+                *(tuple(run[name] for name in estimates) for run in (self.now, self.then)),
                 config.used_alpha,
-                partial(_of_slices, config),
-                metric(metric_name).higher_is_better,
+                corrected,
+                is_better,
                 large,
             )
             for estimates in (_DELTA, _VALUE)
@@ -310,13 +295,9 @@ class _Listing:
 
     def counts(self) -> MetricSince:
         """Return how many slices changed."""
-        return MetricSince(
-            metric=self.metric,
-            new=int(np.count_nonzero(self.new)),
-            gone=int(np.count_nonzero(self.gone)),
-            **self.delta.counts(),
-            **self.value.counts("value_"),
-        )
+        new, gone = (int(np.count_nonzero(slices)) for slices in (self.new, self.gone))
+        of_tests = self.delta.counts() | self.value.counts("value_")
+        return MetricSince(metric=self.metric, new=new, gone=gone, **of_tests)
 
     def slices(self, results: Results, most: int) -> Iterator[SinceSlice]:
         """Yield the first listed slices: the worst first, then new, gone, better and unchanged ones."""
@@ -456,10 +437,8 @@ def _cautions(
     then = earlier.document
     if then.dataset.fingerprint == document.dataset.fingerprint:
         yield "Both runs have the same examples and predictions: nothing can have changed."
-    chosen = then.check is None and (
-        not earlier.has_all or then.search.saved_slices == "significant"
-    )
-    if chosen:
+    is_selected = not earlier.has_all or then.search.saved_slices == "significant"
+    if then.check is None and is_selected:
         yield (
             "Only slices that were significant then are compared. They were chosen for being "
             f"extreme, so some look better now by chance alone. Keep {TABLE} with all tested "
@@ -500,52 +479,44 @@ def _overall_since(
 ) -> tuple[OverallSince, ...]:
     """Return the metrics over all examples then and now, with the tests of their differences.
 
-    These are tests of independent samples: of values, of two models also of deltas, all one family
-    (Holm, unless nothing is corrected).
+    These are tests of independent samples, one family: of values, of two models also of deltas.
     """
-    pairs = [(_overall(then, name), _overall(now, name)) for name in metrics]
+    of_all = [{change.metric: change for change in run.global_} for run in (then, now)]
+    pairs = [(of_all[0][name], of_all[1][name]) for name in metrics]
     is_better = np.array([metric(name).higher_is_better for name in metrics] * 2)
     tested = _Tested(
-        _estimates([one.after for _, one in pairs] + [one.delta for _, one in pairs]),
-        _estimates([one.after for one, _ in pairs] + [one.delta for one, _ in pairs]),
+        _estimates([after.after for _, after in pairs] + [after.delta for _, after in pairs]),
+        _estimates([before.after for before, _ in pairs] + [before.delta for before, _ in pairs]),
         config.used_alpha,
         partial(adjusted_overall, config),
         is_better,
     )
-    changes = [tested.at(place) for place in range(2 * len(pairs))]
-    is_baseline = config.comparison == "baseline"
-    return tuple(
-        OverallSince(
-            metric=after.metric,
-            n_now=after.n,
-            n_then=before.n,
-            now=after.after,
-            then=before.after,
-            value_change=value,
-            delta_now=after.delta,
-            delta_then=before.delta,
-            delta_change=delta,
-            reason=_reason(config, before, after)
-            if value is None or (delta is None and is_baseline)
-            else None,
+    found = []
+    for number, (before, after) in enumerate(pairs):
+        value, delta = tested.at(number), tested.at(number + len(pairs))
+        reason = None
+        if value is None or (delta is None and config.comparison == "baseline"):
+            reason = "one of the runs has no interval for it"
+            if config.group:
+                reason = "examples are grouped, and only slices are resampled by groups"
+            for when, change in (("now", after), ("then", before)):
+                if change.after.value is None:
+                    reason = f"{change.metric} was undefined {when}"
+        found.append(
+            OverallSince(
+                metric=after.metric,
+                n_now=after.n,
+                n_then=before.n,
+                now=after.after,
+                then=before.after,
+                value_change=value,
+                delta_now=after.delta,
+                delta_then=before.delta,
+                delta_change=delta,
+                reason=reason,
+            )
         )
-        for (before, after), value, delta in zip(
-            pairs, changes[: len(pairs)], changes[len(pairs) :], strict=True
-        )
-    )
-
-
-def _overall(document: SearchChangeList, name: str) -> Change:
-    return next(one for one in document.global_ if one.metric == name)
-
-
-def _reason(config: RunConfig, before: Change, after: Change) -> str:
-    for when, change in (("then", before), ("now", after)):
-        if change.after.value is None:
-            return f"{change.metric} was undefined {when}"
-    if config.group:
-        return "examples are grouped, and only slices are resampled by groups"
-    return "one of the runs has no interval for it"
+    return tuple(found)
 
 
 def _estimates(estimates: Sequence[Estimate | None]) -> tuple[NDArray[np.float64], ...]:

@@ -15,8 +15,7 @@ from slicebeam.metrics.counting.counting import Resampling
 from slicebeam.metrics.counting.counting_plan import Budget, balanced, blocks
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.measures.slice_test import SliceTest
-from slicebeam.pipelines.run.engine import Cost, Engine
-from slicebeam.pipelines.run.stage import run_stage
+from slicebeam.pipelines.run.engine import Cost
 from slicebeam.transforms.count.search_graph import CountAndTest
 from slicebeam.transforms.count.tables import (
     BlockTest,
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.transforms.count.tables import PlannedBlock, WorkItem
     from slicebeam.transforms.storage.storage import StoragePath
 
@@ -70,10 +69,8 @@ class Planned(NamedTuple):
 class SliceCounter:
     """Counts and tests slices, and skips the blocks that are finished."""
 
-    def __init__(
-        self, config: RunConfig, prepared: EncodedDataset, work: WorkFolder, engine: Engine
-    ) -> None:
-        self.config, self.prepared, self.work, self.engine = config, prepared, work, engine
+    def __init__(self, config: RunConfig, prepared: EncodedDataset, run: Workspace) -> None:
+        self.config, self.prepared, self.run = config, prepared, run
         resampling = (
             Resampling(config.used_replicates, config.seed) if config.resamples_examples else None
         )
@@ -107,12 +104,12 @@ class SliceCounter:
         resampling: Resampling | None = None,
     ) -> Planned:
         """Write the plan of a stage; see `count`."""
-        folder, lattice = self.work.folder(stage), self.prepared.lattice
+        folder, lattice = self.run.work.folder(stage), self.prepared.lattice
         drawn = None if counts_only else resampling or self.resampling
         budget = self.budget_for(drawn)
-        if self.engine.workers > 1:
+        if self.run.engine.workers > 1:
             units = list(units)
-            budget = balanced(units, budget, self.engine.workers)
+            budget = balanced(units, budget, self.run.engine.workers)
         plan = folder / "plan"
         planned_blocks = write_plan(plan, blocks(units, budget), lattice)
         config = BlockTest(
@@ -130,7 +127,7 @@ class SliceCounter:
         finished = set(finished_blocks(folder, config.plan_digest, len(planned_blocks)))
         todo = [block for block in range(len(planned_blocks)) if block not in finished]
         seconds = sum(planned_blocks[block].seconds for block in todo)
-        items = work_items(todo, self.prepared.shards, seconds, self.engine.workers)
+        items = work_items(todo, self.prepared.shards, seconds, self.run.engine.workers)
         return Planned(config, planned_blocks, items, seconds)
 
     def count(
@@ -160,9 +157,7 @@ class SliceCounter:
         if on_begin is not None:
             on_begin(counted)
         search = CountAndTest(config, is_dealt=len({item.block for item in items}) < len(items))
-        cost = run_stage(
-            self.work,
-            self.engine,
+        cost = self.run.stage(
             stage,
             # Create spreads its elements over the workers in turn; a Reshuffle would undo that.
             lambda pipeline: pipeline | "Work items" >> beam.Create(items) | "Search" >> search,

@@ -20,7 +20,7 @@ from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.config.shift import ShiftConfig
 from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.pipelines.run import engine
-from slicebeam.pipelines.run import stage as run_stages
+from slicebeam.pipelines.run.stage import Workspace
 from slicebeam.pipelines.run.work_folder import WorkFolder, described
 from slicebeam.pipelines.search import findings, slice_counter
 from slicebeam.pipelines.search.check import run_check
@@ -369,17 +369,17 @@ OF_GROUPS = slow("iteration-1-resampled-groups", {"group": "fnlwgt"})
     ("stage", "options"), [("hashes", {}), OF_GROUPS], ids=["hashes", "groups"]
 )
 def test_a_part_that_vanishes_is_named(tmp_path, adult_path, monkeypatch, stage, options):
-    inner, removed = run_stages.run_stage, []
+    inner, removed = Workspace.stage, []
 
-    def without_a_part(work, engine, name, *arguments, **keywords):
-        noted = inner(work, engine, name, *arguments, **keywords)
+    def without_a_part(run, name, *arguments, **keywords):
+        noted = inner(run, name, *arguments, **keywords)
         if name == stage:
             # The last of all, which no count of the others tells to be missing.
-            removed.append(max(work.path_of(stage).glob("*.arrow")))
+            removed.append(max(run.work.path_of(stage).glob("*.arrow")))
             removed[0].unlink()
         return noted
 
-    monkeypatch.setattr(run_stages, "run_stage", without_a_part)
+    monkeypatch.setattr(Workspace, "stage", without_a_part)
     roles = {"label": "income", "prediction": "prediction", "max_cross_size": 2}
     given = {"data": adult_path, **roles, **options}
     refuses(EngineError, r"\d{6}\.arrow", search, tmp_path / "out", **given)
