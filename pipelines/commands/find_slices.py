@@ -31,10 +31,8 @@ from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.run.open_run import paths_of
 from slicebeam.pipelines.run.stage import SilentObserver, Workspace
 from slicebeam.pipelines.run.work_folder import WorkFolder
-from slicebeam.pipelines.search.iterations import stage_of
-from slicebeam.pipelines.search.run_steps import Steps, run_steps
-from slicebeam.pipelines.search.search import compared
-from slicebeam.pipelines.search.slice_counter import SliceCounter
+from slicebeam.pipelines.search.iterations import SliceCounter
+from slicebeam.pipelines.search.search import Steps, compared, run_steps
 from slicebeam.transforms.count.search_graph import CountAndTest, EncodeExamples
 from slicebeam.transforms.encode.write_examples import WriteExamples
 from slicebeam.transforms.storage.parts import write_part
@@ -45,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from slicebeam.metrics.counting.lattice import Lattice
-    from slicebeam.pipelines.search.slice_counter import Planned
+    from slicebeam.pipelines.search.iterations import Planned
     from slicebeam.transforms.encode.domains import LeftOutColumn
     from slicebeam.transforms.encode.extract_slice_keys import Encoding
 
@@ -207,8 +205,8 @@ def _planned(encoded: _Encoded, _: Sequence[int]) -> Planned:
     work.finish("shards", {})
     with _continued(work) as run:
         prepared = encode(config, encoding, lattice, left_out, run)
-        counter = SliceCounter(config, prepared, run)
-        return counter.planned(stage_of(1), plan_all(lattice, counter.budget))
+        counter = SliceCounter(config, prepared)
+        return counter.planned("iteration-1", plan_all(lattice, counter.budget))
 
 
 def _published(begun: _Begun, _: Sequence[int]) -> Iterator[dict[str, Any]]:

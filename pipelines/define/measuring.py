@@ -16,12 +16,12 @@ from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed, refuse_u
 from slicebeam.pipelines.config.discover import LSA
 from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import PublishedDiscovery
-from slicebeam.pipelines.prepare.given_slices import WantedSlices, wanted_slice
+from slicebeam.pipelines.prepare.inherited import WantedSlices, wanted_slice
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.stage import SilentObserver, hidden_run
 from slicebeam.pipelines.search.check import prepare_given, wishes_of
 from slicebeam.pipelines.search.findings import MOST_COVERING, count_listed
-from slicebeam.pipelines.search.run_steps import Steps, run_steps
+from slicebeam.pipelines.search.search import Steps, run_steps
 from slicebeam.transforms.discovery.embeddings import ExampleSplit
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import storage_path
@@ -101,7 +101,7 @@ def coverage_of(
         with hidden_run(config, expand_paths(config.data), engine, folder) as run:
             prepared = prepare_given(config, wanted, known, run, split, is_own_data=data is None)
             keys = prepared.lattice.singleton_keys()
-            return count_listed(config, prepared, keys, run).coverage
+            return count_listed(config, prepared, keys).coverage
 
 
 def _wanted(

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.features import ColumnHint, Learned
-    from slicebeam.pipelines.prepare.given_slices import GivenSlices
+    from slicebeam.pipelines.prepare.inherited import GivenSlices
     from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
@@ -81,6 +81,7 @@ class RepeatedIds:
 class EncodedDataset:
     """The examples, ready to be counted."""
 
+    run: Workspace
     source: Source
     outcome: Outcome
     domains: tuple[FeatureDomain, ...]
@@ -119,14 +120,15 @@ class EncodedDataset:
         sums = self.of_all[None, : self.space.columns] if sums is None else sums
         return Slices(sums, self.space, self.of_all)
 
-    def exact_auc(self, memory: int, run: Workspace) -> ExactAuc:
+    def exact_auc(self, memory: int) -> ExactAuc:
         """Return what counts AUC and average precision from the scores."""
-        return ExactAuc(self.lattice, self.scaling, self.shards, self.totals, memory, run)
+        of_examples = self.lattice, self.scaling, self.shards, self.totals
+        return ExactAuc(*of_examples, memory, self.run)
 
-    def scan(self, stage: str, function: Function, run: Workspace, seconds: float) -> list[Found]:
+    def scan(self, stage: str, function: Function, seconds: float) -> list[Found]:
         """Return the result of a function on the shards, of ``seconds`` for each example; a run that continues finds it."""
         whole = self.rows * seconds
-        return pass_over_shards(self.shards, stage, function, run, whole, keeps=True)
+        return pass_over_shards(self.shards, stage, function, self.run, whole, keeps=True)
 
 
 # CPU time of summing an example of a shard, and below what it is not worth a job.
@@ -181,7 +183,7 @@ def pass_over_shards(
 def prepare(config: SearchConfig, run: Workspace) -> EncodedDataset:
     """Read the data, learn the domains and write the encoded shards."""
     if config.domains:
-        from slicebeam.pipelines.prepare.inherited_domains import read_domains_of
+        from slicebeam.pipelines.prepare.inherited import read_domains_of
 
         # What is wrong with it is said before anything takes long.
         read_domains_of(config.domains, config.domains_option)
@@ -367,6 +369,7 @@ def encode(
         scaling, repeated = _with_numbers(config, encoding, scaling, paths, rows, run)
     differs = [fact["differs"] for fact in facts if fact["rows"]]
     prepared = EncodedDataset(
+        run,
         encoding.source,
         encoding.outcome,
         encoding.domains,
@@ -385,9 +388,7 @@ def encode(
         ),
         model_columns=encoding.model_columns,
     )
-    return replace(
-        prepared, of_all=prepared.exact_auc(config.memory, run).of_all(f"{prefix}auc-of-all")
-    )
+    return replace(prepared, of_all=prepared.exact_auc(config.memory).of_all(f"{prefix}auc-of-all"))
 
 
 def _with_numbers(

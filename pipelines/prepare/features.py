@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.metric import Needs
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.inherited_domains import InheritedDomains
+    from slicebeam.pipelines.prepare.inherited import InheritedDomains
     from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.extract_predictions import LabelCounts
@@ -226,7 +226,7 @@ def learning(
     """Return what is to be learned of the features."""
     given, top_values = None, config.top_values
     if config.domains:
-        from slicebeam.pipelines.prepare.inherited_domains import inherited_domains
+        from slicebeam.pipelines.prepare.inherited import inherited_domains
 
         given = inherited_domains(config.domains, source, features, config.domains_option)
         if config.features:
@@ -261,7 +261,7 @@ def learn(config: SearchConfig, source: Source, features: Sequence[str], run: Wo
     left_out = tuple(domain for domain in learned if isinstance(domain, LeftOutColumn))
     if given is None:
         return Learned(domains, left_out, (), top_values)
-    from slicebeam.pipelines.prepare.inherited_domains import drift_lines
+    from slicebeam.pipelines.prepare.inherited import drift_lines
 
     drift = drift_lines(given, domains, source.rows, config.used_min_slice_size)
     return Learned(domains, (*given.left_out, *left_out), drift, top_values, given.lost)

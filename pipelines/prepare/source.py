@@ -269,10 +269,7 @@ def reserved_rows(source: Source, rows: ReservedRows, run: Workspace) -> tuple[S
 def rows_of_document(
     source: Source, document: SearchChangeList, run: Workspace, *, is_own_data: bool = True
 ) -> tuple[Source, Within | None]:
-    """Return the source of the examples that a document is about, and the findings that they are within.
-
-    Of its ``is_own_data`` the examples that it reserved are left out.
-    """
+    """Return the source of a document's examples, of its own data without the reserved ones, and what they are within."""
     within, known = document.dataset.within, document.confirmation
     if within is not None:
         source, within = read_within(source, within, run)

@@ -149,10 +149,7 @@ class Engine:
             self._backend.end_earlier(self.job_name(stage), self.job_name(but) if but else "")
 
     def run(self, build: Callable[[Any], Any], stage: str, seconds: float | None = None) -> Cost:
-        """Run the pipeline that ``build`` puts together for a stage, such as ``iteration-2``.
-
-        ``seconds``: estimated work, done in this process where it is less than what a job costs; None: on the engine.
-        """
+        """Run a pipeline for a stage, in this process where it takes fewer estimated ``seconds`` than what a job costs."""
         self._check()
         backend = self._backend if self.sends(seconds) else self._driver
         cost = self._cost(lambda name: backend.run(build, name), stage, backend)

@@ -78,7 +78,7 @@ class Owner:
         """Return the owner that a lock names, None if it names none."""
         try:
             named = json.loads(text)["owner"]
-            return cls(*(named[one.name] for one in fields(cls)))
+            return cls(*(named[part.name] for part in fields(cls)))
         except (ValueError, TypeError, KeyError):
             return None
 
@@ -143,10 +143,9 @@ class RunLock(ABC):
         return EngineError(f"{who} is using {self.folder}; {until}, or choose another --work-dir")
 
     def _loss(self) -> LostLockError:
-        try:
+        owner = None
+        with suppress(OSError):
             owner = Owner.from_json((self.folder / LOCK).read_bytes())
-        except OSError:
-            owner = None
         if owner is None:
             return LostLockError(
                 f"{self.folder} was removed while a run used it; run again without --resume"

@@ -286,7 +286,8 @@ def _unchanged(kind: type[Document], path: StoragePath, text: bytes, run: RunMar
     ):
         if mine != its:
             raise OtherRunError(f"--resume: {path} was published with different {what}; {_ANEW}")
-    digests = {path: (content_hash(content), recorded.content)}
+    digests: dict[StoragePath, tuple[str | None, str | None]] = {}
+    digests[path] = content_hash(content), recorded.content
     for named in (document.files or {}).values():
         for file in (path.parent / well_known(named.name), path.parent / named.name):
             digests[file] = (hash_of_document(file), named.sha256)

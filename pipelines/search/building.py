@@ -52,9 +52,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.testing import Testing
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.findings import FindingList, ListedCounts
-    from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.pipelines.search.slices_table import Reported
+    from slicebeam.pipelines.search.findings import ListedCounts
+    from slicebeam.pipelines.search.results import FindingList, MetricResult, Reported, Results
     from slicebeam.transforms.encode.extract_predictions import Predictor
     from slicebeam.transforms.encode.predicates import Singleton
 
@@ -178,7 +177,7 @@ def build(
         provenance=Provenance(
             tool_version=version("slicebeam"),
             command=config.command,
-            runner=results.counter.run.engine.name,
+            runner=results.prepared.run.engine.name,
             seed=config.seed,
             config=options,
         ),

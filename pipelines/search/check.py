@@ -16,44 +16,26 @@ from slicebeam.pipelines.discovery.known import (
 )
 from slicebeam.pipelines.prepare.encoded_dataset import encode, example_encoding
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
-from slicebeam.pipelines.prepare.given_slices import given_slices, read_given, value_slices
+from slicebeam.pipelines.prepare.inherited import given_slices, read_given, value_slices
 from slicebeam.pipelines.prepare.source import chunk_rows, read_source, rows_of_document
-from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.pipelines.search.run_steps import Steps, run_steps
-from slicebeam.pipelines.search.since import earlier_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from typing_extensions import Unpack
-
     from slicebeam.pipelines.config.check import CheckConfig
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.prepare.given_slices import WantedSlices
-    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.prepare.inherited import WantedSlices
     from slicebeam.pipelines.run.stage import Workspace
-    from slicebeam.pipelines.search.iterations import SearchObserver
-    from slicebeam.pipelines.search.run_steps import HowToRun
     from slicebeam.transforms.discovery.embeddings import ExampleSplit
 
 # Slices whose membership takes as much memory of a chunk as a column does.
 _SLICES_PER_COLUMN = 4
 
 
-def run_check(
-    config: CheckConfig, engine: Engine, observer: SearchObserver, **how: Unpack[HowToRun]
-) -> Published:
-    """Test the given slices, which are one family for the correction, and publish the result."""
-    return run_steps(config, Steps(prepare_check), engine, observer, earlier_run(config), **how)
-
-
 def prepare_check(config: CheckConfig, run: Workspace) -> EncodedDataset:
-    """Read the data and write encoded shards that say in which of the slices an example is.
-
-    The slices are the values of one list feature: singletons of a lattice that a search can count.
-    """
+    """Read the data and write encoded shards that say in which slices, the values of one list feature, an example is."""
     known = None
     if config.changelist is not None:
         known = PublishedDiscovery(

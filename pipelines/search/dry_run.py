@@ -19,8 +19,7 @@ from slicebeam.metrics.measures.registry import statistic_space
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.prepare.encoded_dataset import SECONDS_PER_NUMBER, SECONDS_PER_ROW
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
-from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
-from slicebeam.pipelines.prepare.inherited_domains import inherited_domains
+from slicebeam.pipelines.prepare.inherited import given_slices, inherited_domains, read_given
 from slicebeam.pipelines.prepare.source import (
     QUERY_JOBS,
     SECONDS_PER_BYTE,
@@ -28,8 +27,8 @@ from slicebeam.pipelines.prepare.source import (
     format_of,
     with_lists,
 )
+from slicebeam.pipelines.search.iterations import counting_budget
 from slicebeam.pipelines.search.search import compared
-from slicebeam.pipelines.search.slice_counter import counting_budget
 from slicebeam.pipelines.search.strategies import batch_cost, conjunctions_per_level, test_seconds
 from slicebeam.pipelines.tfma.request import cost_lines
 from slicebeam.transforms.encode.column import plain_type
@@ -81,18 +80,26 @@ class DataSample:
         """Return a guess at the domain of each feature that has one."""
         schema = self.source.schema
         features = [name for name in features if not unsupported(schema.field(name).type)]
-        columns = (
-            _of_parquet(self.source, features)
-            if self.blocks is None
-            else self.blocks.select(features).columns
-        )
+        tables = [] if self.blocks is None else [self.blocks.select(features)]
+        # Of Parquet the beginnings of some splits, evenly spread.
+        splits = self.source.splits if self.blocks is None else ()
+        chosen = splits[:: -(-len(splits) // _SPLITS) or 1]
+        for split in chosen:
+            rows, taken = 0, 0
+            source = self.source.in_chunks(_CHUNK_ROWS)
+            with closing(read_split(source, split, features)) as chunks:  # type: ignore[type-var]
+                for chunk in chunks:
+                    tables.append(chunk.table)
+                    rows, taken = rows + chunk.table.num_rows, taken + chunk.table.nbytes
+                    if rows >= _SPLIT_ROWS or taken >= _SAMPLE_BYTES // len(chosen):
+                        break
         found = {}
-        for name, column in zip(features, columns, strict=True):
-            kind = schema.field(name).type
-            counter = ColumnCounter(plain_type(kind), _SAMPLE_BYTES)
-            counter.add(column)
-            counted = counter.result()
-            learned = learn_domain(name, counted, bins=bins, top_values=top_values, named=False)
+        for name in features:
+            counter = ColumnCounter(plain_type(schema.field(name).type), _SAMPLE_BYTES)
+            pieces = [piece for table in tables for piece in table.column(name).chunks]
+            counter.add(pa.chunked_array(pieces))
+            values = counter.result()
+            learned = learn_domain(name, values, bins=bins, top_values=top_values, named=False)
             if isinstance(learned, FeatureDomain):
                 found[name] = learned
         return found
@@ -112,22 +119,6 @@ def read_sample(config: RunConfig, files: Sequence[str]) -> DataSample:
             f"--data {' '.join(config.data)}: there are no examples in it; name files with some"
         )
     return sample
-
-
-def _of_parquet(source: Source, columns: Sequence[str]) -> list[pa.ChunkedArray]:
-    """Return the columns at the beginnings of some splits, evenly spread."""
-    tables = []
-    chosen = source.splits[:: -(-len(source.splits) // _SPLITS)]
-    for split in chosen:
-        rows, taken = 0, 0
-        with closing(read_split(source.in_chunks(_CHUNK_ROWS), split, columns)) as chunks:  # type: ignore[type-var]
-            for chunk in chunks:
-                tables.append(chunk.table)
-                rows, taken = rows + chunk.table.num_rows, taken + chunk.table.nbytes
-                if rows >= _SPLIT_ROWS or taken >= _SAMPLE_BYTES // len(chosen):
-                    break
-    pieces = [[table.column(name).chunks for table in tables] for name in columns]
-    return [pa.chunked_array([one for chunks in piece for one in chunks]) for piece in pieces]
 
 
 def _of_text(config: RunConfig, files: Sequence[str], size: int, kind: Format) -> DataSample:
@@ -320,9 +311,21 @@ class _Planner:
             tested = batch.tested
             jobs.append(self._job("iteration-1", batch.seconds, lattice.space(), planned=planned))
         else:
-            later = list(self._iterations(config, lattice, strategy))
-            tested = sum(job.candidates for job in later)
-            jobs += later
+            # Bounds for iterations whose candidates depend on earlier results.
+            counts = per_level = conjunctions_per_level(lattice)
+            if strategy == "priority":
+                most = min(config.max_candidates or sum(per_level[1:]), sum(per_level[1:]))
+                counts = [per_level[0], *[most] * (config.iterations - 1)]
+            tested = sum(counts)
+            a_pass = self.budget.rows * self.budget.sums * TABLE_ROW + TABLE_UNIT
+            for number, candidates in enumerate(counts, start=1):
+                # Each tuple of features that has a candidate is at most one pass over the examples.
+                tuples = comb(len(lattice.sizes), min(number, len(per_level)))
+                seconds = min(tuples, candidates) * a_pass + candidates * test_seconds(config)
+                if candidates:
+                    jobs.append(
+                        self._job(f"iteration-{number}", seconds, candidates, is_bound=True)
+                    )
         facts: dict[str, Any] = {"is_guessed": not config.domains, "strategy": strategy}
         facts["batch_seconds"] = batch.seconds
         return self._plan(lattice, len(domains), facts, jobs, tested)
@@ -355,25 +358,6 @@ class _Planner:
         name = self.engine.job_name(stage, run=RUN)
         is_sent = self.engine.sends(seconds if planned is None else planned)
         return PlannedJob(name, stage, is_sent, seconds, candidates, is_bound)
-
-    def _iterations(
-        self, config: SearchConfig, lattice: Lattice, strategy: str
-    ) -> Iterable[PlannedJob]:
-        """Yield bounds for iterations whose candidates depend on earlier results."""
-        counts = per_level = conjunctions_per_level(lattice)
-        if strategy == "priority":
-            later = sum(per_level[1:])
-            most = min(config.max_candidates or later, later)
-            counts = [per_level[0], *[most] * (config.iterations - 1)]
-        a_pass = self.budget.rows * self.budget.sums * TABLE_ROW + TABLE_UNIT
-        for number, candidates in enumerate(counts, start=1):
-            if candidates:
-                # Each tuple of features that has a candidate is at most one pass over the examples.
-                level = min(number, len(per_level))
-                counting = min(comb(len(lattice.sizes), level), candidates) * a_pass
-                tests = candidates * test_seconds(config)
-                stage = f"iteration-{number}"
-                yield self._job(stage, counting + tests, candidates, is_bound=True)
 
     def _reading(
         self, learned: int, features: Sequence[str], of_slices: Iterable[str]

@@ -6,7 +6,7 @@ The choice itself works on means of targets; what it finds is expressed in the m
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -36,6 +36,7 @@ from slicebeam.metrics.significance.random_subset import Population, bin_edges, 
 from slicebeam.pipelines.changelist import slices as document
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, Confusion, SliceCoverage, finite
 from slicebeam.pipelines.prepare.encoded_dataset import LEAST_PASS_SECONDS
+from slicebeam.pipelines.search.results import FindingList
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
     CountListed,
@@ -62,7 +63,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.target_sums import TargetSums
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.pipelines.search.results import MetricResult, Results
     from slicebeam.transforms.encode.passes import Found, Function
     from slicebeam.transforms.encode.shards import Scaling
@@ -88,15 +88,6 @@ _TWO_RATIOS = "the difference of two ratios with different denominators is not a
 _MOMENTS = ((1, 0), (1, 1), (2, 2))
 
 Direction = Literal["worse", "better"]
-
-
-@dataclass(frozen=True)
-class FindingList:
-    """The findings of one metric in one direction, which its model names."""
-
-    positions: NDArray[np.int64]  # int64 [findings] of their slices among the results, by rank
-    findings: tuple[document.Finding, ...]
-    model: document.FindingModel
 
 
 def finding_lists(results: Results) -> tuple[FindingList, ...]:
@@ -160,7 +151,6 @@ class _Choice:
         self.config, self.prepared, self.results = results.config, prepared, results
         self.measured, self.target, self.stage = measured, target, stage
         self.own, self.direction = metric(measured.name), direction
-        self.run = results.counter.run
         self.scaling = without_buckets(prepared.scaling)
         self.space = self.scaling.space
         self.everything = prepared.totals[: self.space.raw_columns]
@@ -237,14 +227,14 @@ class _Choice:
             ).run()
 
     def _pass(self, stage: str, function: Function) -> list[Found]:
-        return self.prepared.scan(f"{self.stage}-{stage}", function, self.run, _SECONDS_PER_ROW)
+        return self.prepared.scan(f"{self.stage}-{stage}", function, _SECONDS_PER_ROW)
 
     def _count_inside(self, chosen: int, positions: NDArray[np.int64]) -> InsideCounts:
         if self.counter is None:
             # The candidates are the same every time.
             memory = self.config.memory // _TABLES_SHARE
             self.counter = counter = InsideCounter(*self._counted(positions), memory)
-            is_here = self.run.engine.workers == 1 or self.seconds < LEAST_PASS_SECONDS
+            is_here = self.prepared.run.engine.workers == 1 or self.seconds < LEAST_PASS_SECONDS
             if is_here and self.prepared.rows * counter.row_bytes <= self._most_held:
                 blocks = chain.from_iterable(shard.blocks(self.scaling) for shard in self.shards)
                 self.examples = list(map(counter.held, blocks))
@@ -563,16 +553,9 @@ class ListedCounts(NamedTuple):
 
 
 def count_listed(
-    config: RunConfig,
-    prepared: EncodedDataset,
-    keys: Keys,
-    run: Workspace,
-    sums: IntArray | None = None,
+    config: RunConfig, prepared: EncodedDataset, keys: Keys, sums: IntArray | None = None
 ) -> ListedCounts:
-    """Return how much the first slices explain, for each metric that averages over examples, and confusions.
-
-    Nothing is explained with weights. Without the sums of the slices these are counted instead of confusions.
-    """
+    """Return how much the first slices explain, unless weighted, and confusions; without sums these are counted instead."""
     scaling = without_buckets(prepared.scaling)
     space = scaling.space
     targets = {
@@ -604,7 +587,7 @@ def count_listed(
         sums_known=sums is not None and with_classes is None,
     )
     seconds = function.keys.size * _SECONDS_PER_MEMBERSHIP
-    found = prepared.scan("coverage", function, run, seconds)
+    found = prepared.scan("coverage", function, seconds)
     both, own_sums, of_all = (
         np.sum([one[name] for one in found], axis=0) for name in ("both", "sums", "of_all")
     )

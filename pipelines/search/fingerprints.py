@@ -89,12 +89,7 @@ def _step(command: str, options: dict[str, Any]) -> tuple[Any, Any]:
 def against_data_of(
     config: SearchConfig, document: SearchChangeList, engine: Engine, observer: SearchObserver
 ) -> SearchConfig | None:
-    """Return the search with the data of the run that ``--since`` names as its earlier data.
-
-    None where the published slices of that run have to do: its data is gone or is not what it was, a metric or
-    an option does not go with earlier data, or the run has workers elsewhere, whose data this machine may not
-    hold. The observer is told why.
-    """
+    """Return the search with the earlier run's data; None, with a note why, where its published slices have to do."""
     from slicebeam.metrics.measures.registry import statistic_space
     from slicebeam.pipelines.prepare.source import format_of
     from slicebeam.transforms.encode.convert import first_columns

@@ -8,7 +8,7 @@ import numpy as np
 
 from slicebeam.metrics.measures.parity import LEAST_EXAMPLES, largest_gap, shares
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, ParityGap, ParityGroup, estimate
-from slicebeam.pipelines.search.slice_counter import looked_up
+from slicebeam.pipelines.search.iterations import looked_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

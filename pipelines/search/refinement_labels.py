@@ -15,21 +15,20 @@ from scipy.sparse.csgraph import connected_components
 from slicebeam.metrics.counting.counting_plan import Budget, plan_listed
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.counting.membership import hash_sums
-from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.prepare.exact_auc import has_error, put_ranking
-from slicebeam.pipelines.search.slice_counter import SliceTable, tables_of
+from slicebeam.pipelines.search.iterations import SliceTable, tables_of
 from slicebeam.transforms.count.slice_sums import slice_sums, sum_slices
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys, Lattice
+    from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.measures.metric import Metric, Slices
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.iterations import SecondTests
-    from slicebeam.pipelines.search.slice_counter import SliceCounter
+    from slicebeam.pipelines.search.iterations import SecondTests, SliceCounter
 
 NO_LABEL, NEW, REFINES, INHERITED = range(4)
 LABELS: tuple[Any, ...] = (None, "new", "refines", "inherited")
@@ -153,10 +152,7 @@ def labels(
 def _refinement(
     own: Metric, slices: Slices, parents: Slices, upward: NDArray[np.bool_]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the p-values of refinement, and how much further the slices deviate than their parents [pairs].
-
-    Whichever way a slice deviates, it must deviate further.
-    """
+    """Return the p-values of refinement, and how much further slices deviate the same way than their parents [pairs]."""
     p = np.empty(len(slices))
     for side, tail in _TAILS:
         some = np.flatnonzero(upward == side)
@@ -166,10 +162,7 @@ def _refinement(
 
 
 def label_is_open(own: Metric, slices: Slices, parents: Slices) -> NDArray[np.bool_]:
-    """Return of which children [pairs] the error of the parent's AUC, or average precision, leaves open if they refine it.
-
-    Test and margin are monotone in it, so its ends decide; errors as large as the margin leave it open.
-    """
+    """Return of which children [pairs] the error of the parent's area leaves the label open, by its two ends."""
     upward = own.delta(slices) > 0
     refines = []
     for side in (-1, 1):
@@ -189,13 +182,7 @@ def same_examples(
     shown_in: NDArray[np.int64],
     counter: SliceCounter,
 ) -> Keys:
-    """Return for each slice the key of the one to show that has the same examples.
-
-    That is the shortest one of those that say more in the most metrics.
-
-    Only slices with equal sums can be the same. Of two nested predicates the longer one holds of
-    as many examples only if they are the same; the row hashes of the others are compared.
-    """
+    """Return for each slice the key of the shortest one with the same examples that says more in the most metrics."""
     keys, sums, prepared = kept.keys, kept["sums"], counter.prepared
     same, levels = keys.copy(), prepared.lattice.cross_sizes(keys)
     shown = shown_in > 0

@@ -1,4 +1,4 @@
-"""From tested slices to reported ones: corrections, labels, duplicates, intervals, order."""
+"""From tested slices to reported ones: corrections, labels, duplicates, intervals, order, and the table of all."""
 
 from __future__ import annotations
 
@@ -10,35 +10,39 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from scipy.special import stdtrit
 
+from slicebeam.metrics.measures.metric import Slices
 from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.prepare.exact_auc import put_whole
-from slicebeam.pipelines.search.iterations import q_values
+from slicebeam.pipelines.search.iterations import SliceTable, q_values, tables_of
 from slicebeam.pipelines.search.refinement_labels import (
+    LABELS,
     NO_LABEL,
     labels,
     parent_sums,
     same_examples,
     says_more,
 )
-from slicebeam.pipelines.search.slice_counter import SliceTable, tables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from typing import IO
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys
-    from slicebeam.metrics.measures.metric import Metric, Slices
+    from slicebeam.metrics.measures.metric import Metric
+    from slicebeam.pipelines.changelist.slices import Finding, FindingModel
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.iterations import SearchResult
-    from slicebeam.pipelines.search.slice_counter import SliceCounter
+    from slicebeam.pipelines.search.iterations import SearchResult, SliceCounter
     from slicebeam.transforms.encode.predicates import Singleton
+
 
 # Slices up to this number are all saved unless --save-slices says otherwise.
 SAVE_ALL_UP_TO = 1_000_000
@@ -89,10 +93,7 @@ class MetricResult:
 
 
 class SliceNames:
-    """The identity, the text and the predicate of slices.
-
-    Given slices that no predicate describes have the id of their document, and no predicate.
-    """
+    """The identity, the text and the predicate of slices; given slices without a predicate have their document's id."""
 
     def __init__(self, prepared: EncodedDataset) -> None:
         self.lattice, given = prepared.lattice, prepared.given
@@ -116,10 +117,7 @@ class SliceNames:
         self._ids = None if given is None else pa.array([None, *ids], pa.string())
 
     def ids(self, keys: Keys) -> pa.Array:
-        """Return the ids [slices]: 16 hexadecimal digits from the singletons, in any order.
-
-        Key 0, no slice, has none.
-        """
+        """Return the ids [slices]: 16 hexadecimal digits from the singletons, in any order; null for key 0, no slice."""
         digits = self._numbers(keys).astype(">u8").tobytes().hex().encode("ascii")
         texts = np.frombuffer(digits, dtype="S16").astype(str)
         ids = pa.array(texts, pa.string(), mask=keys == 0)
@@ -190,6 +188,15 @@ class Results:
     def says_more(self) -> NDArray[np.bool_]:
         """Which slices say more than those above them in any metric [slices]."""
         return np.any([says_more(one.label) for one in self.metrics], axis=0)
+
+
+@dataclass(frozen=True)
+class FindingList:
+    """The findings of one metric in one direction, which its model names."""
+
+    positions: NDArray[np.int64]  # int64 [findings] of their slices among the results, by rank
+    findings: tuple[Finding, ...]
+    model: FindingModel
 
 
 def direction_of(own: Metric, delta: float) -> Literal["improved", "degraded", "none"]:
@@ -389,3 +396,191 @@ def stretched_interval(
     ends = _pieces(slices, lambda part: own.value_interval(part, CONFIDENCE))
     low, high = (value + stretch * (end - value) for end in ends)
     return np.maximum(low, own.range[0]), np.minimum(high, own.range[1])
+
+
+# The document lists this many slices at most; all of them are in slices.parquet.
+MOST_REPORTED = 1000
+_ROWS_AT_A_TIME = 1 << 15
+
+
+def _fields(kind: pa.DataType, names: str) -> list[tuple[str, pa.DataType]]:
+    return [(name, kind) for name in names.split()]
+
+
+SCHEMA = pa.schema(
+    [
+        *_fields(pa.string(), "slice_id slice predicate"),
+        ("cross_size", pa.int8()),
+        ("n", pa.int64()),
+        ("share", pa.float64()),
+        ("metric", pa.string()),
+        *_fields(pa.float64(), "value value_low value_high value_error"),
+        *_fields(pa.float64(), "reference complement complement_error"),
+        *_fields(pa.float64(), "delta ci_low ci_high p_value q_value"),
+        ("significant", pa.bool_()),
+        *_fields(pa.float64(), "impact inconsistency"),
+        *_fields(pa.int64(), "improved degraded"),
+        *_fields(pa.string(), "label parent test reason"),
+        *_fields(pa.int32(), "finding singleton_1 singleton_2 singleton_3"),
+    ]
+)
+# The columns of numbers that may be undefined, as `MetricResult` has them.
+_NUMBERS = (
+    *("value", "value_low", "value_high", "reference", "complement"),
+    *("delta", "ci_low", "ci_high", "p_value", "q_value"),
+)
+# Slices of more conditions have their first ones in the columns of codes.
+_SINGLETONS = 3
+
+
+def write_slices(stream: IO[bytes], results: Results, lists: Sequence[FindingList]) -> None:
+    """Write the table of all kept slices, metric by metric, by level and predicate."""
+    # One row group at a time: the texts of a million slices would take a gigabyte.
+    with pq.ParquetWriter(stream, SCHEMA, compression="zstd") as writer:
+        for measured in results.metrics:
+            rank = np.zeros(results.keys.size, np.int32)
+            for list_ in lists:
+                if list_.model.metric == measured.name:
+                    rank[list_.positions] = np.arange(1, list_.positions.size + 1)
+            for begin in range(0, results.keys.size, _ROWS_AT_A_TIME):
+                part = slice(begin, begin + _ROWS_AT_A_TIME)
+                writer.write_table(_table(results, measured, part, rank[part]))
+
+
+def _table(
+    results: Results, measured: MetricResult, part: slice, rank: NDArray[np.int32]
+) -> pa.Table:
+    names = results.names
+    keys, sizes = results.keys[part], results.sizes[part]
+    delta = measured.delta[part]
+    label = measured.label[part]
+    columns = {
+        "slice_id": names.ids(keys),
+        "slice": names.texts(keys),
+        "predicate": names.predicates(keys),
+        "cross_size": pa.array(results.levels[part].astype(np.int8)),
+        "n": pa.array(sizes),
+        "share": pa.array(sizes / results.prepared.rows),
+        "metric": pa.array([measured.name] * keys.size, pa.string()),
+        **{name: _floats(getattr(measured, name)[part]) for name in _NUMBERS},
+        **{
+            # Null as well where the number that it is about is undefined.
+            f"{name}_error": _floats(
+                np.where(
+                    np.isnan(getattr(measured, name)), np.nan, getattr(measured, f"{name}_error")
+                )[part]
+            )
+            for name in ("value", "complement")
+        },
+        "significant": pa.array(measured.significant[part]),
+        "impact": _floats(sizes * delta),
+        **_movement(results, measured, part),
+        "label": pa.array(LABELS, pa.string()).take(pa.array(label)),
+        "parent": names.ids(np.where(label == NO_LABEL, 0, measured.parent[part])),
+        "test": _texts(METHODS, measured.method[part]),
+        "reason": _texts(REASONS, measured.reason[part]),
+        "finding": pa.array(rank, mask=rank == 0),
+        **_singletons(names.lattice.digits(keys)),
+    }
+    return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _movement(results: Results, measured: MetricResult, part: slice) -> dict[str, pa.Array]:
+    """Return how examples changed between two models; null where that is not known."""
+    found = metric_on(measured.name, results.prepared.space).movement(
+        Slices(results.sums[part], results.prepared.space)
+    )
+    nulls = pa.nulls(results.keys[part].size)
+    if found is None:
+        return {"inconsistency": nulls, "improved": nulls, "degraded": nulls}
+    return {
+        "inconsistency": _floats(found.inconsistency),
+        "improved": nulls if found.improved is None else pa.array(found.improved),
+        "degraded": nulls if found.degraded is None else pa.array(found.degraded),
+    }
+
+
+def _singletons(digits: NDArray[np.int64]) -> dict[str, pa.Array]:
+    """Return the numbers of a slice's singletons, from 1 in the order of the document's domains."""
+    columns = {}
+    for at in range(_SINGLETONS):
+        known = digits[:, at] if at < digits.shape[1] else np.zeros(len(digits), np.int64)
+        columns[f"singleton_{at + 1}"] = pa.array(known.astype(np.int32), mask=known == 0)
+    return columns
+
+
+def _floats(values: NDArray[np.float64]) -> pa.Array:
+    """Return floats with null where a number is undefined."""
+    return pa.array(values, pa.float64(), mask=np.isnan(values))
+
+
+def _texts(texts: tuple[str, ...], codes: NDArray[np.int8]) -> pa.Array:
+    """Return the meanings of the codes, null for 0."""
+    return pa.array([None, *texts[1:]], pa.string()).take(pa.array(codes))
+
+
+@dataclass(frozen=True)
+class Reported:
+    """The slices that a run reports, as positions in its `Results`, the worst of each metric first.
+
+    ``positions`` has each slice once: those of the first metric, then those only of the second, and so on.
+    """
+
+    positions: NDArray[np.int64]
+    by_metric: tuple[NDArray[np.int64], ...]
+
+    def listed(self, needed: NDArray[np.int64], most: int = MOST_REPORTED) -> NDArray[np.int64]:
+        """Return at most ``most`` positions in their order, as many of each metric as of any; those needed are among them."""
+        others = np.setdiff1d(needed, self.positions)
+        every = np.concatenate([self.positions, others])
+        if every.size <= most:
+            return every
+        last = max(int(one.max(initial=0)) for one in (every, *self.by_metric))
+        best = np.full(last + 1, every.size)
+        for order in self.by_metric:
+            best[order] = np.minimum(best[order], np.arange(order.size))
+        best[needed] = -1
+        return every[np.sort(np.argsort(best[every], kind="stable")[:most])]
+
+
+def joined(orders: Sequence[NDArray[np.int64]]) -> Reported:
+    """Return the reported slices from the order of each metric."""
+    every = np.concatenate(orders)
+    _, first = np.unique(every, return_index=True)
+    return Reported(every[np.sort(first)], tuple(orders))
+
+
+def said_by(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+    """Return the positions of the slices that say more in a metric, each set of examples once."""
+    return np.flatnonzero(says_more(measured.label) & (results.same_as == results.keys))
+
+
+def worst_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+    """Return the slices to report, each set of examples once: those first that are surely worst, by the nearer interval end."""
+    chosen = said_by(results, measured)
+    delta = measured.delta[chosen]
+    upward = np.where(delta > 0, measured.ci_low[chosen], -measured.ci_high[chosen])
+    # With --alternative both the worse slices come first.
+    order = np.lexsort(
+        (results.keys[chosen], results.levels[chosen], -upward, ~measured.worse[chosen])
+    )
+    return chosen[order]
+
+
+def given_order(results: Results) -> Reported:
+    """Return all given slices: significant ones first, by the nearer interval end, the worse before the better."""
+    orders = [_given_first(results, measured) for measured in results.metrics]
+    significant = [
+        order[measured.significant[order]]
+        for order, measured in zip(orders, results.metrics, strict=True)
+    ]
+    return Reported(joined([*significant, orders[0]]).positions, tuple(orders))
+
+
+def _given_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+    worse = measured.worse
+    harm = np.where(worse, 1, -1) * np.where(measured.delta > 0, measured.ci_low, -measured.ci_high)
+    harm = np.where(np.isnan(harm), -np.inf, harm)
+    # Nothing says of a slice without a delta that it is worse, whichever way is better.
+    is_unknown = np.isnan(measured.delta)
+    return np.lexsort((results.keys, -harm, ~worse, is_unknown, ~measured.significant))

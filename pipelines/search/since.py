@@ -20,10 +20,9 @@ from slicebeam.pipelines.changelist.changes import (
     Since,
     SinceSlice,
 )
-from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, Predicate, estimate, finite
 from slicebeam.pipelines.changelist.reading import TABLE, read_search, read_table
-from slicebeam.pipelines.prepare.inherited_domains import is_carried_on, why_absent
+from slicebeam.pipelines.prepare.inherited import is_carried_on, why_absent
 from slicebeam.pipelines.search.iterations import adjusted_overall
 from slicebeam.pipelines.search.summary import of_metrics, promise, shown, verdict
 from slicebeam.transforms.encode.predicates import Singleton
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from slicebeam.metrics.kinds import Correction
+    from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.search.results import Results
 
@@ -156,10 +156,7 @@ class _Tested:
 
 
 def compare_runs(earlier: BaselineRun, document: SearchChangeList, results: Results) -> Since:
-    """Return what changed since an earlier run, by each metric that both runs measured.
-
-    On slices that both tested, the differences of deltas and those of values are two families of tests.
-    """
+    """Return what changed since an earlier run: of each metric, deltas and values of slices are two families of tests."""
     config = results.config
     ids = results.names.ids(results.keys).to_numpy(zero_copy_only=False).astype(str)
     by_name = {measured.name: vars(measured) for measured in results.metrics}
@@ -277,7 +274,8 @@ class _Listing:
         large = (self.now["n"] >= smallest) & (self.then["n"] >= smallest)
         self.delta, self.value = (
             _Tested(
-                *(tuple(run[name] for name in estimates) for run in (self.now, self.then)),
+                tuple(self.now[name] for name in estimates),
+                tuple(self.then[name] for name in estimates),
                 config.used_alpha,
                 corrected,
                 is_better,
@@ -477,10 +475,7 @@ def _cautions(
 def _overall_since(
     config: RunConfig, then: SearchChangeList, now: SearchChangeList, metrics: Collection[str]
 ) -> tuple[OverallSince, ...]:
-    """Return the metrics over all examples then and now, with the tests of their differences.
-
-    These are tests of independent samples, one family: of values, of two models also of deltas.
-    """
+    """Return the metrics over all examples then and now; values, and deltas of two models, are one family of tests."""
     of_all = [{change.metric: change for change in run.global_} for run in (then, now)]
     pairs = [(of_all[0][name], of_all[1][name]) for name in metrics]
     is_better = np.array([metric(name).higher_is_better for name in metrics] * 2)

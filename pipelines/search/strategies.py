@@ -215,8 +215,13 @@ class Priority(Strategy):
         """Pop slices of the queue until their children are K; None where they have none."""
         is_closed = known.closed(prune_significant=self.prune_significant)
         queue, closed = self._queue(known, ~is_closed), known.keys[is_closed]
-        exact = self._nonempty_rates(known)
-        rates = np.array([float(rate) for rate in exact])
+        # The share of non-empty slices for each cross size; that of the last one seen.
+        exact, levels = [Fraction(1)], self.lattice.cross_sizes(known.keys)
+        for level in range(1, self.lattice.max_cross_size + 1):
+            sizes = known.sizes[levels == level]
+            nonempty = Fraction(int(np.count_nonzero(sizes)), max(sizes.size, 1))
+            exact.append(nonempty if sizes.size else exact[-1])
+        rates = np.array(list(map(float, exact)))
         # Sums of rounded rates may miss K by a little.
         limit = self.limit * (1 - 1e-9)
         step = min(64, self.width)
@@ -265,16 +270,6 @@ class Priority(Strategy):
                 of_parent = known.delta[np.searchsorted(known.keys, parents[is_known])]
                 left[some] = np.minimum(left[some], 1 - of_parent / delta[some])
         return np.where(np.isnan(left), z, z * left)
-
-    def _nonempty_rates(self, known: SearchState) -> list[Fraction]:
-        """Return the share of non-empty slices for each cross size; that of the last one seen."""
-        levels = self.lattice.cross_sizes(known.keys)
-        rates = [Fraction(1)]
-        for level in range(1, self.lattice.max_cross_size + 1):
-            seen = int(np.count_nonzero(levels == level))
-            nonempty = int(np.count_nonzero((levels == level) & (known.sizes > 0)))
-            rates.append(Fraction(nonempty, seen) if seen else rates[-1])
-        return rates
 
     def _children(
         self, some: Keys, known: SearchState, closed: Keys, chosen: Keys

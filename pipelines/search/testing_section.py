@@ -33,12 +33,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.kinds import Alternative, Tail
+    from slicebeam.metrics.kinds import Alternative
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.prepare.given_slices import GivenSlices
-    from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.pipelines.search.slices_table import Reported
+    from slicebeam.pipelines.prepare.inherited import GivenSlices
+    from slicebeam.pipelines.search.results import MetricResult, Reported, Results
     from slicebeam.transforms.encode.extract_predictions import LabelCounts
 
 # So many slices that could not be tested are named.
@@ -193,17 +192,14 @@ def _blind(
 
 
 def _noticeable(results: Results, name: str) -> Iterator[Noticeable]:
-    """Yield the smallest fall of a metric that is noticed with probability `POWER`, over all examples and on slices.
-
-    Slices by the strictest threshold of any level, at which a single slice is significant.
-    """
+    """Yield the smallest fall that is noticed with probability `POWER`, over all examples and on a single significant slice."""
     from slicebeam.metrics.measures.power import POWER, smallest_fall
 
     config, prepared = results.config, results.prepared
     if config.group or config.resamples_examples or config.comparison == "earlier":
         return
     everything, family = prepared.slices(), results.searched.tests_per_level
-    tests: list[tuple[int | None, float, Tail | Alternative]] = []
+    tests: list[tuple[int | None, float, Alternative]] = []
     if everything.is_paired:
         tests.append((None, config.used_alpha / len(config.metric), "both"))
     alpha = config.used_alpha / _strictness(config, family)
@@ -214,7 +210,7 @@ def _noticeable(results: Results, name: str) -> Iterator[Noticeable]:
             yield Noticeable(n=n, fall=fall, power=POWER)
 
 
-def _strictness(config: RunConfig, family: Sequence[int]) -> float:
+def _strictness(config: RunConfig, family: tuple[int, ...]) -> float:
     """Return by how much the correction raises the p-value of a slice that alone is significant, at most."""
     levels = [np.array([level]) for level in np.flatnonzero(family) + 1]
     q = [q_values(config, np.array([_TINY]), level, family).item() for level in levels]
@@ -222,10 +218,7 @@ def _strictness(config: RunConfig, family: Sequence[int]) -> float:
 
 
 def _nearest_misses(results: Results, measured: MetricResult) -> Iterator[NearMiss]:
-    """Yield the worse slices with the smallest p-values, the nearest first; none of given ones, which are all reported.
-
-    None is a part of another, and none has the same examples as another.
-    """
+    """Yield the nearest misses among the worse slices, none a part of another or with the same examples; none of given ones."""
     if results.prepared.given is not None:
         return
     lattice, names = results.prepared.lattice, results.names
@@ -370,12 +363,7 @@ _ONLY_WRONG = Needs(indicators=("wrong",))
 
 
 def unbalanced_classes(config: RunConfig, prepared: EncodedDataset) -> Iterator[str]:
-    """Yield a line where accuracy, or what equals it, says little of the model.
-
-    At least 80 % of the examples have one class, or always predicting the most frequent class would be right
-    as often. Not with other metrics, which show what accuracy hides, nor of two models, whose difference
-    such a constant cancels from, nor with weights.
-    """
+    """Yield a line where accuracy, or what equals it, says little: one class prevails, and no other metric shows more."""
     counts = prepared.label_counts
     names = [name for name in config.metric if metric(name).needs == _ONLY_WRONG]
     if not names or counts is None or config.comparison == "baseline" or config.weight:

@@ -90,11 +90,7 @@ def check_published(document: SearchChangeList, tolerance: Mapping[str, float]) 
 def with_tolerances(
     document: SearchChangeList, tolerance: Mapping[str, float], results: Results
 ) -> SearchChangeList:
-    """Return a document that says where metrics are significantly worse by more than is tolerated.
-
-    A slice that is not significantly worse is not so by more than a tolerance, for no p-value here is below
-    that of the plain test, and every correction is monotone in each p-value.
-    """
+    """Return a document that says where significantly worse metrics are so by more than is tolerated."""
     config, prepared = results.config, results.prepared
     overall = [
         math.nan if change.p_value is None or change.reason else change.p_value

@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.pipelines.tfma.request import Evaluation
     from slicebeam.transforms.encode.extract_predictions import Side
     from slicebeam.transforms.tfma.evaluation import TfmaNumber
@@ -51,12 +50,13 @@ CONFIDENCE = 0.95
 
 
 def with_tfma(
-    document: SearchChangeList, evaluation: Evaluation, prepared: EncodedDataset, run: Workspace
+    document: SearchChangeList, evaluation: Evaluation, prepared: EncodedDataset
 ) -> tuple[SearchChangeList, list[TfmaMessage]]:
     """Return the document with what TFMA says of its slices, and TFMA's messages."""
     config = evaluation.config
     slices = [part for part in document.slices if part.predicate is not None]
     seconds = seconds_of(evaluation, prepared.rows + sum(part.size.n for part in slices))
+    run = prepared.run
     run.show(Stage(f"TFMA evaluates {len(slices):,} slices: about {seconds:.3g} s of CPU"))
     numbers, features = evaluation.numbers(), evaluation.features()
     source = prepared.source

@@ -22,10 +22,9 @@ from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.pipelines.run import engine
 from slicebeam.pipelines.run.stage import Workspace
 from slicebeam.pipelines.run.work_folder import WorkFolder, described
-from slicebeam.pipelines.search import findings, slice_counter
-from slicebeam.pipelines.search.check import run_check
+from slicebeam.pipelines.search import findings, iterations
 from slicebeam.pipelines.search.discover import run_discovery
-from slicebeam.pipelines.search.search import run_search
+from slicebeam.pipelines.search.search import run_check, run_search
 from slicebeam.pipelines.shift.run import run_shift
 from slicebeam.pipelines.show.terminal import Terminal
 from slicebeam.runner_configs.backend import FinishedJob
@@ -141,7 +140,7 @@ def test_a_run_that_was_killed_before_it_published_anew_goes_on(given, tmp_path,
     assert run(given) == 0
     before = contents(tmp_path / "out")
     with monkeypatch.context() as patch:
-        patch.setattr("slicebeam.pipelines.search.run_steps.build", Mock(side_effect=Killed))
+        patch.setattr("slicebeam.pipelines.search.search.build", Mock(side_effect=Killed))
         refuses(Killed, "", run, given)
     # Until the new result is whole the old one stays.
     assert contents(tmp_path / "out").items() > before.items()
@@ -337,8 +336,8 @@ def test_a_finished_block_is_not_counted_again(adult_path, tmp_path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(WorkFolder, "finish", dying("iteration-1", parts))
         refuses(EngineError, "died", search, tmp_path, **options)
-    counting = Mock(wraps=slice_counter.work_items)
-    monkeypatch.setattr(slice_counter, "work_items", counting)
+    counting = Mock(wraps=iterations.work_items)
+    monkeypatch.setattr(iterations, "work_items", counting)
     search(tmp_path, resume=True, **options)
     assert parts[0] > 2
     assert [list(call.args[0]) for call in counting.call_args_list] == [[parts[0] - 1]]
