@@ -297,7 +297,6 @@ def example_encoding(
 def _model_columns(
     config: RunConfig, source: Source, features: Sequence[str]
 ) -> dict[Side, tuple[str, ...]]:
-    """Return the columns that each model reads."""
     columns: dict[Side, tuple[str, ...]] = {}
     models: dict[Side, str | None] = {"prediction": config.model, "baseline": config.baseline_model}
     named: list[tuple[str, ...]] = []

@@ -78,7 +78,6 @@ def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
 
 
 def _predictor(config: RunConfig, prefix: str, needs: Needs, source: Source) -> Predictor:
-    """Return where a model's predictions come from, after checking that the columns are there."""
     column, score, model = (
         getattr(config, prefix + name) for name in ("prediction", "score", "model")
     )
@@ -93,18 +92,18 @@ def _predictor(config: RunConfig, prefix: str, needs: Needs, source: Source) -> 
 
 def _classes_of(config: RunConfig, source: Source) -> tuple[str, ...]:
     """Return the classes that the columns of scores name after their common beginning, which ends in a _."""
-    classes: list[tuple[str, ...]] = []
+    classes: dict[tuple[str, ...], None] = {}
     for name in (config.score, config.baseline_score):
         if columns := source.lists.get(name or ""):
             begin = commonprefix(columns).rfind("_") + 1  # noqa: RUF071  (of texts)
-            classes.append(tuple(column[begin:] for column in columns))
-    if len(set(classes)) > 1:
+            classes[tuple(column[begin:] for column in columns)] = None
+    if len(classes) > 1:
         new, old = (", ".join(names) for names in classes)
         raise OptionError(
             f"--score has the classes {new}, and --baseline-score {old}; name the same ones in the same "
             "order, or give --score-classes"
         )
-    return classes[0] if classes else ()
+    return next(iter(classes), ())
 
 
 def _positive_class(config: RunConfig, label_type: pa.DataType, common: str) -> Any:
@@ -172,7 +171,11 @@ def choose_features(config: RunConfig, source: Source) -> ChosenColumns:
     features = [name for name in dict.fromkeys(chosen) if name not in set(config.exclude_features)]
     varying = tuple(LeftOutColumn(name, VARIES) for name in features if name in source.varying)
     features = [name for name in features if name not in source.varying]
-    outputs = _outputs(features, config.label or "") if config.leaves_outputs_out else []
+    outputs = []
+    if config.leaves_outputs_out:
+        outputs = [name for name in features if is_named_output(name, config.label or "")]
+        # Something is left to slice by.
+        outputs = outputs if len(outputs) < len(features) else []
     left_out = (*(LeftOutColumn(name, _NAMED_OUTPUT) for name in outputs), *varying)
     return ChosenColumns([name for name in features if name not in outputs], left_out)
 
@@ -193,12 +196,6 @@ def check_parity_columns(
             raise OptionError(
                 f"--parity {name!r} has {known[name].size:,} groups, more than {_MOST_GROUPS}; lower --top-values or --bins"
             )
-
-
-def _outputs(names: list[str], label: str) -> list[str]:
-    """Return what is named like a model's output, unless nothing would be left to slice by."""
-    outputs = [name for name in names if is_named_output(name, label)]
-    return outputs if len(outputs) < len(names) else []
 
 
 @dataclass(frozen=True)

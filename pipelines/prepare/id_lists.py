@@ -73,7 +73,6 @@ def as_ids(values: Iterable[Any], kind: pa.DataType, where: str) -> list[Id]:
 
 
 def _listed(uri: str, id_field: str) -> Iterator[Any]:
-    """Yield the ids in a file as they stand there."""
     text, name, where = read_text(uri, "--ids"), uri.casefold(), f"--ids {uri}"
     if name.endswith(".csv"):
         header, rows = read_csv(text, where)

@@ -300,7 +300,6 @@ class _ColumnOfBothRuns:
 
     @property
     def then(self) -> FrozenDomain:
-        """The domain of the earlier run."""
         return self.given.domains[self.now.name]
 
     def parts(self) -> Iterator[str]:

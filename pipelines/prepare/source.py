@@ -281,7 +281,6 @@ def rows_of_document(
 
 
 def _rows_within(source: Source, stage: str, run: Workspace) -> list[int]:
-    """Return how many rows of each split a source is read within."""
     columns = source.within.columns if source.within is not None else ()
     transform = WriteParts(partial(_count, source), source.splits, run.work.folder(stage))
     seconds = source.rows * max(len(columns), 1) * SECONDS_PER_VALUE

@@ -190,7 +190,6 @@ class LocalLock(RunLock):
         return self._file is not None
 
     def _sign(self, file: int) -> None:
-        """Write who has the lock."""
         try:
             os.ftruncate(file, 0)
             os.write(file, self.owner.to_json())

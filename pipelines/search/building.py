@@ -84,6 +84,13 @@ def build(
             too_small=int(np.count_nonzero((reasons == Reason.SMALL_SLICE).all(axis=0))),
             empty=int(np.count_nonzero((reasons == Reason.NO_EXAMPLES).all(axis=0))),
         )
+    confirmation = None
+    if prepared.reserved is not None:
+        rows, n = prepared.reserved.source.within, prepared.reserved.rows
+        if not isinstance(rows, ReservedRows):
+            raise TypeError("reserved examples that no hash chose")
+        overall = _overall(config, prepared.reserved)
+        confirmation = Confirmation(share=rows.share, column=rows.column, n=n, overall=overall)
     fingerprint = fingerprint_of(prepared)
     options = config.resolved(searched.strategy)
     if "top_values" in options and prepared.top_values is not None:
@@ -169,7 +176,7 @@ def build(
             slices_fingerprint=slices_fingerprint,
         ),
         check=check,
-        confirmation=_confirmation(config, prepared),
+        confirmation=confirmation,
         findings=tuple(finding for list_ in lists for finding in list_.findings),
         finding_models=tuple(list_.model for list_ in lists),
         slices=_slices(results, order, listed, counted.confusions),
@@ -196,16 +203,6 @@ def fingerprint_of(prepared: EncodedDataset) -> str:
     shapes += [one.model_dump(mode="json") for one in definitions if one is not None]
     content = json.dumps([prepared.rows, prepared.content, shapes], sort_keys=True)
     return "sha256:" + hashlib.sha256(content.encode()).hexdigest()
-
-
-def _confirmation(config: RunConfig, prepared: EncodedDataset) -> Confirmation | None:
-    if prepared.reserved is None:
-        return None
-    rows, overall = prepared.reserved.source.within, _overall(config, prepared.reserved)
-    if not isinstance(rows, ReservedRows):
-        raise TypeError("reserved examples that no hash chose")
-    n = prepared.reserved.rows
-    return Confirmation(share=rows.share, column=rows.column, n=n, overall=overall)
 
 
 def _title(config: RunConfig) -> str:
@@ -264,7 +261,6 @@ def _overall(config: RunConfig, prepared: EncodedDataset) -> tuple[Change, ...]:
 
 
 def _values(own: Metric, slices: Slices, stretch: NDArray[np.float64]) -> list[Estimate]:
-    """Return a model's metric on each slice."""
     ends = stretched_interval(own, slices, stretch)
     return [estimate(*one) for one in np.stack([own.value(slices), *ends], axis=1).tolist()]
 

@@ -284,7 +284,6 @@ class _Planner:
         self.budget = counting_budget(config, self.space, sample.rows, resampling)
 
     def search(self, config: SearchConfig) -> RunPlan:
-        """Return the plan of a search."""
         sample, features = self.sample, self.features
         learned: Sequence[str] = features
         domains: dict[str, FeatureDomain] = {}
@@ -331,7 +330,6 @@ class _Planner:
         return self._plan(lattice, len(domains), facts, jobs, tested)
 
     def check(self, config: CheckConfig) -> RunPlan:
-        """Return the plan of a check."""
         wanted = read_given(config.changelist, config.slices)
         membership = given_slices(wanted, self.sample.source.schema).membership
         lattice = Lattice((membership.size,), 1, (True,))
@@ -362,7 +360,6 @@ class _Planner:
     def _reading(
         self, learned: int, features: Sequence[str], of_slices: Iterable[str]
     ) -> list[PlannedJob]:
-        """Return the jobs before slices are counted."""
         config, source, rows = self.config, self.sample.source, self.sample.rows
         # A model itself is not loaded, which would run code: it may read all features.
         models: dict[Side, tuple[str, ...]] = (
@@ -388,7 +385,6 @@ class _Planner:
         jobs: Sequence[PlannedJob],
         tested: int,
     ) -> RunPlan:
-        """Return the plan of these jobs."""
         sample, space = self.sample, self.space
         # The totals, and what scores, weights and values are scaled by.
         passes = 1 + 2 * space.ranked + bool(space.terms or space.weighted)

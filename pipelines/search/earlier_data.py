@@ -42,14 +42,14 @@ from slicebeam.transforms.count.two_set_passes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.findings.choice import StopReason
     from slicebeam.metrics.findings.two_sets import Step
-    from slicebeam.metrics.measures.metric import Metric, Target
+    from slicebeam.metrics.measures.metric import Target
     from slicebeam.pipelines.changelist.parts import Estimate
     from slicebeam.pipelines.search.findings import Direction
     from slicebeam.pipelines.search.results import Results
@@ -92,7 +92,7 @@ class _EarlierData:
 
     def drift(self) -> tuple[FeatureDrift, ...]:
         """Return how each feature changed, the largest change first."""
-        found = []
+        tests, found = [], []
         for feature, domain in enumerate(self.domains):
             begin, end = self.begins[feature : feature + 2].tolist()
             now, then = self.counts[:, begin:end]
@@ -100,38 +100,34 @@ class _EarlierData:
                 continue
             changed = drift(now, then)
             shares = now / now.sum(), then / then.sum()
-            missing = [at for at, one in enumerate(domain.singletons) if one.op == "is_null"]
             facts = {}
-            if missing:
-                facts = {
-                    "missing_now": float(shares[0][missing[0]]),
-                    "missing_then": float(shares[1][missing[0]]),
-                }
+            for at, singleton in enumerate(domain.singletons):
+                if singleton.op == "is_null":
+                    facts["missing_now"], facts["missing_then"] = (
+                        float(share[at]) for share in shares
+                    )
+            tests.append(changed.p)
             found.append(
-                (
-                    changed,
-                    FeatureDrift(
-                        feature=domain.name,
-                        p_value=changed.p,
-                        p_adjusted=1.0,
-                        significant=False,
-                        stability_index=changed.stability_index,
-                        value=self._name(begin + changed.value),
-                        share_then=float(shares[1][changed.value]),
-                        share_now=float(shares[0][changed.value]),
-                        new_values=self._named(begin + np.flatnonzero((then == 0) & (now > 0))),
-                        gone_values=self._named(begin + np.flatnonzero((now == 0) & (then > 0))),
-                        **facts,
-                    ),
+                FeatureDrift(
+                    feature=domain.name,
+                    p_value=changed.p,
+                    p_adjusted=1.0,
+                    significant=False,
+                    stability_index=changed.stability_index,
+                    value=self._name(begin + changed.value),
+                    share_then=float(shares[1][changed.value]),
+                    share_now=float(shares[0][changed.value]),
+                    new_values=self._named(begin + np.flatnonzero((then == 0) & (now > 0))),
+                    gone_values=self._named(begin + np.flatnonzero((now == 0) & (then > 0))),
+                    **facts,
                 )
             )
-        adjusted = holm_adjusted([changed.p for changed, _ in found])
         alpha = self.results.config.used_alpha
-        told = [
+        tested = [
             one.model_copy(update={"p_adjusted": float(q), "significant": bool(q <= alpha)})
-            for (_, one), q in zip(found, adjusted, strict=True)
+            for one, q in zip(found, holm_adjusted(tests), strict=True)
         ]
-        return tuple(sorted(told, key=lambda one: (-one.stability_index, one.feature)))
+        return tuple(sorted(tested, key=lambda one: (-one.stability_index, one.feature)))
 
     def _named(self, columns: NDArray[np.int64]) -> tuple[str, ...]:
         return tuple(self._name(int(at)) for at in columns[:_MOST_NAMED])
@@ -144,13 +140,11 @@ class _EarlierData:
             return None
         slices, on_both = self.prepared.slices(), metric_on(own.name, space)
         now, then = (float(on_both.value(some)[0]) for some in (slices, slices.old))
-        listed = [
-            one
-            for one in self.lists
-            if one.model.metric == own.name and one.model.direction == "worse"
-        ]
-        positions = listed[0].positions if listed else np.zeros(0, np.int64)
-        ids = [one.slice_id for one in listed[0].findings] if listed else []
+        positions, ids = np.zeros(0, np.int64), []
+        for list_ in self.lists:
+            if (list_.model.metric, list_.model.direction) == (own.name, "worse"):
+                positions = list_.positions
+                ids = [finding.slice_id for finding in list_.findings]
         keys = self.results.keys[positions]
         is_new = self._new()
         rows = TwoSetRows(own, self.lattice, self.scaling, is_new, keys)
@@ -183,7 +177,12 @@ class _EarlierData:
         )
         cells = np.sum([one["sums"] for one in residuals], axis=0).reshape(-1, 3)
         sign = -1.0 if isinstance(own, Share) and own.higher_is_better else 1.0
-        share = max(1.0 - split.now.n / max(self._counted_today(own), 1.0), 0.0)
+        plain = own.target(space.of_one_set)
+        if plain is None:
+            raise ValueError(f"no average over the examples gives {own.name}")
+        today = space.of_set(slices.sums, then=False)[0, : space.of_one_set.cells]
+        # Of today's examples in the metric's denominator.
+        share = max(1.0 - split.now.n / max(float(today[plain.counted].sum()), 1.0), 0.0)
         unit = sign * (1.0 - share)
         told = WhyMoved(
             metric=own.name,
@@ -198,15 +197,20 @@ class _EarlierData:
         if split.distance > TOO_FAR:
             return told
         n, first, second = cells.sum(axis=0)
-        names = dict(zip(ids, self.results.names.texts(keys).to_pylist(), strict=True))
-        return told.model_copy(
-            update={
-                "mix": _estimate(split.mix, unit),
-                "model": _estimate(split.model(second / n - (first / n) ** 2), unit),
-                "by_mix": self._by_mix(split, kept, unit),
-                "by_model": tuple(_by_model(split, cells, names, unit)),
-            }
-        )
+        texts, by_model = self.results.names.texts(keys).to_pylist(), []
+        # The part of each finding that no finding above it holds.
+        for (count, total, squares), slice_id, text in zip(cells[:-1], ids, texts, strict=True):
+            spread = squares / n - (total / n) ** 2
+            part = Portion(total / n, spread / n + split.residual * count / n**2)
+            change = _estimate(part, unit)
+            by_model.append(MovedPart(name=text, slice_id=slice_id, change=change))
+        parts = {
+            "mix": _estimate(split.mix, unit),
+            "model": _estimate(split.model(second / n - (first / n) ** 2), unit),
+            "by_mix": self._by_mix(split, kept, unit),
+            "by_model": tuple(by_model),
+        }
+        return told.model_copy(update=parts)
 
     def _new(self) -> NDArray[np.bool_]:
         """Return which values hardly any example had then, and more have today than chance allows."""
@@ -229,62 +233,35 @@ class _EarlierData:
         kept += [values + at for at in np.flatnonzero(levels > 1).tolist()]
         return np.array(kept, np.int64)
 
-    def _counted_today(self, own: Metric) -> float:
-        """Return how many of today's examples are in the metric's denominator."""
-        slices, space = self.prepared.slices(), self.prepared.space
-        plain = own.target(space.of_one_set)
-        if plain is None:
-            raise ValueError(f"no average over the examples gives {own.name}")
-        return float(
-            space.of_set(slices.sums, then=False)[0, : space.of_one_set.cells][plain.counted].sum()
-        )
-
     def _by_mix(
         self, split: Decomposition, kept: NDArray[np.int64], unit: float
     ) -> tuple[MovedPart, ...]:
         """Return the features whose shares moved the metric, those that cannot be told apart together."""
         feature = np.searchsorted(self.begins, kept, side="right") - 1
-        at_once = [np.flatnonzero(feature == one) for one in range(len(self.domains))]
-        present = [one for one, columns in enumerate(at_once) if columns.size]
-        lines = split.together([at_once[one] for one in present])
+        columns = {int(one): np.flatnonzero(feature == one) for one in np.unique(feature)}
+        present = list(columns)
         z = normal_quantile(CONFIDENCE)
-        told: list[tuple[float, MovedPart]] = []
-        for line in lines:
-            features = [present[one] for one in line]
-            part = split.part(np.concatenate([at_once[one] for one in features]))
+        moved: list[tuple[float, MovedPart]] = []
+        for line in split.together(list(columns.values())):
+            features = [present[at] for at in line]
+            part = split.part(np.concatenate([columns[one] for one in features]))
             if abs(part.value) <= z * part.variance**0.5:
                 continue
-            largest = max(features, key=lambda one: abs(split.part(at_once[one]).value))
+            largest = max(features, key=lambda one: abs(split.part(columns[one]).value))
             begin, end = self.begins[largest : largest + 2].tolist()
             now, then = (counts[begin:end] / counts[begin:end].sum() for counts in self.counts)
             value = int(np.abs(now - then).argmax())
             names = [largest, *(one for one in features if one != largest)]
-            told.append(
-                (
-                    abs(part.value),
-                    MovedPart(
-                        name=" and ".join(self.domains[one].name for one in names),
-                        change=_estimate(part, unit),
-                        value=self._name(begin + value),
-                        share_then=float(then[value]),
-                        share_now=float(now[value]),
-                    ),
-                )
+            moved_part = MovedPart(
+                name=" and ".join(self.domains[one].name for one in names),
+                change=_estimate(part, unit),
+                value=self._name(begin + value),
+                share_then=float(then[value]),
+                share_now=float(now[value]),
             )
-        told.sort(key=lambda one: -one[0])
-        return tuple(one for _, one in told[:_MOST_LINES])
-
-
-def _by_model(
-    split: Decomposition, cells: NDArray[np.float64], names: Mapping[str, str], unit: float
-) -> Iterator[MovedPart]:
-    """Yield the part of each finding that no finding above it holds."""
-    n = split.now.n
-    for (count, total, squares), (slice_id, name) in zip(cells[:-1], names.items(), strict=True):
-        spread = squares / n - (total / n) ** 2
-        variance = spread / n + split.residual * count / n**2
-        part = Portion(total / n, variance)
-        yield MovedPart(name=name, slice_id=slice_id, change=_estimate(part, unit))
+            moved.append((abs(part.value), moved_part))
+        moved.sort(key=lambda line: -line[0])
+        return tuple(part for _, part in moved[:_MOST_LINES])
 
 
 def _estimate(part: Portion, unit: float) -> Estimate:
@@ -456,7 +433,6 @@ class ChangeChoice:
         of_slice: TwoSets,
         expected: NDArray[np.float64],
     ) -> Finding:
-        """Return a finding in the metric's own terms."""
         at = int(some[step.chosen])
         then = np.where(
             of_slice.n_then > 0, of_slice.total_then / np.maximum(of_slice.n_then, 1.0), 0.0

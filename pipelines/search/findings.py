@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import chain
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
@@ -52,6 +51,8 @@ from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from numpy.typing import NDArray
 
     from slicebeam.metrics.arrays import IntArray
@@ -174,6 +175,7 @@ class _Choice:
         self.shards = [Shard(storage_path(path)) for path in prepared.shards]
         self.seconds = prepared.rows * _SECONDS_PER_ROW
         self.found: list[int] = []
+        self.most_held = min(self.config.memory // _HELD_SHARE, MOST_HELD)
         self.group_passes = 0
         self.counter: InsideCounter | None = None
         # All examples, where they are few enough to be read once.
@@ -235,9 +237,8 @@ class _Choice:
             memory = self.config.memory // _TABLES_SHARE
             self.counter = counter = InsideCounter(*self._counted(positions), memory)
             is_here = self.prepared.run.engine.workers == 1 or self.seconds < LEAST_PASS_SECONDS
-            if is_here and self.prepared.rows * counter.row_bytes <= self._most_held:
-                blocks = chain.from_iterable(shard.blocks(self.scaling) for shard in self.shards)
-                self.examples = list(map(counter.held, blocks))
+            if is_here and self.prepared.rows * counter.row_bytes <= self.most_held:
+                self.examples = list(map(counter.held, self._blocks()))
         finding, earlier = int(self.keys[chosen]), self.keys[self.found]
         if self.examples is not None:
             counts = self.counter.count(self.examples, finding, earlier)
@@ -252,20 +253,17 @@ class _Choice:
         pairs = int(self.results.sizes[self.some[positions]].sum())
         row_bytes = 8 * (self.space.raw_columns + 4)
         bytes_taken = pairs * PAIR_BYTES + self.prepared.rows * row_bytes
-        if self.space.weighted or bytes_taken > self._most_held:
+        if self.space.weighted or bytes_taken > self.most_held:
             return None
-        blocks = chain.from_iterable(shard.blocks(self.scaling) for shard in self.shards)
-        return HeldExamples(blocks, *self._counted(positions))
+        return HeldExamples(self._blocks(), *self._counted(positions))
+
+    def _blocks(self) -> Iterator[RowBlock]:
+        return (block for shard in self.shards for block in shard.blocks(self.scaling))
 
     def _counted(
         self, positions: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], Lattice, StatisticSpace, NDArray[np.bool_]]:
-        """Return what counting needs to know of some candidates."""
         return self.keys[positions], self.prepared.lattice, self.space, self.target.counted
-
-    @property
-    def _most_held(self) -> int:
-        return min(self.config.memory // _HELD_SHARE, MOST_HELD)
 
     def _law(self) -> DeviationLaw | None:
         """Return the law of weight · (target − mean) of all examples; None if all are the same."""
@@ -312,7 +310,6 @@ class _Choice:
     def _count_groups(
         self, found: NDArray[np.int64], candidates: NDArray[np.int64], masks: NDArray[np.int64]
     ) -> GroupSums:
-        """Sum sizes and targets by group and pattern."""
         self.group_passes += 1
         function = SumByGroup(
             self.prepared.lattice, self.scaling, self.keys[found], self.keys[candidates]
@@ -376,7 +373,6 @@ class _Choice:
         return replace(listed, findings=tuple(findings))
 
     def listed(self, found: ChosenSlices) -> FindingList:
-        """Return the findings in the metric's own terms."""
         positions = self.some[[finding.candidate for finding in found.findings]].astype(np.int64)
         ids = self.results.names.ids(self.results.keys[positions]).to_pylist()
         examples = self._examples(self.results.sums[positions][:, : self.space.raw_columns])
@@ -431,7 +427,6 @@ class _Choice:
     def _finding(
         self, rank: int, one: ChosenSlice, position: int, slice_id: str, n: int
     ) -> document.Finding:
-        """Return a finding as the document holds it."""
         measured, layout = self.measured, self.target.layout
         ends = (measured.value_low, measured.value_high)
         if self.is_change:

@@ -25,18 +25,26 @@ if TYPE_CHECKING:
 _MEASURED = frozenset({"since", "tfma_metric", "tfma_module"})
 
 
+class OtherDataError(InputError):
+    """Data is not what a document is about."""
+
+
 def check_same_data(
-    uri: str, document: SearchChangeList, files: Sequence[str], confirmed: Confirmed
+    uri: str,
+    document: SearchChangeList,
+    files: Sequence[str],
+    confirmed: Confirmed,
+    remedy: str = "add --other-data if you mean to count on this",
 ) -> None:
     """Refuse data with another fingerprint than a document; of a discovery, it is not computed again."""
     if document.discovery is not None:
         return
     again = fingerprint_again(uri, document, expand_paths(files), confirmed)
     if again != document.dataset.fingerprint:
-        raise InputError(
+        raise OtherDataError(
             f"--data {', '.join(files)} is not the data that {uri} is about: its fingerprint is "
             f"{short(again)}, and that of the document {short(document.dataset.fingerprint)}; name "
-            "the data of the document, or add --other-data if you mean to count on this"
+            f"the data of the document, or {remedy}"
         )
 
 
@@ -68,22 +76,20 @@ def fingerprint_again(
             "output": str(Path(folder) / "out"),
             "work_dir": None,
         }
-        prepare, config = _step(document.provenance.command, options)
+        step: Any
+        config: Any
+        if document.provenance.command == "check":
+            from slicebeam.pipelines.config.check import check_config
+            from slicebeam.pipelines.search.check import prepare_check
+
+            step, config = prepare_check, check_config(options)
+        else:
+            from slicebeam.pipelines.config.search import search_config
+            from slicebeam.pipelines.prepare.encoded_dataset import prepare
+
+            step, config = prepare, search_config(options)
         with hidden_run(config, files, engine, Path(folder) / "work") as run:
-            return fingerprint_of(prepare(config, run))
-
-
-def _step(command: str, options: dict[str, Any]) -> tuple[Any, Any]:
-    """Return what encodes the data of a command, and its configuration."""
-    if command == "check":
-        from slicebeam.pipelines.config.check import check_config
-        from slicebeam.pipelines.search.check import prepare_check
-
-        return prepare_check, check_config(options)
-    from slicebeam.pipelines.config.search import search_config
-    from slicebeam.pipelines.prepare.encoded_dataset import prepare
-
-    return prepare, search_config(options)
+            return fingerprint_of(step(config, run))
 
 
 def against_data_of(

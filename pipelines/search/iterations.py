@@ -202,7 +202,6 @@ class Iterations:
     def _count(
         self, planned: Iterable[PlannedUnit], candidates: int, significant: int
     ) -> tuple[list[CountedPart], Cost]:
-        """Count and test the planned blocks, except those already finished."""
         number = len(self.records) + 1
         return self.counter.count(
             f"iteration-{number}",

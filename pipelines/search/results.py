@@ -450,10 +450,13 @@ def write_slices(stream: IO[bytes], results: Results, lists: Sequence[FindingLis
 def _table(
     results: Results, measured: MetricResult, part: slice, rank: NDArray[np.int32]
 ) -> pa.Table:
-    names = results.names
-    keys, sizes = results.keys[part], results.sizes[part]
-    delta = measured.delta[part]
-    label = measured.label[part]
+    names, space = results.names, results.prepared.space
+    keys, sizes, label = results.keys[part], results.sizes[part], measured.label[part]
+    # How examples changed between two models; null where that is not known.
+    moved = metric_on(measured.name, space).movement(Slices(results.sums[part], space))
+    nulls = pa.nulls(keys.size)
+    counts = [None, None] if moved is None else [moved.improved, moved.degraded]
+    improved, degraded = (nulls if count is None else pa.array(count) for count in counts)
     columns = {
         "slice_id": names.ids(keys),
         "slice": names.texts(keys),
@@ -463,50 +466,27 @@ def _table(
         "share": pa.array(sizes / results.prepared.rows),
         "metric": pa.array([measured.name] * keys.size, pa.string()),
         **{name: _floats(getattr(measured, name)[part]) for name in _NUMBERS},
-        **{
-            # Null as well where the number that it is about is undefined.
-            f"{name}_error": _floats(
-                np.where(
-                    np.isnan(getattr(measured, name)), np.nan, getattr(measured, f"{name}_error")
-                )[part]
-            )
-            for name in ("value", "complement")
-        },
         "significant": pa.array(measured.significant[part]),
-        "impact": _floats(sizes * delta),
-        **_movement(results, measured, part),
+        "impact": _floats(sizes * measured.delta[part]),
+        "inconsistency": nulls if moved is None else _floats(moved.inconsistency),
+        "improved": improved,
+        "degraded": degraded,
         "label": pa.array(LABELS, pa.string()).take(pa.array(label)),
         "parent": names.ids(np.where(label == NO_LABEL, 0, measured.parent[part])),
         "test": _texts(METHODS, measured.method[part]),
         "reason": _texts(REASONS, measured.reason[part]),
         "finding": pa.array(rank, mask=rank == 0),
-        **_singletons(names.lattice.digits(keys)),
     }
-    return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
-
-
-def _movement(results: Results, measured: MetricResult, part: slice) -> dict[str, pa.Array]:
-    """Return how examples changed between two models; null where that is not known."""
-    found = metric_on(measured.name, results.prepared.space).movement(
-        Slices(results.sums[part], results.prepared.space)
-    )
-    nulls = pa.nulls(results.keys[part].size)
-    if found is None:
-        return {"inconsistency": nulls, "improved": nulls, "degraded": nulls}
-    return {
-        "inconsistency": _floats(found.inconsistency),
-        "improved": nulls if found.improved is None else pa.array(found.improved),
-        "degraded": nulls if found.degraded is None else pa.array(found.degraded),
-    }
-
-
-def _singletons(digits: NDArray[np.int64]) -> dict[str, pa.Array]:
-    """Return the numbers of a slice's singletons, from 1 in the order of the document's domains."""
-    columns = {}
+    for name in ("value", "complement"):
+        # Null as well where the number that it is about is undefined.
+        number, error = getattr(measured, name)[part], getattr(measured, f"{name}_error")[part]
+        columns[f"{name}_error"] = _floats(np.where(np.isnan(number), np.nan, error))
+    digits = names.lattice.digits(keys)
     for at in range(_SINGLETONS):
-        known = digits[:, at] if at < digits.shape[1] else np.zeros(len(digits), np.int64)
-        columns[f"singleton_{at + 1}"] = pa.array(known.astype(np.int32), mask=known == 0)
-    return columns
+        # From 1 in the order of the document's domains.
+        digit = digits[:, at] if at < digits.shape[1] else np.zeros(len(digits), np.int64)
+        columns[f"singleton_{at + 1}"] = pa.array(digit.astype(np.int32), mask=digit == 0)
+    return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
 def _floats(values: NDArray[np.float64]) -> pa.Array:
@@ -569,18 +549,14 @@ def worst_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
 
 def given_order(results: Results) -> Reported:
     """Return all given slices: significant ones first, by the nearer interval end, the worse before the better."""
-    orders = [_given_first(results, measured) for measured in results.metrics]
-    significant = [
-        order[measured.significant[order]]
-        for order, measured in zip(orders, results.metrics, strict=True)
-    ]
+    orders, significant = [], []
+    for measured in results.metrics:
+        worse = measured.worse
+        nearer = np.where(measured.delta > 0, measured.ci_low, -measured.ci_high)
+        harm = np.where(np.isnan(nearer), -np.inf, np.where(worse, 1, -1) * nearer)
+        # Nothing says of a slice without a delta that it is worse, whichever way is better.
+        last = np.isnan(measured.delta)
+        order = np.lexsort((results.keys, -harm, ~worse, last, ~measured.significant))
+        orders.append(order)
+        significant.append(order[measured.significant[order]])
     return Reported(joined([*significant, orders[0]]).positions, tuple(orders))
-
-
-def _given_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
-    worse = measured.worse
-    harm = np.where(worse, 1, -1) * np.where(measured.delta > 0, measured.ci_low, -measured.ci_high)
-    harm = np.where(np.isnan(harm), -np.inf, harm)
-    # Nothing says of a slice without a delta that it is worse, whichever way is better.
-    is_unknown = np.isnan(measured.delta)
-    return np.lexsort((results.keys, -harm, ~worse, is_unknown, ~measured.significant))

@@ -102,7 +102,6 @@ def earlier_run(config: RunConfig, *, by_data: bool = False) -> BaselineRun | No
 
 
 def _rows(document: SearchChangeList, name: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of the columns for each slice that a document lists."""
     for slice_ in document.slices:
         for change in slice_.changes:
             if change.metric == name:
@@ -193,7 +192,6 @@ def compare_runs(earlier: BaselineRun, document: SearchChangeList, results: Resu
 def _summary(
     earlier: BaselineRun, overall: Sequence[OverallSince], counts: Sequence[MetricSince]
 ) -> str:
-    """Return what changed in plain words: the metrics over all examples, then the slices."""
     parts = [f"Since {earlier.document.created_at:%Y-%m-%d %H:%M} UTC:"]
     for one, count in zip(overall, counts, strict=True):
         own, change = metric(one.metric), one.value_change
@@ -292,7 +290,6 @@ class _Listing:
         self.unmatched = int(np.count_nonzero(in_then & (self.now["n"] < 0)))
 
     def counts(self) -> MetricSince:
-        """Return how many slices changed."""
         new, gone = (int(np.count_nonzero(slices)) for slices in (self.new, self.gone))
         of_tests = self.delta.counts() | self.value.counts("value_")
         return MetricSince(metric=self.metric, new=new, gone=gone, **of_tests)
@@ -405,7 +402,6 @@ def _warnings(
     overall: Sequence[OverallSince],
     counts: Sequence[MetricSince],
 ) -> Iterator[str]:
-    """Yield the comparisons that are missing, and cautions."""
     measured = [one.key for one in earlier.document.metrics]
     for when, missing in (
         ("then", [name for name in config.metric if name not in measured]),

@@ -284,7 +284,6 @@ def falls(document: ChangeList) -> list[str]:
 
 
 def _tolerated(document: ChangeList) -> dict[str, Tolerated]:
-    """Return where metrics are worse by more than is tolerated, by metric."""
     tests = () if document.testing is None else document.testing.metrics
     return {test.metric: test.tolerated for test in tests if test.tolerated is not None}
 
@@ -303,7 +302,6 @@ def _focus(document: ChangeList) -> ShiftFocus | None:
 
 
 def _worse_slices(document: ChangeList, margins: dict[str, Tolerated]) -> list[str]:
-    """Return on how many slices each metric is significantly worse."""
     if document.testing is None:
         # After a shift, the slices that the user named.
         changes = [
@@ -322,7 +320,6 @@ def _worse_slices(document: ChangeList, margins: dict[str, Tolerated]) -> list[s
 
 
 def _untested(document: ChangeList) -> list[str]:
-    """Return what could not be tested, and why."""
     if document.testing is None:
         return []
     metrics = document.testing.metrics
@@ -344,5 +341,4 @@ def _untested(document: ChangeList) -> list[str]:
 
 
 def _has_fallen(change: Change | Difference | None) -> bool:
-    """Return whether a change is significant, and for the worse."""
     return change is not None and change.significant and change.direction == "degraded"

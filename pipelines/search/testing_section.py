@@ -127,7 +127,6 @@ def _corrected_for(results: Results) -> str:
 
 
 def _metric_tests(results: Results, number: int, reported: int) -> MetricTests:
-    """Return how far the slices could be tested by a metric."""
     config, measured, reasons = results.config, results.metrics[number], results.reasons[number]
     untested = {
         REASONS[code]: int(reasons[code])
@@ -248,7 +247,6 @@ def _nearest_misses(results: Results, measured: MetricResult) -> Iterator[NearMi
 
 
 def _not_tested(given: GivenSlices, results: Results) -> Iterator[str]:
-    """Yield which given slices could not be tested, and why."""
     lines: list[str] = []
     for at, (name, text) in enumerate(zip(given.names, given.texts, strict=True)):
         title = text if name in (None, text) else f"{name} ({text})"
