@@ -124,7 +124,9 @@ def prepare_discovery(config: DiscoverConfig, run: Workspace) -> PreparedDiscove
     examples = Examples(tested, outcome, features)
     known = fitted.clusters.domains
     prepared = prepare_source(config, examples, replace(run, observer=SilentObserver()), known)
-    return PreparedDiscovery(**{**vars(prepared), "within": within}, discovered=discovered)
+    return PreparedDiscovery(
+        **{**vars(prepared), "run": run, "within": within}, discovered=discovered
+    )
 
 
 def _refuse_taken(config: DiscoverConfig, source: Source) -> None:
