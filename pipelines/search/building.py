@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slicebeam.metrics.measures.parity import LEAST_EXAMPLES, largest_gap, shares
 from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.significance.intervals import agresti_coull
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
@@ -33,20 +34,29 @@ from slicebeam.pipelines.changelist.document import (
     Provenance,
     SearchChangeList,
 )
-from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, Predicate, estimate, finite
+from slicebeam.pipelines.changelist.parts import (
+    CONFIDENCE,
+    Estimate,
+    ParityGap,
+    ParityGroup,
+    Predicate,
+    estimate,
+    finite,
+)
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
 from slicebeam.pipelines.changelist.testing import Check, Search
-from slicebeam.pipelines.search.iterations import adjusted_overall
+from slicebeam.pipelines.search.iterations import adjusted_overall, looked_up
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import direction_of, stretched_interval
 from slicebeam.pipelines.search.summary import summary
 from slicebeam.transforms.encode.sources import ReservedRows
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from numpy.typing import NDArray
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.measures.metric import Metric, Movement, Slices
     from slicebeam.pipelines.changelist.parts import Confusion
     from slicebeam.pipelines.changelist.testing import Testing
@@ -56,6 +66,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.search.results import FindingList, MetricResult, Reported, Results
     from slicebeam.transforms.encode.extract_predictions import Predictor
     from slicebeam.transforms.encode.predicates import Singleton
+
 
 # Options that do not decide the result.
 _PRESENTATION = {"data", "output", "work_dir", "runner_config", "runner_option"}
@@ -395,3 +406,55 @@ def _moved(
     low, high = (np.where(independent, end, np.nan).tolist() for end in ends)
     rows = zip(counts.tolist(), found.counted.tolist(), low, high, strict=True)
     return [Moved(n=n, share=estimate(n / of, lo, hi)) if of else None for n, of, lo, hi in rows]
+
+
+def parity_gaps(results: Results) -> tuple[ParityGap, ...]:
+    """Return the largest gaps of each column of ``--parity``, in each measure and of each model."""
+    config, prepared = results.config, results.prepared
+    cells = prepared.space.cells
+    # Slices that are too small may be in no part.
+    counts = looked_up(
+        results.searched.parts,
+        prepared.lattice.singleton_keys(),
+        lambda table: table.stacked("c", range(cells)),
+        cells,
+    )
+    least = max(LEAST_EXAMPLES, config.used_min_slice_size)
+    columns: tuple[str, ...] = getattr(config, "parity", ())
+    return tuple(gap for name in columns for gap in _gaps_of(name, prepared, counts, least))
+
+
+def _gaps_of(
+    name: str, prepared: EncodedDataset, counts: IntArray, least: int
+) -> Iterator[ParityGap]:
+    feature = next(at for at, one in enumerate(prepared.domains) if one.name == name)
+    domain, space = prepared.domains[feature], prepared.space
+    start = int(prepared.lattice.offsets[feature])
+    texts = [str(singleton) for singleton in domain.singletons]
+    positive = space.holds("positive")
+    for old in (True, False) if space.comparison == "baseline" else (False,):
+        cells = counts[start : start + domain.size]
+        measured = shares(cells, positive, space.holds("predicted", old=old))
+        for measure, (marked, sizes) in measured.items():
+            compared = np.flatnonzero(sizes >= least)
+            gap = ParityGap(
+                column=name,
+                kind="bins" if domain.kind == "numeric" else "values",
+                measure=measure,
+                model="before" if old else "after",
+                groups=compared.size,
+                left_out=tuple(text for text, n in zip(texts, sizes, strict=True) if n < least),
+                least=least,
+            )
+            if compared.size > 1:
+                found = largest_gap(marked[compared], sizes[compared], CONFIDENCE)
+                ends = {
+                    end: ParityGroup(name=texts[at], n=sizes[at], value=marked[at] / sizes[at])
+                    for end, at in (
+                        ("lowest", compared[found.lowest]),
+                        ("highest", compared[found.highest]),
+                    )
+                }
+                interval = estimate(found.gap, found.low, found.high)
+                gap = gap.model_copy(update={**ends, "gap": interval, "p_value": found.p})
+            yield gap

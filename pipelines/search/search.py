@@ -14,7 +14,7 @@ from slicebeam.pipelines.config.slices import Config
 from slicebeam.pipelines.prepare.encoded_dataset import prepare
 from slicebeam.pipelines.run.open_run import Published, RunContext, open_run
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.pipelines.search.building import build
+from slicebeam.pipelines.search.building import build, parity_gaps
 from slicebeam.pipelines.search.findings import count_listed, finding_lists
 from slicebeam.pipelines.search.iterations import Iterations, SliceCounter
 from slicebeam.pipelines.search.results import (
@@ -195,8 +195,6 @@ def _with_comparisons(
     """Return the document with what the user asks to compare besides: groups, an earlier run, tolerances."""
     more: dict[str, object] = {}
     if getattr(results.config, "parity", ()):
-        from slicebeam.pipelines.search.parity import parity_gaps
-
         more["parity"] = parity_gaps(results)
     if earlier is not None:
         from slicebeam.pipelines.search.since import compare_runs
