@@ -29,7 +29,7 @@ from slicebeam.pipelines.prepare.source import (
     read_source,
     reserved_rows,
 )
-from slicebeam.pipelines.run.stage import Stage
+from slicebeam.pipelines.run.stage import Stage, Workspace
 from slicebeam.transforms.count.search_graph import EncodeExamples
 from slicebeam.transforms.encode.extract_predictions import check_classes, sum_labels
 from slicebeam.transforms.encode.extract_slice_keys import Encoding
@@ -44,9 +44,9 @@ from slicebeam.transforms.encode.passes import (
     read_repeats,
     write_found,
 )
-from slicebeam.transforms.encode.shards import CONTENT, read_all_facts, rows_in
+from slicebeam.transforms.encode.shards import CONTENT, Scaling, read_all_facts, rows_in
 from slicebeam.transforms.storage.parts import WriteParts
-from slicebeam.transforms.storage.storage import matching
+from slicebeam.transforms.storage.storage import StoragePath, matching
 from slicebeam.transforms.storage.work_files import part_path
 
 if TYPE_CHECKING:
@@ -59,14 +59,11 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.features import ColumnHint, Learned
     from slicebeam.pipelines.prepare.inherited import GivenSlices
-    from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
     from slicebeam.transforms.encode.extract_predictions import LabelCounts, Outcome, Side
     from slicebeam.transforms.encode.passes import Found, Function
-    from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.encode.sources import Source
-    from slicebeam.transforms.storage.storage import StoragePath
 
 
 @dataclass(frozen=True)

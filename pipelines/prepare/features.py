@@ -22,7 +22,7 @@ from slicebeam.transforms.encode.learn_domains import (
     learn_domains,
     written_domains,
 )
-from slicebeam.transforms.encode.sources import VARIES
+from slicebeam.transforms.encode.sources import VARIES, Source
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.extract_predictions import LabelCounts
-    from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.parts import WriteParts
 
 

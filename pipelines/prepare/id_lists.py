@@ -12,14 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import FileError, InputError, OptionError, shortened
-from slicebeam.pipelines.changelist.discovered import MembershipDefinition
+from slicebeam.pipelines.changelist.discovered import Id, MembershipDefinition
 from slicebeam.transforms.storage.storage import named_content, storage_path
 from slicebeam.transforms.storage.strict_text import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from slicebeam.pipelines.changelist.discovered import Id
 
 _SHOWN = 5
 _WHOLE = re.compile(r"-?[0-9]{1,19}")

@@ -20,7 +20,7 @@ from slicebeam.metrics.errors import (
 )
 from slicebeam.metrics.measures.registry import averaged_column
 from slicebeam.metrics.significance.count_tests import p_more_frequent
-from slicebeam.pipelines.changelist.discovered import PredicateDefinition
+from slicebeam.pipelines.changelist.discovered import AnyDefinition, PredicateDefinition
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.prepare.source import ROLES, SECONDS_PER_VALUE
 from slicebeam.transforms.discovery.derive_columns import is_cluster_field
@@ -52,7 +52,6 @@ from slicebeam.transforms.tfma.eval_config import eval_plan
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from slicebeam.pipelines.changelist.discovered import AnyDefinition
     from slicebeam.pipelines.changelist.document import Domain, SearchChangeList
     from slicebeam.pipelines.changelist.parts import Condition
     from slicebeam.pipelines.run.stage import Workspace

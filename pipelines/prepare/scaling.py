@@ -19,7 +19,7 @@ from slicebeam.metrics.measures.r_squared import of_error
 from slicebeam.metrics.measures.registry import averaged_column
 from slicebeam.metrics.significance.auc import bucket_edges
 from slicebeam.metrics.significance.random_subset import BINS, bin_edges, bin_sums, population
-from slicebeam.transforms.encode.shards import WEIGHT, Scaling, score_columns, value_column
+from slicebeam.transforms.encode.shards import WEIGHT, Scaling, Shard, score_columns, value_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.transforms.encode.extract_slice_keys import Encoding
     from slicebeam.transforms.encode.passes import Found, Function
-    from slicebeam.transforms.encode.shards import Shard
 
     # Applies a function to all shards, under a name, and returns what it finds in each group of them.
     OverShards = Callable[[str, Function], list[Found]]

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import InputError, NoFindingsError, OptionError, flag
-from slicebeam.pipelines.changelist.document import Within
+from slicebeam.pipelines.changelist.document import SearchChangeList, Within
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.config.slices import RunConfig
 from slicebeam.pipelines.run.open_run import hash_of_document
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.metrics.arrays import IntArray
-    from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.common import DataConfig
     from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.transforms.encode.sources import Source, Split

@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.runner_configs import process_stat
-from slicebeam.transforms.storage.object_stores import VersionConflictError
+from slicebeam.transforms.storage.object_stores import ObjectFacts, VersionConflictError
 from slicebeam.transforms.storage.storage import locked, storage_errors
 
 if TYPE_CHECKING:
-    from slicebeam.transforms.storage.object_stores import ObjectFacts
     from slicebeam.transforms.storage.storage import ObjectPath, StoragePath
 
 LOCK = "lock"

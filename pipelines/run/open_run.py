@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import socket
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
-from slicebeam.pipelines.changelist.document import ChangeList, Run
+from slicebeam.pipelines.changelist.document import ChangeList, Run, SearchChangeList
 from slicebeam.pipelines.changelist.reading import CHANGELIST, TABLE, naming_files
 from slicebeam.pipelines.run.lock_files import LostLockError
-from slicebeam.pipelines.run.stage import Workspace
+from slicebeam.pipelines.run.stage import Observer, Workspace
 from slicebeam.pipelines.run.work_folder import OtherRunError, WorkFolder, described
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.publication import files_to_publish, remove_abandoned_lock
@@ -32,14 +32,10 @@ from slicebeam.transforms.storage.storage import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
-    from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.stage import Observer
     from slicebeam.pipelines.run.work_folder import DataOptions, RunMarker
     from slicebeam.transforms.storage.publication import FileSet
-    from slicebeam.transforms.storage.storage import StoragePath
 
 
 Document = TypeVar("Document", bound=ChangeList)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.run.work_folder import DataOptions, WorkFolder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from slicebeam.pipelines.run.engine import Cost, Engine
-    from slicebeam.pipelines.run.work_folder import DataOptions
     from slicebeam.transforms.storage.parts import WriteParts
     from slicebeam.transforms.storage.storage import StoragePath
 

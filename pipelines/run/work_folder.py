@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError, flag
-from slicebeam.pipelines.run.lock_files import LOCK, lock_of
+from slicebeam.pipelines.run.lock_files import LOCK, RunLock, lock_of
 from slicebeam.transforms.encode.sources import changed
 from slicebeam.transforms.storage.storage import (
     StoragePath,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from slicebeam.pipelines.run.lock_files import RunLock
 
 _MARKER = "run.json"
 _STAGES = "stages"

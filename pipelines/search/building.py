@@ -44,7 +44,7 @@ from slicebeam.pipelines.changelist.parts import (
     finite,
 )
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
-from slicebeam.pipelines.changelist.testing import Check, Search
+from slicebeam.pipelines.changelist.testing import Check, Search, Testing
 from slicebeam.pipelines.search.iterations import adjusted_overall, looked_up
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import direction_of, stretched_interval
@@ -54,12 +54,9 @@ from slicebeam.transforms.encode.sources import ReservedRows
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import IntArray
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.measures.metric import Metric, Movement, Slices
     from slicebeam.pipelines.changelist.parts import Confusion
-    from slicebeam.pipelines.changelist.testing import Testing
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.findings import ListedCounts
@@ -76,7 +73,7 @@ _PRESENTATION |= {"chunk_rows", "memory_budget"}
 def build(
     results: Results,
     order: Reported,
-    listed: NDArray[np.int64],
+    listed: IntArray,
     lists: Sequence[FindingList],
     counted: ListedCounts,
     tests: Testing,
@@ -271,13 +268,13 @@ def _overall(config: RunConfig, prepared: EncodedDataset) -> tuple[Change, ...]:
     )
 
 
-def _values(own: Metric, slices: Slices, stretch: NDArray[np.float64]) -> list[Estimate]:
+def _values(own: Metric, slices: Slices, stretch: FloatArray) -> list[Estimate]:
     ends = stretched_interval(own, slices, stretch)
     return [estimate(*one) for one in np.stack([own.value(slices), *ends], axis=1).tolist()]
 
 
 def _slices(
-    results: Results, reported: Reported, order: NDArray[np.int64], confusions: Sequence[Confusion]
+    results: Results, reported: Reported, order: IntArray, confusions: Sequence[Confusion]
 ) -> tuple[Slice, ...]:
     given, names = results.prepared.given, results.names
     keys = results.keys[order]
@@ -328,7 +325,7 @@ def _slices(
     )
 
 
-def _refinements(results: Results, order: NDArray[np.int64]) -> list[Refinement | None]:
+def _refinements(results: Results, order: IntArray) -> list[Refinement | None]:
     """Return how each slice refines those above it: by the first metric in which it says more, or is significant."""
     labels, parents, p = (
         np.stack([getattr(measured, name)[order] for measured in results.metrics])
@@ -346,7 +343,7 @@ def _refinements(results: Results, order: NDArray[np.int64]) -> list[Refinement 
 
 
 def changes_on(
-    results: Results, measured: MetricResult, order: NDArray[np.int64], reported: NDArray[np.int64]
+    results: Results, measured: MetricResult, order: IntArray, reported: IntArray
 ) -> list[Change]:
     """Return a metric's change on each slice of the report."""
     own = metric_on(measured.name, results.prepared.space)
@@ -384,7 +381,7 @@ def changes_on(
     return changes
 
 
-def _movements(own: Metric, slices: Slices, stretch: NDArray[np.float64]) -> list[dict[str, Any]]:
+def _movements(own: Metric, slices: Slices, stretch: FloatArray) -> list[dict[str, Any]]:
     """Return the fields of `Change` that say how examples changed; shares have intervals where ``stretch`` is 1."""
     found = own.movement(slices)
     if found is None:
@@ -397,9 +394,7 @@ def _movements(own: Metric, slices: Slices, stretch: NDArray[np.float64]) -> lis
     return [dict(zip(columns, facts, strict=True)) for facts in zip(*columns.values(), strict=True)]
 
 
-def _moved(
-    counts: NDArray[np.int64] | None, found: Movement, independent: NDArray[np.bool_]
-) -> list[Moved | None]:
+def _moved(counts: IntArray | None, found: Movement, independent: BoolArray) -> list[Moved | None]:
     if counts is None or found.counted is None:
         return [None] * found.inconsistency.size
     ends = agresti_coull(counts, found.counted, CONFIDENCE)

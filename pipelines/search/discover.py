@@ -14,8 +14,8 @@ from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
 from slicebeam.pipelines.discovery.membership import MEMBERSHIP_FILE, write_membership
 from slicebeam.pipelines.discovery.model import MODEL_FILE
 from slicebeam.pipelines.discovery.preparation import prepare_discovery
-from slicebeam.pipelines.search.results import said_by
-from slicebeam.pipelines.search.search import Steps, run_steps
+from slicebeam.pipelines.search.results import MetricResult, Results, said_by
+from slicebeam.pipelines.search.search import HowToRun, Steps, run_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.run.open_run import Published
     from slicebeam.pipelines.search.iterations import SearchObserver
-    from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.pipelines.search.search import HowToRun
 
 
 def run_discovery(

@@ -16,7 +16,7 @@ from slicebeam.metrics.findings.two_sets import TwoSets, best, changed_more_p, d
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.earlier import sides
 from slicebeam.metrics.measures.mean import Mean
-from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.metric import Slices, Target
 from slicebeam.metrics.measures.multiplicity import holm_adjusted
 from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.measures.target_sums import design
@@ -28,10 +28,10 @@ from slicebeam.pipelines.changelist.earlier import (
     MovedPart,
     WhyMoved,
 )
-from slicebeam.pipelines.changelist.parts import CONFIDENCE, estimate
+from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, estimate
 from slicebeam.pipelines.changelist.slices import CorrectedDifference, Finding, FindingModel
-from slicebeam.pipelines.search.findings import impossible
-from slicebeam.pipelines.search.results import FindingList
+from slicebeam.pipelines.search.findings import Direction, impossible
+from slicebeam.pipelines.search.results import FindingList, Results
 from slicebeam.transforms.count.finding_passes import SumByGroup, added_groups, without_buckets
 from slicebeam.transforms.count.two_set_passes import (
     CountPairs,
@@ -44,15 +44,10 @@ from slicebeam.transforms.count.two_set_passes import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.findings.choice import StopReason
     from slicebeam.metrics.findings.two_sets import Step
-    from slicebeam.metrics.measures.metric import Target
-    from slicebeam.pipelines.changelist.parts import Estimate
-    from slicebeam.pipelines.search.findings import Direction
-    from slicebeam.pipelines.search.results import Results
     from slicebeam.transforms.encode.passes import Found, Function
 
 
@@ -129,7 +124,7 @@ class _EarlierData:
         ]
         return tuple(sorted(tested, key=lambda one: (-one.stability_index, one.feature)))
 
-    def _named(self, columns: NDArray[np.int64]) -> tuple[str, ...]:
+    def _named(self, columns: IntArray) -> tuple[str, ...]:
         return tuple(self._name(int(at)) for at in columns[:_MOST_NAMED])
 
     def moved(self, number: int) -> WhyMoved | None:
@@ -212,7 +207,7 @@ class _EarlierData:
         }
         return told.model_copy(update=parts)
 
-    def _new(self) -> NDArray[np.bool_]:
+    def _new(self) -> BoolArray:
         """Return which values hardly any example had then, and more have today than chance allows."""
         now, then = self.counts
         expected = np.zeros(now.shape)
@@ -221,7 +216,7 @@ class _EarlierData:
             expected[begin:end] = then[begin:end] * (sizes[0] / max(sizes[1], 1))
         return (then < _LEAST_THEN) & (now > expected + _BY_CHANCE * np.sqrt(expected + 1.0))
 
-    def _columns(self, both: NDArray[np.float64], levels: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _columns(self, both: FloatArray, levels: IntArray) -> IntArray:
         """Return the columns of the model: of each feature all values but the most frequent one, and some findings."""
         held = np.diagonal(both, axis1=1, axis2=2)
         kept = []
@@ -233,9 +228,7 @@ class _EarlierData:
         kept += [values + at for at in np.flatnonzero(levels > 1).tolist()]
         return np.array(kept, np.int64)
 
-    def _by_mix(
-        self, split: Decomposition, kept: NDArray[np.int64], unit: float
-    ) -> tuple[MovedPart, ...]:
+    def _by_mix(self, split: Decomposition, kept: IntArray, unit: float) -> tuple[MovedPart, ...]:
         """Return the features whose shares moved the metric, those that cannot be told apart together."""
         feature = np.searchsorted(self.begins, kept, side="right") - 1
         columns = {int(one): np.flatnonzero(feature == one) for one in np.unique(feature)}
@@ -296,7 +289,7 @@ _SECONDS_PER_STRATUM_ROW = 2e-6
 class _Tables(NamedTuple):
     """Candidates and all examples by stratum."""
 
-    masks: NDArray[np.int64]
+    masks: IntArray
     slices: TwoSets
     everything: TwoSets
 
@@ -358,11 +351,11 @@ class ChangeChoice:
         )
         return FindingList(np.array(chosen, np.int64), tuple(found), model)
 
-    def _best(self, p: NDArray[np.float64], some: NDArray[np.int64]) -> Step | None:
+    def _best(self, p: FloatArray, some: IntArray) -> Step | None:
         sizes = self.results.sizes[some].astype(np.float64)
         return best(p, self.tests[some], self.threshold[some], sizes)
 
-    def _largest(self, some: NDArray[np.int64], size: NDArray[np.float64]) -> NDArray[np.int64]:
+    def _largest(self, some: IntArray, size: FloatArray) -> IntArray:
         """Return the candidates of the smallest p-values, by key."""
         order = np.lexsort((-np.abs(size[some]), self.measured.p_value[some]))[:_MOST_CANDIDATES]
         kept = some[order]
@@ -390,13 +383,13 @@ class ChangeChoice:
             chosen.append(int(some[step.chosen]))
         return chosen
 
-    def _of_union(self, sums: NDArray[np.int64]) -> TwoSets:
+    def _of_union(self, sums: IntArray) -> TwoSets:
         """Return sums [slices, columns] as one stratum [slices, 1]."""
         return TwoSets(*(column[:, None] for column in self._sets(sums)))
 
-    def _sets(self, sums: NDArray[np.int64]) -> TwoSets:
+    def _sets(self, sums: IntArray) -> TwoSets:
         """Return the examples and targets [rows] of sums [rows, columns]."""
-        columns: list[NDArray[np.float64]] = []
+        columns: list[FloatArray] = []
         space = self.scaling.space
         for side in sides(Slices(sums[:, : space.columns], space)):
             targets = self.own.target_sums(side)
@@ -407,7 +400,7 @@ class ChangeChoice:
             columns += [n, total if self.is_upward else turned, squares]
         return TwoSets(*columns)
 
-    def _tables(self, keys: Keys, some: NDArray[np.int64]) -> _Tables:
+    def _tables(self, keys: Keys, some: IntArray) -> _Tables:
         """Count candidates, and all examples, by which of some slices they are in."""
         self.passes += 1
         function = SumByGroup(
@@ -426,12 +419,7 @@ class ChangeChoice:
         return _Tables(masks, TwoSets(*tables[:, 1:]), whole)
 
     def _finding(
-        self,
-        rank: int,
-        some: NDArray[np.int64],
-        step: Step,
-        of_slice: TwoSets,
-        expected: NDArray[np.float64],
+        self, rank: int, some: IntArray, step: Step, of_slice: TwoSets, expected: FloatArray
     ) -> Finding:
         at = int(some[step.chosen])
         then = np.where(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
-from slicebeam.metrics.counting.counting import positions
+from slicebeam.metrics.counting.counting import RowBlock, positions
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.discovery.change import Coverage, of_slices
 from slicebeam.metrics.findings import corrected
@@ -26,16 +26,16 @@ from slicebeam.metrics.findings.choice import (
 )
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
-from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter
-from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter, InsideCounts
+from slicebeam.metrics.measures.metric import Metric, Slices, Target
 from slicebeam.metrics.measures.registry import metric, metric_on
-from slicebeam.metrics.measures.target_sums import MOST_FINDINGS, membership
+from slicebeam.metrics.measures.target_sums import MOST_FINDINGS, TargetSums, membership
 from slicebeam.metrics.significance.intervals import normal_quantile
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
 from slicebeam.pipelines.changelist import slices as document
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, Confusion, SliceCoverage, finite
-from slicebeam.pipelines.prepare.encoded_dataset import LEAST_PASS_SECONDS
-from slicebeam.pipelines.search.results import FindingList
+from slicebeam.pipelines.prepare.encoded_dataset import LEAST_PASS_SECONDS, EncodedDataset
+from slicebeam.pipelines.search.results import FindingList, MetricResult, Results
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
     CountListed,
@@ -46,27 +46,17 @@ from slicebeam.transforms.count.finding_passes import (
     of_classes,
     without_buckets,
 )
-from slicebeam.transforms.encode.passes import one_thread
-from slicebeam.transforms.encode.shards import Shard
+from slicebeam.transforms.encode.passes import Found, Function, one_thread
+from slicebeam.transforms.encode.shards import Scaling, Shard
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import IntArray
-    from slicebeam.metrics.counting.counting import RowBlock
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.findings.choice import ChosenSlice, ChosenSlices, ConfirmedSlice
-    from slicebeam.metrics.findings.inside import InsideCounts
-    from slicebeam.metrics.measures.metric import Metric, Target
-    from slicebeam.metrics.measures.target_sums import TargetSums
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.transforms.encode.passes import Found, Function
-    from slicebeam.transforms.encode.shards import Scaling
 
 
 # CPU time of looking at an example in one pass.
@@ -231,7 +221,7 @@ class _Choice:
     def _pass(self, stage: str, function: Function) -> list[Found]:
         return self.prepared.scan(f"{self.stage}-{stage}", function, _SECONDS_PER_ROW)
 
-    def _count_inside(self, chosen: int, positions: NDArray[np.int64]) -> InsideCounts:
+    def _count_inside(self, chosen: int, positions: IntArray) -> InsideCounts:
         if self.counter is None:
             # The candidates are the same every time.
             memory = self.config.memory // _TABLES_SHARE
@@ -248,7 +238,7 @@ class _Choice:
         self.found.append(chosen)
         return counts
 
-    def _held(self, positions: NDArray[np.int64]) -> HeldExamples | None:
+    def _held(self, positions: IntArray) -> HeldExamples | None:
         """Return all examples with the candidates that they are in, where those are few enough."""
         pairs = int(self.results.sizes[self.some[positions]].sum())
         row_bytes = 8 * (self.space.raw_columns + 4)
@@ -260,9 +250,7 @@ class _Choice:
     def _blocks(self) -> Iterator[RowBlock]:
         return (block for shard in self.shards for block in shard.blocks(self.scaling))
 
-    def _counted(
-        self, positions: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], Lattice, StatisticSpace, NDArray[np.bool_]]:
+    def _counted(self, positions: IntArray) -> tuple[IntArray, Lattice, StatisticSpace, BoolArray]:
         return self.keys[positions], self.prepared.lattice, self.space, self.target.counted
 
     def _law(self) -> DeviationLaw | None:
@@ -302,14 +290,12 @@ class _Choice:
         # What differs by rounding only may have fallen on one point.
         return DeviationLaw(of) if np.ptp(of.points) > 0 else None
 
-    def _examples(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _examples(self, sums: IntArray) -> IntArray:
         """Return how many examples [sets] are in the denominator."""
-        counted: NDArray[np.int64] = self.space.counts(sums)[:, self.target.counted].sum(axis=1)
+        counted: IntArray = self.space.counts(sums)[:, self.target.counted].sum(axis=1)
         return counted
 
-    def _count_groups(
-        self, found: NDArray[np.int64], candidates: NDArray[np.int64], masks: NDArray[np.int64]
-    ) -> GroupSums:
+    def _count_groups(self, found: IntArray, candidates: IntArray, masks: IntArray) -> GroupSums:
         self.group_passes += 1
         function = SumByGroup(
             self.prepared.lattice, self.scaling, self.keys[found], self.keys[candidates]
@@ -420,7 +406,7 @@ class _Choice:
             ),
         )
 
-    def target_sums(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+    def target_sums(self, sums: IntArray) -> FloatArray:
         """Return the sums of targets from sums [sets, raw columns]."""
         return self.own.target_sums(Slices(sums, self.space))
 
@@ -522,10 +508,7 @@ class _Choice:
 
 
 def explained_variance(
-    layout: TargetSums,
-    both: NDArray[np.float64] | NDArray[np.int64],
-    sums: NDArray[np.float64],
-    of_all: NDArray[np.float64],
+    layout: TargetSums, both: FloatArray | IntArray, sums: FloatArray, of_all: FloatArray
 ) -> Coverage:
     """Return how much of the targets' variance slices explain together."""
     n, total, squares = (float(layout.moment(of_all, *powers)) for powers in _MOMENTS)

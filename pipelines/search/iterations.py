@@ -20,7 +20,7 @@ from slicebeam.metrics.counting.counting_plan import (
     plan_listed,
     plan_within,
 )
-from slicebeam.metrics.counting.lattice import contains
+from slicebeam.metrics.counting.lattice import Keys, contains
 from slicebeam.metrics.counting.membership import ENOUGH_GROUPS, distinct_groups
 from slicebeam.metrics.measures.multiplicity import adjusted, holm_adjusted
 from slicebeam.metrics.measures.registry import metric, metric_on
@@ -49,17 +49,14 @@ from slicebeam.transforms.count.tables import (
     work_items,
     write_plan,
 )
-from slicebeam.transforms.storage.storage import fetch, matching
+from slicebeam.transforms.storage.storage import StoragePath, fetch, matching
 from slicebeam.transforms.storage.work_files import part_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import FloatArray
+    from slicebeam.metrics.arrays import FloatArray, IntArray, NDArray
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
-    from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
 
@@ -68,7 +65,6 @@ if TYPE_CHECKING:
 
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.transforms.count.tables import PlannedBlock, WorkItem
-    from slicebeam.transforms.storage.storage import StoragePath
 
 
 # How far the first, quick test may be off: by this factor in p.
@@ -233,7 +229,7 @@ class Iterations:
 
 def q_values(
     config: RunConfig, p: Array, levels: Array, tests_per_level: tuple[int, ...]
-) -> NDArray[np.float64]:
+) -> FloatArray:
     """Return the q-value of each p, corrected for the tests of each level and for all metrics."""
     number, metrics = len(tests_per_level), len(config.metric)
     q = adjusted(p, levels, tests_per_level, config.used_correction, number, metrics)
@@ -243,7 +239,7 @@ def q_values(
     return q
 
 
-def adjusted_overall(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.float64]:
+def adjusted_overall(config: RunConfig, p: FloatArray) -> FloatArray:
     """Return the p-values [tests] of changes over all examples by Holm's method, of two data sets a level too."""
     tested = ~np.isnan(p)
     adjusted = p.copy()
@@ -634,7 +630,7 @@ class SliceTable:
         """Return the slices in the order of their keys, so that `at` finds them."""
         return self.take(np.argsort(self.keys))
 
-    def at(self, keys: Keys) -> NDArray[np.int64]:
+    def at(self, keys: Keys) -> IntArray:
         """Return the positions of slices that are in this table, which is in the order of its keys."""
         return np.searchsorted(self.keys, keys)
 
@@ -646,10 +642,10 @@ class SliceTable:
         """Return the slices of a part with their ``sums`` [slices, columns]."""
         return SliceTable(self.keys, {"sums": self.stacked("c", range(space.columns))})
 
-    def sizes(self, space: StatisticSpace) -> NDArray[np.int64]:
+    def sizes(self, space: StatisticSpace) -> IntArray:
         """Return how many examples the slices of a part have."""
         cells = np.arange(space.cells)[space.size_columns].tolist()
-        sizes: NDArray[np.int64] = np.sum([self[f"c{cell}"] for cell in cells], axis=0)
+        sizes: IntArray = np.sum([self[f"c{cell}"] for cell in cells], axis=0)
         return sizes
 
     def changed(self, change: SliceTable) -> SliceTable:
@@ -692,7 +688,7 @@ def looked_up(
     keys: Keys,
     numbers: Callable[[SliceTable], Array],
     width: int | None = None,
-) -> NDArray[np.int64]:
+) -> IntArray:
     """Return numbers [slices] or [slices, width] of slices (sorted keys); 0 where a slice is in no part."""
     values = np.zeros(keys.size if width is None else (keys.size, width), np.int64)
     # A key that is larger than all of them finds none.

@@ -13,22 +13,19 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from slicebeam.metrics.counting.counting_plan import Budget, plan_listed
-from slicebeam.metrics.counting.lattice import contains
+from slicebeam.metrics.counting.lattice import Keys, Lattice, contains
 from slicebeam.metrics.counting.membership import hash_sums
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.prepare.exact_auc import has_error, put_ranking
-from slicebeam.pipelines.search.iterations import SliceTable, tables_of
+from slicebeam.pipelines.search.iterations import SecondTests, SliceCounter, SliceTable, tables_of
 from slicebeam.transforms.count.slice_sums import slice_sums, sum_slices
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair
     from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.measures.metric import Metric, Slices
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.iterations import SecondTests, SliceCounter
 
 NO_LABEL, NEW, REFINES, INHERITED = range(4)
 LABELS: tuple[Any, ...] = (None, "new", "refines", "inherited")
@@ -43,14 +40,12 @@ _SECONDS_WORTH_A_SAMPLE = 4.0
 _LONGEST_IMPLICATION = 3
 
 
-def says_more(label: NDArray[np.int8]) -> NDArray[np.bool_]:
+def says_more(label: NDArray[np.int8]) -> BoolArray:
     """Return which slices say more than those above them."""
     return np.isin(label, (NEW, REFINES))
 
 
-def parent_sums(
-    second_tests: SecondTests, kept: SliceTable, significant: NDArray[np.bool_]
-) -> SliceTable:
+def parent_sums(second_tests: SecondTests, kept: SliceTable, significant: BoolArray) -> SliceTable:
     """Return the sums of slices and of the parents of significant ones, counted where the search did not, by key."""
     counter, prepared = second_tests.counter, second_tests.prepared
     lattice, space = prepared.lattice, prepared.space
@@ -72,7 +67,7 @@ def parent_sums(
 
 
 def _make_exact(
-    known: SliceTable, second_tests: SecondTests, kept: SliceTable, significant: NDArray[np.bool_]
+    known: SliceTable, second_tests: SecondTests, kept: SliceTable, significant: BoolArray
 ) -> None:
     """Count the exact AUC, and average precision, of those parents of significant slices on which a label depends."""
     prepared, keys = second_tests.prepared, kept.keys
@@ -99,11 +94,11 @@ def _make_exact(
 def labels(
     own: Metric,
     kept: SliceTable,
-    significant: NDArray[np.bool_],
-    delta: NDArray[np.float64],
+    significant: BoolArray,
+    delta: FloatArray,
     parents: SliceTable,
     prepared: EncodedDataset,
-) -> tuple[NDArray[np.int8], Keys, NDArray[np.float64]]:
+) -> tuple[NDArray[np.int8], Keys, FloatArray]:
     """Return label, key of the best parent and p of the refinement test [slices].
 
     *new*: no slice above it is significant in the same direction. *refines*: it is worse than each
@@ -149,9 +144,7 @@ def labels(
     return label, best, p_refine
 
 
-def _refinement(
-    own: Metric, slices: Slices, parents: Slices, upward: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _refinement(own: Metric, slices: Slices, parents: Slices, upward: BoolArray) -> Pair:
     """Return the p-values of refinement, and how much further slices deviate the same way than their parents [pairs]."""
     p = np.empty(len(slices))
     for side, tail in _TAILS:
@@ -161,7 +154,7 @@ def _refinement(
     return p, np.where(upward, 1, -1) * (own.delta(slices) - own.delta(parents))
 
 
-def label_is_open(own: Metric, slices: Slices, parents: Slices) -> NDArray[np.bool_]:
+def label_is_open(own: Metric, slices: Slices, parents: Slices) -> BoolArray:
     """Return of which children [pairs] the error of the parent's area leaves the label open, by its two ends."""
     upward = own.delta(slices) > 0
     refines = []
@@ -172,15 +165,12 @@ def label_is_open(own: Metric, slices: Slices, parents: Slices) -> NDArray[np.bo
     error = own.value_error(parents)
     if parents.is_paired:
         error = error + own.value_error(parents.old)
-    is_open: NDArray[np.bool_] = (refines[0] != refines[1]) | (error >= REFINE_MARGIN)
+    is_open: BoolArray = (refines[0] != refines[1]) | (error >= REFINE_MARGIN)
     return is_open
 
 
 def same_examples(
-    kept: SliceTable,
-    significant: NDArray[np.bool_],
-    shown_in: NDArray[np.int64],
-    counter: SliceCounter,
+    kept: SliceTable, significant: BoolArray, shown_in: IntArray, counter: SliceCounter
 ) -> Keys:
     """Return for each slice the key of the shortest one with the same examples that says more in the most metrics."""
     keys, sums, prepared = kept.keys, kept["sums"], counter.prepared
@@ -215,9 +205,7 @@ def same_examples(
     return same
 
 
-def nested_classes(
-    keys: Keys, sizes: NDArray[np.int64], positions: NDArray[np.int64], lattice: Lattice
-) -> NDArray[np.int64]:
+def nested_classes(keys: Keys, sizes: IntArray, positions: IntArray, lattice: Lattice) -> IntArray:
     """Return numbers [positions] that are equal where nesting shows the examples to be the same.
 
     Where a conjunction holds of as many examples as a part of it, that part implies the rest. So
@@ -227,7 +215,7 @@ def nested_classes(
     ordered = keys[by_key]
     levels = lattice.cross_sizes(keys)
     longer, shorter = [positions], [positions]
-    implied: list[tuple[Keys, NDArray[np.int64]]] = []
+    implied: list[tuple[Keys, IntArray]] = []
     for level in range(2, min(lattice.max_cross_size, _LONGEST_IMPLICATION) + 1):
         some = np.flatnonzero(levels == level)
         digits = lattice.digits(keys[some])[:, :level]
@@ -253,7 +241,7 @@ def nested_classes(
 
 
 def _closures(
-    conjunctions: Keys, implied: list[tuple[Keys, NDArray[np.int64]]], lattice: Lattice
+    conjunctions: Keys, implied: list[tuple[Keys, IntArray]], lattice: Lattice
 ) -> NDArray[np.uint64]:
     """Return a hash of each conjunction with the singletons, by their digits, that its parts imply."""
     causes = np.concatenate([np.zeros(0, np.int64), *(cause for cause, _ in implied)])
@@ -282,7 +270,7 @@ def _closures(
     return closed
 
 
-def _hashes(keys: Keys, sizes: NDArray[np.int64], counter: SliceCounter) -> NDArray[np.uint64]:
+def _hashes(keys: Keys, sizes: IntArray, counter: SliceCounter) -> NDArray[np.uint64]:
     """Return numbers [slices] that are equal where the slices hold the same examples."""
     found = np.arange(keys.size, dtype=np.uint64)
     undecided = np.arange(keys.size)

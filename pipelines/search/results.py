@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from scipy.special import stdtrit
 
-from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.metric import Metric, Slices
 from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
@@ -31,12 +31,9 @@ from slicebeam.pipelines.search.refinement_labels import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from typing import IO
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair
     from slicebeam.metrics.counting.lattice import Keys
-    from slicebeam.metrics.measures.metric import Metric
     from slicebeam.pipelines.changelist.slices import Finding, FindingModel
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
@@ -61,33 +58,33 @@ class MetricResult:
     """
 
     name: str
-    value: NDArray[np.float64]
-    reference: NDArray[np.float64]
-    complement: NDArray[np.float64]
-    delta: NDArray[np.float64]
-    ci_low: NDArray[np.float64]
-    ci_high: NDArray[np.float64]
-    value_low: NDArray[np.float64]
-    value_high: NDArray[np.float64]
-    stretch: NDArray[np.float64]
-    p_value: NDArray[np.float64]
-    q_value: NDArray[np.float64]
-    significant: NDArray[np.bool_]
+    value: FloatArray
+    reference: FloatArray
+    complement: FloatArray
+    delta: FloatArray
+    ci_low: FloatArray
+    ci_high: FloatArray
+    value_low: FloatArray
+    value_high: FloatArray
+    stretch: FloatArray
+    p_value: FloatArray
+    q_value: FloatArray
+    significant: BoolArray
     reason: NDArray[np.int8]
     method: NDArray[np.int8]
     label: NDArray[np.int8]  # position in ``LABELS``
     parent: Keys  # key of the best parent, 0 without a label
-    p_refine: NDArray[np.float64]  # of the refinement test, NaN if there is none
-    value_error: NDArray[np.float64]
-    complement_error: NDArray[np.float64]  # how far the complement may be off; NaN for baseline
+    p_refine: FloatArray  # of the refinement test, NaN if there is none
+    value_error: FloatArray
+    complement_error: FloatArray  # how far the complement may be off; NaN for baseline
 
     @property
-    def gain(self) -> NDArray[np.float64]:
+    def gain(self) -> FloatArray:
         """How much better than its reference the metric is [slices]; NaN where that is undefined."""
         return self.delta if metric(self.name).higher_is_better else -self.delta
 
     @property
-    def worse(self) -> NDArray[np.bool_]:
+    def worse(self) -> BoolArray:
         """On which slices [slices] the metric is worse than its reference."""
         return self.gain < 0
 
@@ -123,9 +120,9 @@ class SliceNames:
         ids = pa.array(texts, pa.string(), mask=keys == 0)
         return ids if self._ids is None else pc.coalesce(self._ids.take(pa.array(keys)), ids)
 
-    def has_id(self, keys: Keys, slice_id: str) -> NDArray[np.bool_]:
+    def has_id(self, keys: Keys, slice_id: str) -> BoolArray:
         """Return which slices [slices] have an id, given as its 16 hexadecimal digits."""
-        found: NDArray[np.bool_] = self._numbers(keys) == np.uint64(int(slice_id, 16))
+        found: BoolArray = self._numbers(keys) == np.uint64(int(slice_id, 16))
         return found
 
     def _numbers(self, keys: Keys) -> NDArray[np.uint64]:
@@ -166,26 +163,26 @@ class Results:
     searched: SearchResult
     names: SliceNames
     keys: Keys  # int64 [slices]
-    levels: NDArray[np.int64]  # int64 [slices]
-    sums: NDArray[np.int64]  # int64 [slices, columns]
+    levels: IntArray  # int64 [slices]
+    sums: IntArray  # int64 [slices, columns]
     metrics: list[MetricResult]
     same_as: Keys
     saved: Literal["tested", "significant"]  # which slices were kept
-    reasons: NDArray[np.int64]
-    methods: NDArray[np.int64]
+    reasons: IntArray
+    methods: IntArray
 
     @cached_property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> IntArray:
         """Examples of each slice [slices]."""
         return self.prepared.space.sizes(self.sums)
 
     @cached_property
-    def significant(self) -> NDArray[np.bool_]:
+    def significant(self) -> BoolArray:
         """Which slices are significant in any metric [slices]."""
         return np.any([one.significant for one in self.metrics], axis=0)
 
     @cached_property
-    def says_more(self) -> NDArray[np.bool_]:
+    def says_more(self) -> BoolArray:
         """Which slices say more than those above them in any metric [slices]."""
         return np.any([says_more(one.label) for one in self.metrics], axis=0)
 
@@ -194,7 +191,7 @@ class Results:
 class FindingList:
     """The findings of one metric in one direction, which its model names."""
 
-    positions: NDArray[np.int64]  # int64 [findings] of their slices among the results, by rank
+    positions: IntArray  # int64 [findings] of their slices among the results, by rank
     findings: tuple[Finding, ...]
     model: FindingModel
 
@@ -277,7 +274,7 @@ def collect(searched: SearchResult, names: SliceNames) -> Results:
 
 def _load(
     config: RunConfig, prepared: EncodedDataset, searched: SearchResult, *, keep_all: bool
-) -> tuple[SliceTable, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+) -> tuple[SliceTable, tuple[IntArray, IntArray]]:
     """Return the slices that may be reported, and `Results.reasons` and `Results.methods`.
 
     Columns: ``sums`` [slices, columns], ``p``, ``q``, ``reason``, ``method`` and ``se`` [slices, metrics].
@@ -311,7 +308,7 @@ def _load(
     return SliceTable(kept.keys, {**kept.columns, "q": q}), (reasons, methods)
 
 
-def _codes(codes: NDArray[np.int8], meanings: tuple[str, ...]) -> NDArray[np.int64]:
+def _codes(codes: NDArray[np.int8], meanings: tuple[str, ...]) -> IntArray:
     """Count codes [slices, metrics] by metric and meaning."""
     counts = [np.bincount(column, minlength=len(meanings)) for column in codes.T]
     return np.array(counts, np.int64)
@@ -377,9 +374,7 @@ def _metric_result(
     )
 
 
-def _pieces(
-    slices: Slices, interval: Callable[[Slices], tuple[NDArray[np.float64], NDArray[np.float64]]]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _pieces(slices: Slices, interval: Callable[[Slices], Pair]) -> Pair:
     """Return intervals (low, high) [slices], some slices at a time."""
     low, high = np.empty(len(slices)), np.empty(len(slices))
     for begin in range(0, len(slices), _SLICES_AT_A_TIME):
@@ -388,9 +383,7 @@ def _pieces(
     return low, high
 
 
-def stretched_interval(
-    own: Metric, slices: Slices, stretch: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def stretched_interval(own: Metric, slices: Slices, stretch: FloatArray) -> Pair:
     """Return the intervals (low, high) [slices] of the values."""
     value = own.value(slices)
     ends = _pieces(slices, lambda part: own.value_interval(part, CONFIDENCE))
@@ -489,7 +482,7 @@ def _table(
     return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
 
 
-def _floats(values: NDArray[np.float64]) -> pa.Array:
+def _floats(values: FloatArray) -> pa.Array:
     """Return floats with null where a number is undefined."""
     return pa.array(values, pa.float64(), mask=np.isnan(values))
 
@@ -506,10 +499,10 @@ class Reported:
     ``positions`` has each slice once: those of the first metric, then those only of the second, and so on.
     """
 
-    positions: NDArray[np.int64]
-    by_metric: tuple[NDArray[np.int64], ...]
+    positions: IntArray
+    by_metric: tuple[IntArray, ...]
 
-    def listed(self, needed: NDArray[np.int64], most: int = MOST_REPORTED) -> NDArray[np.int64]:
+    def listed(self, needed: IntArray, most: int = MOST_REPORTED) -> IntArray:
         """Return at most ``most`` positions in their order, as many of each metric as of any; those needed are among them."""
         others = np.setdiff1d(needed, self.positions)
         every = np.concatenate([self.positions, others])
@@ -523,19 +516,19 @@ class Reported:
         return every[np.sort(np.argsort(best[every], kind="stable")[:most])]
 
 
-def joined(orders: Sequence[NDArray[np.int64]]) -> Reported:
+def joined(orders: Sequence[IntArray]) -> Reported:
     """Return the reported slices from the order of each metric."""
     every = np.concatenate(orders)
     _, first = np.unique(every, return_index=True)
     return Reported(every[np.sort(first)], tuple(orders))
 
 
-def said_by(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+def said_by(results: Results, measured: MetricResult) -> IntArray:
     """Return the positions of the slices that say more in a metric, each set of examples once."""
     return np.flatnonzero(says_more(measured.label) & (results.same_as == results.keys))
 
 
-def worst_first(results: Results, measured: MetricResult) -> NDArray[np.int64]:
+def worst_first(results: Results, measured: MetricResult) -> IntArray:
     """Return the slices to report, each set of examples once: those first that are surely worst, by the nearer interval end."""
     chosen = said_by(results, measured)
     delta = measured.delta[chosen]

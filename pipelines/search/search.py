@@ -11,12 +11,12 @@ from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.reading import TABLE, TFMA_TABLE
 from slicebeam.pipelines.config.slices import Config
-from slicebeam.pipelines.prepare.encoded_dataset import prepare
+from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset, prepare
 from slicebeam.pipelines.run.open_run import Published, RunContext, open_run
-from slicebeam.pipelines.run.stage import Stage
+from slicebeam.pipelines.run.stage import Stage, Workspace
 from slicebeam.pipelines.search.building import build, parity_gaps
 from slicebeam.pipelines.search.findings import count_listed, finding_lists
-from slicebeam.pipelines.search.iterations import Iterations, SliceCounter
+from slicebeam.pipelines.search.iterations import Iterations, SearchObserver, SliceCounter
 from slicebeam.pipelines.search.results import (
     Results,
     SliceNames,
@@ -32,16 +32,13 @@ from slicebeam.pipelines.search.testing_section import testing
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from numpy.typing import NDArray
     from typing_extensions import Unpack
 
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.pipelines.changelist.testing import Gate
     from slicebeam.pipelines.config.check import CheckConfig
     from slicebeam.pipelines.config.search import SearchConfig
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.stage import Workspace
-    from slicebeam.pipelines.search.iterations import SearchObserver
     from slicebeam.pipelines.search.results import MetricResult
     from slicebeam.pipelines.search.since import BaselineRun
     from slicebeam.pipelines.tfma.request import Evaluation
@@ -56,7 +53,7 @@ class Steps(Generic[Config]):
     """
 
     prepare: Callable[[Config, Workspace], EncodedDataset]
-    order: Callable[[Results, MetricResult], NDArray[np.int64]] = worst_first
+    order: Callable[[Results, MetricResult], IntArray] = worst_first
     further: tuple[str, ...] = ()
     write: (
         Callable[[Config, Results, SearchChangeList, Sequence[IO[bytes]]], SearchChangeList] | None

@@ -30,8 +30,7 @@ from slicebeam.transforms.encode.predicates import Singleton
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
     from slicebeam.metrics.kinds import Correction
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.slices import RunConfig
@@ -119,9 +118,9 @@ class _Tested:
         now: tuple[Any, ...],
         then: tuple[Any, ...],
         alpha: float,
-        corrected: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-        higher_is_better: bool | NDArray[np.bool_],
-        large: bool | NDArray[np.bool_] = True,
+        corrected: Callable[[FloatArray], FloatArray],
+        higher_is_better: bool | BoolArray,
+        large: bool | BoolArray = True,
     ) -> None:
         self.found = difference(now, then, CONFIDENCE)
         tested = ~np.isnan(self.found.p) & large
@@ -264,7 +263,7 @@ class _Listing:
         self.position = np.full(self.ids.size, -1)
         self.position[at[0]] = np.arange(at[0].size)
 
-        def corrected(p: NDArray[np.float64]) -> NDArray[np.float64]:
+        def corrected(p: FloatArray) -> FloatArray:
             ones = np.ones(p.size, np.int64)
             return adjusted(p, ones, (p.size,), _correction(config), 1, len(config.metric))
 
@@ -368,7 +367,7 @@ class _Listing:
         return f"{when} it was too small to be tested, or not visited"
 
 
-def _spread(run: Columns, places: NDArray[np.int64], size: int) -> Columns:
+def _spread(run: Columns, places: IntArray, size: int) -> Columns:
     """Return the columns of a run with its slices at other places; n is -1 where it has none."""
     columns = {}
     for name, empty in {"n": -1, "significant": False}.items() | dict.fromkeys(
@@ -510,7 +509,7 @@ def _overall_since(
     return tuple(found)
 
 
-def _estimates(estimates: Sequence[Estimate | None]) -> tuple[NDArray[np.float64], ...]:
+def _estimates(estimates: Sequence[Estimate | None]) -> tuple[FloatArray, ...]:
     """Return numbers and the ends of their intervals; NaN for those without."""
     rows = [(one.value, one.lo, one.hi) if one else (None,) * 3 for one in estimates]
     columns = np.array(rows, np.float64).T

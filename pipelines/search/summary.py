@@ -19,9 +19,9 @@ from slicebeam.metrics.errors import counted
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.pipelines.changelist.document import ChangeList
 from slicebeam.pipelines.changelist.earlier import LARGE_DRIFT, NO_DRIFT
-from slicebeam.pipelines.changelist.testing import Gate
+from slicebeam.pipelines.changelist.testing import Gate, MetricTests, Testing, Tolerated
 from slicebeam.pipelines.run.open_run import sealed
-from slicebeam.transforms.storage.storage import written_whole
+from slicebeam.transforms.storage.storage import StoragePath, written_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import Change, Difference, OverallSince
     from slicebeam.pipelines.changelist.parts import Estimate
     from slicebeam.pipelines.changelist.shifted import ShiftFocus
-    from slicebeam.pipelines.changelist.testing import MetricTests, Testing, Tolerated
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.results import FindingList
-    from slicebeam.transforms.storage.storage import StoragePath
 
 Document = TypeVar("Document", bound=ChangeList)
 

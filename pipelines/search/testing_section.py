@@ -31,8 +31,7 @@ from slicebeam.pipelines.search.summary import of_metrics, promise
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import IntArray
     from slicebeam.metrics.kinds import Alternative
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
@@ -164,7 +163,7 @@ _ANSWERS = (Reason.CONSTANT, Reason.UNCHANGED, Reason.NOT_RESAMPLED)
 
 
 def _blind(
-    results: Results, measured: MetricResult, reasons: NDArray[np.int64], untested: dict[str, int]
+    results: Results, measured: MetricResult, reasons: IntArray, untested: dict[str, int]
 ) -> str | None:
     """Return why no slice at all could be tested; None if some could, or none was given."""
     searched = results.searched

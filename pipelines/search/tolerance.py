@@ -18,8 +18,7 @@ from slicebeam.pipelines.search.iterations import adjusted_overall, q_values
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.search.results import MetricResult, Results
@@ -123,7 +122,7 @@ def with_tolerances(
     return document.model_copy(update={"testing": testing})
 
 
-def _p_values(measured: MetricResult, margin: float, results: Results) -> NDArray[np.float64]:
+def _p_values(measured: MetricResult, margin: float, results: Results) -> FloatArray:
     """Return p-values [slices]; 1 where a slice is not significantly worse."""
     config, gain = results.config, measured.gain
     at = np.flatnonzero(measured.significant & (gain < -margin))
