@@ -65,7 +65,7 @@ sums of each slice                        metrics/counting/statistic_space.py
 significant slices                        pipelines/search/results.py
   │ the few that explain the others       metrics/findings/choice.py
   ▼
-ChangeList and slices.parquet             pipelines/search/building.py  pipelines/search/slices_table.py
+ChangeList and slices.parquet             pipelines/search/building.py  pipelines/search/results.py
   │ published as a whole, or not at all   transforms/storage/publication.py
   ▼
 terminal, page, exit code                 pipelines/show/  pipelines/page/  pipelines/search/summary.py

@@ -7,6 +7,7 @@ driver itself, which continues a run of which these stages are finished.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import apache_beam as beam
@@ -28,11 +29,10 @@ from slicebeam.pipelines.prepare.encoded_dataset import (
 from slicebeam.pipelines.prepare.features import learn, learning
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.run.open_run import paths_of
+from slicebeam.pipelines.run.stage import SilentObserver, Workspace
 from slicebeam.pipelines.run.work_folder import WorkFolder
-from slicebeam.pipelines.search.iterations import SilentObserver, stage_of
-from slicebeam.pipelines.search.run_steps import Steps, run_steps
-from slicebeam.pipelines.search.search import compared
-from slicebeam.pipelines.search.slice_counter import SliceCounter
+from slicebeam.pipelines.search.iterations import SliceCounter
+from slicebeam.pipelines.search.search import Steps, compared, run_steps
 from slicebeam.transforms.count.search_graph import CountAndTest, EncodeExamples
 from slicebeam.transforms.encode.write_examples import WriteExamples
 from slicebeam.transforms.storage.parts import write_part
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from slicebeam.metrics.counting.lattice import Lattice
-    from slicebeam.pipelines.search.slice_counter import Planned
+    from slicebeam.pipelines.search.iterations import Planned
     from slicebeam.transforms.encode.domains import LeftOutColumn
     from slicebeam.transforms.encode.extract_slice_keys import Encoding
 
@@ -156,6 +156,12 @@ def _work(config: SearchConfig) -> WorkFolder:
     return WorkFolder(paths_of(config)[2])
 
 
+@contextmanager
+def _continued(work: WorkFolder, files: Sequence[str] = ()) -> Iterator[Workspace]:
+    with _engine() as engine:
+        yield Workspace(work, engine, SilentObserver(), files)
+
+
 def _begun(config: SearchConfig, files: Sequence[str]) -> _Begun:
     """Begin the run, and read what the files say of themselves."""
     if not files:
@@ -169,8 +175,8 @@ def _begun(config: SearchConfig, files: Sequence[str]) -> _Begun:
         work.begin(config, paths, resume=True, replaces=replaced)
     except InputError:
         work.begin(config, paths, resume=False, replaces=replaced)
-    with work, _engine() as engine:
-        return _Begun(config, read_examples(config, paths, work, engine))
+    with work, _continued(work, paths) as run:
+        return _Begun(config, read_examples(config, run))
 
 
 def _column_groups(begun: _Begun) -> Iterator[tuple[Any, ...]]:
@@ -187,8 +193,8 @@ def _encoded(begun: _Begun, _: Sequence[int]) -> _Encoded:
     work, source, features = _work(config), examples.source, examples.features
     parts = len(learning(config, source, features, work).transform.items)
     work.finish("domains", {"parts": parts})
-    with _engine() as engine:
-        learned = learn(config, source, features, work, engine)
+    with _continued(work) as run:
+        learned = learn(config, source, features, run)
     return _Encoded(config, *encoding_of(config, examples, learned, work))
 
 
@@ -197,10 +203,10 @@ def _planned(encoded: _Encoded, _: Sequence[int]) -> Planned:
     config, encoding, lattice, left_out = encoded
     work = _work(config)
     work.finish("shards", {})
-    with _engine() as engine:
-        prepared = encode(config, encoding, lattice, left_out, work, engine)
-        counter = SliceCounter(config, prepared, work, engine)
-        return counter.planned(stage_of(1), plan_all(lattice, counter.budget))
+    with _continued(work) as run:
+        prepared = encode(config, encoding, lattice, left_out, run)
+        counter = SliceCounter(config, prepared)
+        return counter.planned("iteration-1", plan_all(lattice, counter.budget))
 
 
 def _published(begun: _Begun, _: Sequence[int]) -> Iterator[dict[str, Any]]:

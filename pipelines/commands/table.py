@@ -53,7 +53,7 @@ COMMANDS: dict[str, CommandSpec] = {
         "--fail-on worse",
         options="config.check:CheckConfig",
         configures="config.check:check_config",
-        runs="search.check:run_check",
+        runs="search.search:run_check",
     ),
     "define": CommandSpec(
         group="Describe",

@@ -29,7 +29,7 @@ from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import DerivedColumnRequest, PublishedDiscovery
 from slicebeam.pipelines.prepare.source import AS_QUERIES, read_rows, read_source, rows_of_document
 from slicebeam.pipelines.run.engine import start_engine
-from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.run.stage import hidden_run
 from slicebeam.transforms.discovery.embeddings import EmbeddedChunk, chunk_name, write_embeddings
 from slicebeam.transforms.encode.column import id_hashes
 from slicebeam.transforms.encode.conditions import columns_of, members, similarities
@@ -97,13 +97,12 @@ class DocumentData:
         config = CheckConfig.model_construct(
             data=paths, output="", slices="none", **{"label": "", **read}
         )
-        work = WorkFolder(Path(self._folder.name) / "work")
-        files = expand_paths(paths)
-        with start_engine("direct", ()) as engine:
-            work.begin(config, files, resume=False)
-            with work:
-                source = read_source(config, files, work, engine)
-                source, _ = rows_of_document(source, self.known.document, work, engine)
+        folder = Path(self._folder.name) / "work"
+        with (
+            start_engine("direct", ()) as engine,
+            hidden_run(config, expand_paths(paths), engine, folder) as run,
+        ):
+            source, _ = rows_of_document(read_source(config, run), self.known.document, run)
         if self.known.document.discovery is not None:
             self.known.fields.check(source)
             source = self.known.fields.chunked(config, source)

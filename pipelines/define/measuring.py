@@ -15,13 +15,12 @@ from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.config.discover import LSA
 from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import PublishedDiscovery
-from slicebeam.pipelines.prepare.given_slices import WantedSlices, wanted_slice
+from slicebeam.pipelines.prepare.inherited import WantedSlices, wanted_slice
 from slicebeam.pipelines.run.engine import start_engine
-from slicebeam.pipelines.run.work_folder import WorkFolder
+from slicebeam.pipelines.run.stage import SilentObserver, hidden_run
 from slicebeam.pipelines.search.check import prepare_given, wishes_of
 from slicebeam.pipelines.search.findings import MOST_COVERING, count_listed
-from slicebeam.pipelines.search.iterations import SilentObserver
-from slicebeam.pipelines.search.run_steps import Steps, run_steps
+from slicebeam.pipelines.search.search import Steps, run_steps
 from slicebeam.transforms.discovery.embeddings import ExampleSplit
 from slicebeam.transforms.encode.definitions import slice_id_of
 from slicebeam.transforms.storage.files import expand_paths
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.define.counting import Counting, DefinedSlice
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.transforms.encode.definitions import AnyDefinition
 
 # Embeddings are a column, or take a few seconds.
@@ -55,10 +55,9 @@ def measured(
     given = _given(known, [(new.name, new.definition) for new in wanted])
     with _check(known, counting) as (config, engine, split):
 
-        def prepare(config: CheckConfig, *of_run: Any) -> EncodedDataset:
-            files, work, engine, on_stage = of_run
-            run = files, work, engine, on_stage, split
-            return prepare_given(config, given, known, *run, is_own_data=not counting.data)
+        def prepare(config: CheckConfig, run: Workspace) -> EncodedDataset:
+            own = not counting.data
+            return prepare_given(config, given, known, run, split, is_own_data=own)
 
         published = run_steps(config, Steps(prepare), engine, SilentObserver())
     found = {slice_.slice_id: slice_ for slice_ in published.changelist.slices}
@@ -84,15 +83,12 @@ def coverage_of(
     ):
         raise OptionError(f"all examples would have to be embedded by {discovery.encoder} again")
     with _check(known, counting) as (config, engine, split):
-        files = expand_paths(config.data)
-        work = WorkFolder(storage_path(config.output))
-        work.begin(config, files, resume=False)
-        with work:
-            of_run = files, work, engine, SilentObserver().stage, split
+        folder = storage_path(config.output)
+        with hidden_run(config, expand_paths(config.data), engine, folder) as run:
             own = not counting.data
-            prepared = prepare_given(config, given, known, *of_run, is_own_data=own)
+            prepared = prepare_given(config, given, known, run, split, is_own_data=own)
             keys = prepared.lattice.singleton_keys()
-            return count_listed(config, prepared, keys, work, engine).coverage
+            return count_listed(config, prepared, keys).coverage
 
 
 def _given(

@@ -73,7 +73,7 @@ def _schema(changelist_uri: str, document: SearchChangeList, files: Sequence[str
     from slicebeam.pipelines.config.check import check_config
     from slicebeam.pipelines.prepare.source import read_source
     from slicebeam.pipelines.run.engine import start_engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.run.stage import hidden_run
 
     with tempfile.TemporaryDirectory(prefix="slicebeam-") as folder:
         options = {
@@ -83,8 +83,8 @@ def _schema(changelist_uri: str, document: SearchChangeList, files: Sequence[str
             "changelist": changelist_uri,
         }
         config = check_config(options)
-        with start_engine("direct", ()) as engine:
-            work = WorkFolder(Path(folder) / "work")
-            work.begin(config, files, resume=False)
-            with work:
-                return read_source(config, files, work, engine).schema
+        with (
+            start_engine("direct", ()) as engine,
+            hidden_run(config, files, engine, Path(folder) / "work") as run,
+        ):
+            return read_source(config, run).schema

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.discover import DiscoverConfig
     from slicebeam.pipelines.discovery.discovered import Discovered
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.discovery.describe_slices import Description
 
@@ -59,11 +59,7 @@ _FILES_PER_GROUP = 8
 
 
 def with_discovery(
-    config: DiscoverConfig,
-    prepared: EncodedDataset,
-    changelist: SearchChangeList,
-    work: WorkFolder,
-    engine: Engine,
+    config: DiscoverConfig, prepared: EncodedDataset, changelist: SearchChangeList, run: Workspace
 ) -> SearchChangeList:
     """Return a document with what discovery knows of its slices, and how they were found."""
     if not isinstance(prepared, PreparedDiscovery):
@@ -71,8 +67,8 @@ def with_discovery(
     discovered = prepared.discovered
     order = _findings_first(changelist)[: max(_ASSESSED, config.slices)]
     assessed = [changelist.slices[at] for at in order]
-    describing = _describing(config, discovered, assessed, work)
-    description = describing.total(_passed(describing, prepared, work, engine))
+    describing = _describing(config, discovered, assessed, run.work)
+    description = describing.total(_passed(describing, prepared, run))
     phrases = _phrases(config, discovered, description)
     shown = _shown(config, discovered, description, assessed[: config.slices])
     overall = changelist.global_[0].direction
@@ -118,16 +114,14 @@ def _describing(
     )
 
 
-def _passed(
-    describing: DescribeSlices, prepared: EncodedDataset, work: WorkFolder, engine: Engine
-) -> list[Any]:
-    notes = matching(work.path_of("derived"), "*.json")
+def _passed(describing: DescribeSlices, prepared: EncodedDataset, run: Workspace) -> list[Any]:
+    notes = matching(run.work.path_of("derived"), "*.json")
     groups = [
         [str(path) for path in notes[begin : begin + _FILES_PER_GROUP]]
         for begin in range(0, len(notes), _FILES_PER_GROUP)
     ]
     seconds = prepared.rows * _SECONDS_PER_ROW
-    return pass_over(describing, groups, "describing", work, engine, seconds)
+    return pass_over(describing, groups, "describing", run, seconds)
 
 
 def _phrases(

@@ -11,7 +11,7 @@ import apache_beam as beam
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.discovery.fitting import EmbeddedFiles
 from slicebeam.pipelines.prepare.source import chunk_rows
-from slicebeam.pipelines.run.stage import Stage, run_stage
+from slicebeam.pipelines.run.stage import Stage
 from slicebeam.transforms.discovery.embeddings import (
     Embedding,
     TextSample,
@@ -26,12 +26,12 @@ from slicebeam.transforms.encode.sources import read_split
 from slicebeam.transforms.storage.storage import matching
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from slicebeam.pipelines.config.common import DataConfig
-    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.discovery.embeddings import Embedded
     from slicebeam.transforms.discovery.encoders import Encoder
@@ -91,11 +91,9 @@ class EmbeddingFields:
         return TextSample(self.text, share, seed, work.folder("texts"))
 
 
-def sample_texts(sample: TextSample, source: Source, work: WorkFolder, engine: Engine) -> None:
+def sample_texts(sample: TextSample, source: Source, run: Workspace) -> None:
     """Write the sampled texts, unless they are written."""
-    run_stage(
-        work,
-        engine,
+    run.stage(
         "texts",
         lambda pipeline: (
             pipeline
@@ -128,17 +126,10 @@ def embedding_of(
     return Embedding(fields.embedding, fields.text, own)
 
 
-def embed(
-    source: Source,
-    wanted: Embedded,
-    encoding: Encoding,
-    work: WorkFolder,
-    engine: Engine,
-    on_stage: Callable[[Stage], None],
-) -> EmbeddedFiles:
+def embed(source: Source, wanted: Embedded, encoding: Encoding, run: Workspace) -> EmbeddedFiles:
     """Write the embeddings of all examples, unless they are written."""
     folder = wanted.folder
-    on_stage(
+    run.show(
         Stage(
             "embedding the examples" if wanted.embedding.encoder else "reading the embeddings",
             lambda: sum(1 for _ in folder.glob("*.arrow")),
@@ -150,9 +141,7 @@ def embed(
         columns += encoding.columns()
     elif wanted.split is not None and wanted.split.id_column is not None:
         columns.append(wanted.split.id_column)
-    run_stage(
-        work,
-        engine,
+    run.stage(
         "embeddings",
         lambda pipeline: (
             pipeline

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.discovery.mixture import Mixture
     from slicebeam.metrics.discovery.pca import Pca
     from slicebeam.pipelines.config.discover import DiscoverConfig
-    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.passes import Found
     from slicebeam.transforms.storage.storage import StoragePath
@@ -159,30 +159,25 @@ class Fitted:
 
 
 def fit_mixtures(
-    config: DiscoverConfig,
-    files: EmbeddedFiles,
-    samples: StoragePath,
-    work: WorkFolder,
-    engine: Engine,
-    on_stage: Callable[[Stage], None],
+    config: DiscoverConfig, files: EmbeddedFiles, samples: StoragePath, run: Workspace
 ) -> Fitted:
     """Fit the mixtures of all resolutions."""
-    over = partial(pass_over, work=work, engine=engine)
+    over = partial(pass_over, run=run)
     axes = None
     if files.dimensions > config.dimensions:
-        on_stage(Stage(f"finding {config.dimensions} principal components"))
+        run.show(Stage(f"finding {config.dimensions} principal components"))
         axes = _axes(config, files, over)
-        files = _projected(files, axes, work, over)
-    state = _read_state(work)
+        files = _projected(files, axes, run.work, over)
+    state = _read_state(run.work)
     if state is None:
-        on_stage(Stage("finding initial clusters"))
+        run.show(Stage("finding initial clusters"))
         with one_thread():
             state = _started(config, files, samples, axes)
-        _write_state(work, state)
+        _write_state(run.work, state)
     iterations = [0]
     most = max(map(len, state.likelihoods.values()))
     iterations[0] = most
-    on_stage(Stage("fitting the mixtures", lambda: iterations[0], "iterations", MOST_ITERATIONS))
+    run.show(Stage("fitting the mixtures", lambda: iterations[0], "iterations", MOST_ITERATIONS))
     saved = time.monotonic()
     rows, groups = sum(files.shaping), files.groups()
     while True:
@@ -199,7 +194,7 @@ def fit_mixtures(
             state.mixtures[name] = updated(sums)
         iterations[0] += 1
         if time.monotonic() - saved > _SAVED_EVERY or not state.open():
-            _write_state(work, state)
+            _write_state(run.work, state)
             saved = time.monotonic()
     return Fitted(Clusters(axes, state.mixtures), state.likelihoods)
 

@@ -24,7 +24,7 @@ from slicebeam.transforms.encode.conditions import (
 from slicebeam.transforms.storage.storage import beneath, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     import numpy as np
     from numpy.typing import NDArray
@@ -32,9 +32,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.discovered import Discovery
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.stage import Stage
-    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.transforms.discovery.derive_columns import Clusters
     from slicebeam.transforms.discovery.embeddings import Embedding, ExampleSplit
     from slicebeam.transforms.encode.definitions import AnyDefinition
@@ -165,9 +163,7 @@ def with_derived(
     wishes: DerivedColumnRequest,
     source: Source,
     encoding: Encoding,
-    work: WorkFolder,
-    engine: Engine,
-    on_stage: Callable[[Stage], None],
+    run: Workspace,
     split: ExampleSplit | None,
 ) -> Source:
     """Return the examples with the columns that slices ask for and the data has not, in files of the work folder.
@@ -192,24 +188,24 @@ def with_derived(
         fields = known.fields
         _check_column(known, fields, source)
         source = fields.chunked(config, source)
-        embeddings = work.folder("embeddings")
-        embedding = known.embedding(work.folder("encoder"))
-        wanted = Embedded(embedding, embeddings, work.folder("samples"), 0.0, config.seed)
-        files = embed(source, wanted, encoding, work, engine, on_stage)
+        embeddings = run.work.folder("embeddings")
+        embedding = known.embedding(run.work.folder("encoder"))
+        wanted = Embedded(embedding, embeddings, run.work.folder("samples"), 0.0, config.seed)
+        files = embed(source, wanted, encoding, run)
         _check_dimensions(known, files.dimensions)
         queries = wishes.queries(embedding)
         clusters = known.clusters if wishes.clusters else None
     derivation = Derivation(
         tuple(dict.fromkeys(columns)),
         embeddings,
-        work.folder("derived"),
+        run.work.folder("derived"),
         clusters,
         wishes.definitions,
         queries,
         id_field,
         split=split if wishes.clusters else None,
     )
-    return derive(derivation, source, encoding, work, engine)
+    return derive(derivation, source, encoding, run)
 
 
 def _check_column(known: PublishedDiscovery, fields: EmbeddingFields, source: Source) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ from slicebeam.pipelines.discovery.model import DiscoveryModel
 from slicebeam.pipelines.prepare.encoded_dataset import Examples, example_encoding, prepare_source
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
 from slicebeam.pipelines.prepare.source import findings_of, read_source, read_within
-from slicebeam.pipelines.run.stage import Stage, run_stage
+from slicebeam.pipelines.run.stage import SilentObserver, Stage
 from slicebeam.transforms.discovery.derive_columns import (
     Derivation,
     cluster_field,
@@ -42,10 +43,8 @@ from slicebeam.transforms.encode.extract_slice_keys import (
 from slicebeam.transforms.storage.storage import beneath, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from slicebeam.pipelines.config.discover import DiscoverConfig
-    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.discovery.embeddings import Embedding
     from slicebeam.transforms.encode.extract_predictions import Outcome
@@ -58,23 +57,17 @@ _SAMPLE, _SAMPLE_PER_COMPONENT = 20_000, 100
 _SECONDS_PER_ROW = 5e-6
 
 
-def prepare_discovery(
-    config: DiscoverConfig,
-    files: Sequence[str],
-    work: WorkFolder,
-    engine: Engine,
-    on_stage: Callable[[Stage], None],
-) -> PreparedDiscovery:
+def prepare_discovery(config: DiscoverConfig, run: Workspace) -> PreparedDiscovery:
     """Embed the examples, fit the mixtures, and write the shards of the examples that are tested."""
-    on_stage(Stage("reading the data"))
+    run.show(Stage("reading the data"))
     if config.phrases:
         # Before anything that takes long, or is paid for, and is then for nothing.
         check_phrases(config.phrases)
-    source = read_source(config, files, work, engine)
+    source = read_source(config, run)
     within = None
     if config.within_findings is not None:
-        on_stage(Stage("choosing the examples in the findings"))
-        source, within = read_within(source, findings_of(config.within_findings), work, engine)
+        run.show(Stage("choosing the examples in the findings"))
+        source, within = read_within(source, findings_of(config.within_findings), run)
     _refuse_taken(config, source)
     fields = EmbeddingFields(
         config.embedding,
@@ -84,29 +77,29 @@ def prepare_discovery(
     )
     fields.check(source)
     outcome = resolve_outcome(config, source)
-    features, encoding = _encoding(config, source, outcome, work)
+    features, encoding = _encoding(config, source, outcome, run.work)
     source = fields.chunked(config, source)
-    sample = fields.sample(source, config.seed, work)
+    sample = fields.sample(source, config.seed, run.work)
     if config.used_encoder is not None and not needs_fit(config.used_encoder):
         # What is wrong with it is said before anything takes long.
-        embedding_of(fields, None, config.seed, work.folder("encoder"))
+        embedding_of(fields, None, config.seed, run.work.folder("encoder"))
     if sample is not None and config.used_encoder is not None:
-        on_stage(Stage("sampling texts"))
-        sample_texts(sample, source, work, engine)
+        run.show(Stage("sampling texts"))
+        sample_texts(sample, source, run)
     if config.used_encoder is not None and needs_fit(config.used_encoder):
-        on_stage(Stage("learning the words"))
-    embedding = embedding_of(fields, sample, config.seed, work.folder("encoder"))
+        run.show(Stage("learning the words"))
+    embedding = embedding_of(fields, sample, config.seed, run.work.folder("encoder"))
     split = _split(config)
-    wanted = _embedded(config, source, embedding, outcome, split, work)
-    embedded = embed(source, wanted, encoding, work, engine, on_stage)
-    fitted = fit_mixtures(config, embedded, wanted.samples, work, engine, on_stage)
+    wanted = _embedded(config, source, embedding, outcome, split, run.work)
+    embedded = embed(source, wanted, encoding, run)
+    fitted = fit_mixtures(config, embedded, wanted.samples, run)
     own = embedding.encoder
     arrays = own.load().to_arrays() if isinstance(own, StoredEncoder) else {}
     discovered = Discovered(
         source,
         embedding,
         embedded,
-        work.folder("beside"),
+        run.work.folder("beside"),
         fitted,
         DiscoveryModel(fitted.clusters, arrays),
         sample,
@@ -114,7 +107,7 @@ def prepare_discovery(
     derivation = Derivation(
         tuple(dict.fromkeys([*features, *encoding.columns()])),
         wanted.folder,
-        work.folder("derived"),
+        run.work.folder("derived"),
         fitted.clusters,
         {},
         {},
@@ -124,14 +117,16 @@ def prepare_discovery(
         config.metric[0],
         split,
     )
-    on_stage(Stage("assigning the examples to components"))
-    tested = derive(derivation, source, encoding, work, engine)
-    on_stage(Stage("encoding the examples"))
+    run.show(Stage("assigning the examples to components"))
+    tested = derive(derivation, source, encoding, run)
+    run.show(Stage("encoding the examples"))
     # Columns are those that were written: what describes an example is no feature.
     examples = Examples(tested, outcome, features)
     known = fitted.clusters.domains
-    prepared = prepare_source(config, examples, work, engine, lambda _: None, known)
-    return PreparedDiscovery(**{**vars(prepared), "within": within}, discovered=discovered)
+    prepared = prepare_source(config, examples, replace(run, observer=SilentObserver()), known)
+    return PreparedDiscovery(
+        **{**vars(prepared), "run": run, "within": within}, discovered=discovered
+    )
 
 
 def _refuse_taken(config: DiscoverConfig, source: Source) -> None:
@@ -198,13 +193,9 @@ def _embedded(
     )
 
 
-def derive(
-    derivation: Derivation, source: Source, encoding: Encoding, work: WorkFolder, engine: Engine
-) -> Source:
+def derive(derivation: Derivation, source: Source, encoding: Encoding, run: Workspace) -> Source:
     """Write the examples with the columns that are derived, unless they are written."""
-    run_stage(
-        work,
-        engine,
+    run.stage(
         "derived",
         lambda pipeline: (
             pipeline

@@ -29,7 +29,7 @@ from slicebeam.pipelines.prepare.source import (
     read_source,
     reserved_rows,
 )
-from slicebeam.pipelines.run.stage import Stage, run_parts, run_stage
+from slicebeam.pipelines.run.stage import Stage, Workspace
 from slicebeam.transforms.count.search_graph import EncodeExamples
 from slicebeam.transforms.encode.extract_predictions import check_classes, sum_labels
 from slicebeam.transforms.encode.extract_slice_keys import Encoding
@@ -44,9 +44,9 @@ from slicebeam.transforms.encode.passes import (
     read_repeats,
     write_found,
 )
-from slicebeam.transforms.encode.shards import CONTENT, read_all_facts, rows_in
+from slicebeam.transforms.encode.shards import CONTENT, Scaling, read_all_facts, rows_in
 from slicebeam.transforms.storage.parts import WriteParts
-from slicebeam.transforms.storage.storage import matching
+from slicebeam.transforms.storage.storage import StoragePath, matching
 from slicebeam.transforms.storage.work_files import part_path
 
 if TYPE_CHECKING:
@@ -58,15 +58,12 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.features import ColumnHint, Learned
-    from slicebeam.pipelines.prepare.given_slices import GivenSlices
-    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.prepare.inherited import GivenSlices
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
     from slicebeam.transforms.encode.extract_predictions import LabelCounts, Outcome, Side
     from slicebeam.transforms.encode.passes import Found, Function
-    from slicebeam.transforms.encode.shards import Scaling
     from slicebeam.transforms.encode.sources import Source
-    from slicebeam.transforms.storage.storage import StoragePath
 
 
 @dataclass(frozen=True)
@@ -81,6 +78,7 @@ class RepeatedIds:
 class EncodedDataset:
     """The examples, ready to be counted."""
 
+    run: Workspace
     source: Source
     outcome: Outcome
     domains: tuple[FeatureDomain, ...]
@@ -116,22 +114,18 @@ class EncodedDataset:
 
     def slices(self, sums: IntArray | None = None) -> Slices:
         """Return sums [slices, columns] as parts of all examples; all of these as one slice without any."""
-        of_all = self.of_all
-        return Slices(
-            of_all[None, : self.space.columns] if sums is None else sums, self.space, of_all
-        )
+        sums = self.of_all[None, : self.space.columns] if sums is None else sums
+        return Slices(sums, self.space, self.of_all)
 
-    def exact_auc(self, memory: int, work: WorkFolder, engine: Engine) -> ExactAuc:
+    def exact_auc(self, memory: int) -> ExactAuc:
         """Return what counts AUC and average precision from the scores."""
-        counted = self.lattice, self.scaling, self.shards, self.totals
-        return ExactAuc(*counted, memory, work, engine)
+        of_examples = self.lattice, self.scaling, self.shards, self.totals
+        return ExactAuc(*of_examples, memory, self.run)
 
-    def scan(
-        self, stage: str, function: Function, work: WorkFolder, engine: Engine, seconds: float
-    ) -> list[Found]:
+    def scan(self, stage: str, function: Function, seconds: float) -> list[Found]:
         """Return the result of a function on the shards, of ``seconds`` for each example; a run that continues finds it."""
         whole = self.rows * seconds
-        return pass_over_shards(self.shards, stage, function, work, engine, whole, keeps=True)
+        return pass_over_shards(self.shards, stage, function, self.run, whole, keeps=True)
 
 
 # CPU time of summing an example of a shard, and below what it is not worth a job.
@@ -145,17 +139,16 @@ def pass_over(
     function: Callable[[Any], Found],
     groups: Sequence[Any],
     stage: str,
-    work: WorkFolder,
-    engine: Engine,
+    run: Workspace,
     seconds: float,
     has_written: Callable[[], bool] = lambda: True,
 ) -> list[Found]:
     """Return the result of a function for each group, by workers if that is worth a job."""
-    if engine.workers == 1 or seconds < LEAST_PASS_SECONDS:
+    if run.engine.workers == 1 or seconds < LEAST_PASS_SECONDS:
         return [function(group) for group in groups]
-    transform = WriteParts(partial(as_row, function), groups, work.path_of(stage))
-    work.folder(stage)
-    found = run_parts(work, engine, stage, transform, seconds=seconds, has_written=has_written)
+    transform = WriteParts(partial(as_row, function), groups, run.work.path_of(stage))
+    run.work.folder(stage)
+    found = run.parts(stage, transform, seconds=seconds, has_written=has_written)
     return list(map(from_row, found))
 
 
@@ -163,50 +156,39 @@ def pass_over_shards(
     shards: Sequence[str],
     stage: str,
     function: Function,
-    work: WorkFolder,
-    engine: Engine,
+    run: Workspace,
     seconds: float,
     *,
     keeps: bool = False,
 ) -> list[Found]:
     """Return the result of a function on the shards; with ``keeps`` a run that continues finds it in any case."""
-    groups = 2 * engine.workers
-    if engine.workers > 1 and seconds >= LEAST_PASS_SECONDS:
+    groups = 2 * run.engine.workers
+    if run.engine.workers > 1 and seconds >= LEAST_PASS_SECONDS:
         dealt = [shards[at::groups] for at in range(min(groups, len(shards)))]
-        return pass_over(partial(over_shards, function), dealt, stage, work, engine, seconds)
+        return pass_over(partial(over_shards, function), dealt, stage, run, seconds)
     if not keeps:
         return [over_shards(function, shards)]
-    path = part_path(work.folder(stage), 0)
+    path = part_path(run.work.folder(stage), 0)
     # Workers of an earlier process may have written it in several parts.
-    if work.done(stage) != {"parts": 1}:
-        work.empty(stage)
+    if run.work.done(stage) != {"parts": 1}:
+        run.work.empty(stage)
         write_found(path, over_shards(function, shards))
-        work.finish(stage, {"parts": 1})
+        run.work.finish(stage, {"parts": 1})
     return [read_found(path)]
 
 
-_MOST_REASONS = 5
-
-
-def prepare(
-    config: SearchConfig,
-    files: Sequence[str],
-    work: WorkFolder,
-    engine: Engine,
-    on_stage: Callable[[Stage], None],
-) -> EncodedDataset:
+def prepare(config: SearchConfig, run: Workspace) -> EncodedDataset:
     """Read the data, learn the domains and write the encoded shards."""
     if config.domains:
-        from slicebeam.pipelines.prepare.inherited_domains import read_domains_of
+        from slicebeam.pipelines.prepare.inherited import read_domains_of
 
         # What is wrong with it is said before anything takes long.
         read_domains_of(config.domains, config.domains_option)
     stage = Stage("reading the data")
-    if format_of(config, files) != "parquet":
-        stage = replace(stage, done=_files(work, "parquet", "*.parquet"), unit="blocks read")
-    on_stage(stage)
-    examples = read_examples(config, files, work, engine)
-    return prepare_source(config, examples, work, engine, on_stage)
+    if format_of(config, run.files) != "parquet":
+        stage = replace(stage, done=_files(run, "parquet", "*.parquet"), unit="blocks read")
+    run.show(stage)
+    return prepare_source(config, read_examples(config, run), run)
 
 
 class Examples(NamedTuple):
@@ -218,41 +200,31 @@ class Examples(NamedTuple):
     left_out: tuple[LeftOutColumn, ...] = ()
 
 
-def read_examples(
-    config: SearchConfig, files: Sequence[str], work: WorkFolder, engine: Engine
-) -> Examples:
+def read_examples(config: SearchConfig, run: Workspace) -> Examples:
     """Read what the files say of themselves, after converting those that are no Parquet."""
-    source = read_source(config, files, work, engine)
+    source = read_source(config, run)
     outcome = resolve_outcome(config, source)
     return Examples(source, outcome, *choose_features(config, source))
 
 
 def prepare_source(
-    config: SearchConfig,
-    examples: Examples,
-    work: WorkFolder,
-    engine: Engine,
-    on_stage: Callable[[Stage], None],
-    known: tuple[FeatureDomain, ...] = (),
+    config: SearchConfig, examples: Examples, run: Workspace, known: tuple[FeatureDomain, ...] = ()
 ) -> EncodedDataset:
     """Learn the domains of features, beside those that are known, and write the encoded shards."""
-    source = examples.source
-    learned = learn(config, source, examples.features, work, engine)
-    reserved = None
+    source, reserved = examples.source, None
+    learned = learn(config, source, examples.features, run)
     if config.reserved is not None:
-        source, reserved = reserved_rows(source, config.reserved, work, engine)
+        source, reserved = reserved_rows(source, config.reserved, run)
         examples = examples._replace(source=source)
-    plan = encoding_of(config, examples, learned, work, known)
+    encoding, lattice, left_out = encoding_of(config, examples, learned, run.work, known)
     chunks = sum(-(-split.rows // source.chunk_rows) for split in source.splits)
-    on_stage(
-        Stage("encoding the examples", _files(work, "shards", "*.arrow"), "chunks encoded", chunks)
-    )
-    prepared = encode(config, *plan, work, engine)
+    written = _files(run, "shards", "*.arrow")
+    run.show(Stage("encoding the examples", written, "chunks encoded", chunks))
+    prepared = encode(config, encoding, lattice, left_out, run)
     if reserved is not None:
-        encoding, lattice, left_out = plan
-        folder = work.folder("reserved-shards")
+        folder = run.work.folder("reserved-shards")
         encoding = replace(encoding, source=reserved, folder=folder)
-        measured = encode(config, encoding, lattice, left_out, work, engine, "reserved-")
+        measured = encode(config, encoding, lattice, left_out, run, "reserved-")
         prepared = replace(prepared, reserved=measured)
     # What is known already are no columns of the data, or chosen by other means.
     chosen = {domain.name for domain in known} | set(config.features)
@@ -276,9 +248,7 @@ def encoding_of(
     source, outcome, features, left_out = examples
     domains, left_out = (*known, *learned.domains), (*left_out, *learned.left_out)
     if not domains:
-        reasons = "; ".join(
-            f"{column.name}: {column.reason}" for column in left_out[:_MOST_REASONS]
-        )
+        reasons = "; ".join(f"{column.name}: {column.reason}" for column in left_out[:5])
         raise InputError(
             f"no feature is left to slice by ({reasons or 'no other column'}); give data with "
             "columns that describe the examples"
@@ -295,8 +265,8 @@ def encoding_of(
     return encoding, lattice, left_out
 
 
-def _files(work: WorkFolder, stage: str, pattern: str) -> Callable[[], int]:
-    return lambda: sum(1 for _ in work.path_of(stage).glob(pattern))
+def _files(run: Workspace, stage: str, pattern: str) -> Callable[[], int]:
+    return lambda: sum(1 for _ in run.work.path_of(stage).glob(pattern))
 
 
 def example_encoding(
@@ -324,14 +294,10 @@ def example_encoding(
 def _model_columns(
     config: RunConfig, source: Source, features: Sequence[str]
 ) -> dict[Side, tuple[str, ...]]:
-    """Return the columns that each model reads."""
     columns: dict[Side, tuple[str, ...]] = {}
-    files: tuple[tuple[Side, str | None], ...] = (
-        ("prediction", config.model),
-        ("baseline", config.baseline_model),
-    )
-    owns: list[tuple[str, ...]] = []
-    for side, path in files:
+    models: dict[Side, str | None] = {"prediction": config.model, "baseline": config.baseline_model}
+    named: list[tuple[str, ...]] = []
+    for side, path in models.items():
         if path is None:
             continue
         from slicebeam.transforms.encode.models import load_model, model_features
@@ -340,10 +306,10 @@ def _model_columns(
         columns[side] = own or tuple(config.model_inputs or features)
         for name in columns[side]:
             source.column_type(name, f"--model {path} reads it" if own else "--model-inputs")
-        owns.append(own)
-    if config.model_inputs and all(owns):
+        named.append(own)
+    if config.model_inputs and all(named):
         raise OptionError(
-            f"--model-inputs: the model names its own columns ({', '.join(owns[-1])}); leave it out"
+            f"--model-inputs: the model names its own columns ({', '.join(named[-1])}); leave it out"
         )
     return columns
 
@@ -353,14 +319,11 @@ def encode(
     encoding: Encoding,
     lattice: Lattice,
     left_out: tuple[LeftOutColumn, ...],
-    work: WorkFolder,
-    engine: Engine,
+    run: Workspace,
     prefix: str = "",
 ) -> EncodedDataset:
     """Write the shards, unless they exist, and check what they say of the examples; ``prefix`` is of the stages."""
-    run_stage(
-        work,
-        engine,
+    run.stage(
         f"{prefix}shards",
         lambda pipeline: (
             pipeline
@@ -390,7 +353,7 @@ def encode(
 
     def over(stage: str, function: Function) -> list[Found]:
         seconds = rows * SECONDS_PER_ROW
-        return pass_over_shards(shards, f"{prefix}{stage}", function, work, engine, seconds)
+        return pass_over_shards(shards, f"{prefix}{stage}", function, run, seconds)
 
     scaling = scale(encoding, over, facts, rows)
     found = over("totals", partial(totals, scaling, lattice))
@@ -399,9 +362,10 @@ def encode(
         raise OptionError(f"--weight {config.weight!r} is 0 for every example")
     repeated: RepeatedIds | None = None
     if config.numbers_rows and not prefix:
-        scaling, repeated = _with_numbers(config, encoding, scaling, paths, rows, work, engine)
+        scaling, repeated = _with_numbers(config, encoding, scaling, paths, rows, run)
     differs = [fact["differs"] for fact in facts if fact["rows"]]
     prepared = EncodedDataset(
+        run,
         encoding.source,
         encoding.outcome,
         encoding.domains,
@@ -420,10 +384,7 @@ def encode(
         ),
         model_columns=encoding.model_columns,
     )
-    return replace(
-        prepared,
-        of_all=prepared.exact_auc(config.memory, work, engine).of_all(f"{prefix}auc-of-all"),
-    )
+    return replace(prepared, of_all=prepared.exact_auc(config.memory).of_all(f"{prefix}auc-of-all"))
 
 
 def _with_numbers(
@@ -432,19 +393,16 @@ def _with_numbers(
     scaling: Scaling,
     shards: Sequence[StoragePath],
     rows: int,
-    work: WorkFolder,
-    engine: Engine,
+    run: Workspace,
 ) -> tuple[Scaling, RepeatedIds | None]:
     """Return the scaling with the numbers of equal examples, or the ids that several examples have."""
     name = encoding.example_id
     column, heaviest = ("id", 0.0) if name else (CONTENT, scaling.heaviest)
-    seconds = rows * SECONDS_PER_NUMBER
-    folder = work.folder("ids")
+    seconds, folder = rows * SECONDS_PER_NUMBER, run.work.folder("ids")
     parts = -(-rows * ROW_BYTES // config.memory)
     if seconds >= LEAST_PASS_SECONDS:
-        parts = max(parts, engine.workers)
-    transform = number_equal_rows(shards, column, parts, folder, heaviest)
-    run_parts(work, engine, "ids", transform, seconds=seconds)
+        parts = max(parts, run.engine.workers)
+    run.parts("ids", number_equal_rows(shards, column, parts, folder, heaviest), seconds=seconds)
     files = matching(folder, "*.arrow")
     if not name:
         return replace(scaling, numbered=tuple(map(str, files))), None
@@ -452,5 +410,5 @@ def _with_numbers(
     if not repeats:
         return scaling, None
     position = read_all_facts([shards[repeats.shard]])[0]["start_row"] + repeats.row
-    (first,) = read_rows(encoding.source, np.array([position]), [name]).column(name).to_pylist()
-    return scaling, RepeatedIds(repeats.values, first)
+    (example,) = read_rows(encoding.source, np.array([position]), [name]).column(name).to_pylist()
+    return scaling, RepeatedIds(repeats.values, example)

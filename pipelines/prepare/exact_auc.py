@@ -15,7 +15,6 @@ import numpy as np
 
 from slicebeam.metrics.counting.counting_plan import BLOCK_SECONDS
 from slicebeam.pipelines.run.engine import Cost
-from slicebeam.pipelines.run.stage import run_stage
 from slicebeam.transforms.count.slice_sums import WHOLE, WinsPlan, count_wins, read_wins
 
 if TYPE_CHECKING:
@@ -25,8 +24,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.counting import Resampling
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
-    from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.transforms.count.slice_sums import CountedWins
     from slicebeam.transforms.encode.shards import Scaling
 
@@ -54,8 +52,7 @@ class ExactAuc:
     shards: tuple[str, ...]
     totals: IntArray
     memory: int
-    work: WorkFolder
-    engine: Engine
+    run: Workspace
 
     @property
     def space(self) -> StatisticSpace:
@@ -89,10 +86,8 @@ class ExactAuc:
         )
         bounds, seconds = self._bounds(keys, self.space.sizes(sums), plan)
         digest = hashlib.sha256(keys.tobytes() + sizes.tobytes() + repr(resampling).encode())
-        transform = count_wins(plan, keys, sizes, bounds, self.work.folder(stage))
-        noted = run_stage(
-            self.work,
-            self.engine,
+        transform = count_wins(plan, keys, sizes, bounds, self.run.work.folder(stage))
+        noted = self.run.stage(
             stage,
             lambda pipeline: pipeline | "Count wins" >> transform,
             transform.is_written,
@@ -128,7 +123,7 @@ class ExactAuc:
         members = np.bincount(number, minlength=len(sets))[number]
         seconds = rows * _TUPLE_SECONDS / members + sizes * (_MEMBER_SECONDS * plan.layers)
         total = self.space.sides * (float(seconds.sum()) + rows * _ROW_SECONDS)
-        parts = max(1, min(self.engine.workers, int(total / BLOCK_SECONDS)))
+        parts = max(1, min(self.run.engine.workers, int(total / BLOCK_SECONDS)))
         most = max(1, self.memory // _SHARE // (_SLICE_BYTES + _LAYER_BYTES * plan.layers))
         share = np.cumsum(seconds) - seconds
         place = np.floor(share * parts / max(float(seconds.sum()), 1e-12)).astype(np.int64)

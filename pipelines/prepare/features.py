@@ -14,7 +14,6 @@ import pyarrow as pa
 from slicebeam.metrics.errors import ColumnError, OptionError, percent, unknown_name
 from slicebeam.metrics.measures.registry import averaged_column, needs_of
 from slicebeam.pipelines.prepare.source import ROLES, SECONDS_PER_VALUE
-from slicebeam.pipelines.run.stage import run_parts
 from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
 from slicebeam.transforms.encode.extract_predictions import Outcome, Predictor, class_type
 from slicebeam.transforms.encode.learn_domains import (
@@ -23,7 +22,7 @@ from slicebeam.transforms.encode.learn_domains import (
     learn_domains,
     written_domains,
 )
-from slicebeam.transforms.encode.sources import VARIES
+from slicebeam.transforms.encode.sources import VARIES, Source
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -32,11 +31,10 @@ if TYPE_CHECKING:
     from slicebeam.metrics.measures.metric import Needs
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.inherited_domains import InheritedDomains
-    from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.prepare.inherited import InheritedDomains
+    from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.extract_predictions import LabelCounts
-    from slicebeam.transforms.encode.sources import Source
     from slicebeam.transforms.storage.parts import WriteParts
 
 
@@ -48,10 +46,9 @@ def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
     is_paired = config.comparison == "baseline"
     # Else the slice is held against all examples: what the old model said is of no account.
     reads_old = is_paired or needs.two_models
-    used = [new, old] if reads_old else [new]
     compared = [
         class_type(config.label, label_type, column, source.schema.field(column).type)
-        for column in (predictor.column for predictor in used)
+        for column in (new.column, old.column if reads_old else None)
         if column and needs.predicted_classes
     ]
     for name in filter(None, map(averaged_column, needs.values)):
@@ -80,7 +77,6 @@ def resolve_outcome(config: RunConfig, source: Source) -> Outcome:
 
 
 def _predictor(config: RunConfig, prefix: str, needs: Needs, source: Source) -> Predictor:
-    """Return where a model's predictions come from, after checking that the columns are there."""
     column, score, model = (
         getattr(config, prefix + name) for name in ("prediction", "score", "model")
     )
@@ -95,38 +91,33 @@ def _predictor(config: RunConfig, prefix: str, needs: Needs, source: Source) -> 
 
 def _classes_of(config: RunConfig, source: Source) -> tuple[str, ...]:
     """Return the classes that the columns of scores name after their common beginning, which ends in a _."""
-    classes: list[tuple[str, ...]] = []
+    classes: dict[tuple[str, ...], None] = {}
     for name in (config.score, config.baseline_score):
         if columns := source.lists.get(name or ""):
             begin = commonprefix(columns).rfind("_") + 1  # noqa: RUF071  (of texts)
-            classes.append(tuple(column[begin:] for column in columns))
-    if len(set(classes)) > 1:
+            classes[tuple(column[begin:] for column in columns)] = None
+    if len(classes) > 1:
         new, old = (", ".join(names) for names in classes)
         raise OptionError(
             f"--score has the classes {new}, and --baseline-score {old}; name the same ones in the same "
             "order, or give --score-classes"
         )
-    return classes[0] if classes else ()
+    return next(iter(classes), ())
 
 
 def _positive_class(config: RunConfig, label_type: pa.DataType, common: str) -> Any:
     text = config.positive_class
-    if text is None:
-        if common == "string":
-            of_metrics = needs_of(config.metric).one_class
-            about = ", ".join(config.metric) if of_metrics else "--parity"
-            why = (
-                "--score does not say which class it refers to"
-                if config.uses_threshold
-                else f"{about} is about one class"
-            )
-            raise OptionError(
-                f"--positive-class is missing: label {config.label!r} is text, and {why}"
-            )
-        return 1.0 if common == "double" else 1
+    if common == "string" and text is None:
+        about = ", ".join(config.metric) if needs_of(config.metric).one_class else "--parity"
+        why = f"{about} is about one class"
+        if config.uses_threshold:
+            why = "--score does not say which class it refers to"
+        raise OptionError(f"--positive-class is missing: label {config.label!r} is text, and {why}")
     if common == "string":
         return text
-    if pa.types.is_boolean(label_type) and text.lower() in ("true", "false"):
+    if text is None:
+        text = "1"
+    elif pa.types.is_boolean(label_type) and text.lower() in ("true", "false"):
         return int(text.lower() == "true")
     try:
         return float(text) if common == "double" else int(text)
@@ -179,7 +170,11 @@ def choose_features(config: RunConfig, source: Source) -> ChosenColumns:
     features = [name for name in dict.fromkeys(chosen) if name not in set(config.exclude_features)]
     varying = tuple(LeftOutColumn(name, VARIES) for name in features if name in source.varying)
     features = [name for name in features if name not in source.varying]
-    outputs = _outputs(features, config.label or "") if config.leaves_outputs_out else []
+    outputs = []
+    if config.leaves_outputs_out:
+        outputs = [name for name in features if is_named_output(name, config.label or "")]
+        # Something is left to slice by.
+        outputs = outputs if len(outputs) < len(features) else []
     left_out = (*(LeftOutColumn(name, _NAMED_OUTPUT) for name in outputs), *varying)
     return ChosenColumns([name for name in features if name not in outputs], left_out)
 
@@ -200,12 +195,6 @@ def check_parity_columns(
             raise OptionError(
                 f"--parity {name!r} has {known[name].size:,} groups, more than {_MOST_GROUPS}; lower --top-values or --bins"
             )
-
-
-def _outputs(names: list[str], label: str) -> list[str]:
-    """Return what is named like a model's output, unless nothing would be left to slice by."""
-    outputs = [name for name in names if is_named_output(name, label)]
-    return outputs if len(outputs) < len(names) else []
 
 
 @dataclass(frozen=True)
@@ -233,7 +222,7 @@ def learning(
     """Return what is to be learned of the features."""
     given, top_values = None, config.top_values
     if config.domains:
-        from slicebeam.pipelines.prepare.inherited_domains import inherited_domains
+        from slicebeam.pipelines.prepare.inherited import inherited_domains
 
         given = inherited_domains(config.domains, source, features, config.domains_option)
         if config.features:
@@ -255,22 +244,20 @@ def learning(
     return Learning(given, top_values, transform)
 
 
-def learn(
-    config: SearchConfig, source: Source, features: Sequence[str], work: WorkFolder, engine: Engine
-) -> Learned:
+def learn(config: SearchConfig, source: Source, features: Sequence[str], run: Workspace) -> Learned:
     """Return the domains of the features: learned, or those of another run with new values."""
-    given, top_values, transform = learning(config, source, features, work)
+    given, top_values, transform = learning(config, source, features, run.work)
     number = sum(map(len, transform.items))
     seconds = source.rows * number * SECONDS_PER_VALUE
     parts = []
     if number:
-        parts = run_parts(work, engine, "domains", transform, seconds=seconds, reads_data=True)
+        parts = run.parts("domains", transform, seconds=seconds, reads_data=True)
     learned = written_domains(parts)
     domains = tuple(domain for domain in learned if isinstance(domain, FeatureDomain))
     left_out = tuple(domain for domain in learned if isinstance(domain, LeftOutColumn))
     if given is None:
         return Learned(domains, left_out, (), top_values)
-    from slicebeam.pipelines.prepare.inherited_domains import drift_lines
+    from slicebeam.pipelines.prepare.inherited import drift_lines
 
     drift = drift_lines(given, domains, source.rows, config.used_min_slice_size)
     return Learned(domains, (*given.left_out, *left_out), drift, top_values, given.lost)
@@ -325,32 +312,30 @@ def feature_hints(
 
 def _hints(domain: FeatureDomain, table: IntArray | None, rows: int) -> Iterator[ColumnHint]:
     """Yield at most one hint, the one with most behind it."""
-    name = domain.name
+    name, seen = domain.name, domain.seen
     if table is not None:
-        ranges = [term.op not in ("==", "not_in", "is_null") for term in domain.singletons]
         is_range = np.zeros(len(table), bool)
+        ranges = [term.op not in ("==", "not_in", "is_null") for term in domain.singletons]
         is_range[: len(ranges)] = ranges
         predicted = predicts_label(table, is_range)
         if predicted is not None:
-            share = percent(predicted.most_frequent)
-            yield ColumnHint(
-                name,
-                "label",
-                f"predicts {percent(predicted.right)} of the labels; {share} are the most frequent one",
-            )
+            right, share = percent(predicted.right), percent(predicted.most_frequent)
+            reason = f"predicts {right} of the labels; {share} are the most frequent one"
+            yield ColumnHint(name, "label", reason)
             return
     if looks_like_output(name):
         yield ColumnHint(name, "output", "its name")
-        return
-    seen = domain.seen
-    if seen is None or seen.distinct is None or domain.data_type in ("string", "bool"):
-        return
-    present = rows - seen.missing
-    needed = _ALMOST_ALL if "int" in domain.data_type else np.inf
-    if _ID & set(words_of(name)):
-        needed = _MANY
-    if present > FEW_VALUES and seen.distinct >= needed * present:
-        yield ColumnHint(name, "id", f"{seen.distinct:,} distinct values in {present:,}")
+    elif (
+        seen is not None
+        and seen.distinct is not None
+        and domain.data_type not in ("string", "bool")
+    ):
+        present = rows - seen.missing
+        needed = _ALMOST_ALL if "int" in domain.data_type else np.inf
+        if _ID & set(words_of(name)):
+            needed = _MANY
+        if present > FEW_VALUES and seen.distinct >= needed * present:
+            yield ColumnHint(name, "id", f"{seen.distinct:,} distinct values in {present:,}")
 
 
 class LabelPrediction(NamedTuple):
@@ -363,10 +348,9 @@ class LabelPrediction(NamedTuple):
 def predicts_label(table: IntArray, is_range: BoolArray) -> LabelPrediction | None:
     """Return how much of the label the table [values, classes] predicts if almost all; None elsewhere.
 
-    Each example is predicted to be of the most frequent class among the *others* with its value. Almost all:
-    of the errors of always predicting the most frequent class one in `ERRORS_PER_LEFT` is left at most (Goodman
-    and Kruskal's lambda of 0.95, J. Am. Stat. Assoc. 49, 1954), also if the range of most errors, where two
-    classes may meet within a bin, is left out and half of the other examples remain.
+    Each example is predicted to be of the most frequent class among the *others* with its value. Almost all: one
+    error in `ERRORS_PER_LEFT` is left at most (Goodman and Kruskal's lambda, J. Am. Stat. Assoc. 49, 1954), also
+    without the range of most errors, where two classes may meet, if half of the other examples remain.
 
     >>> nothing = np.zeros(2, bool)
     >>> predicts_label(np.array([[700, 2], [3, 295]]), nothing)
@@ -376,11 +360,8 @@ def predicts_label(table: IntArray, is_range: BoolArray) -> LabelPrediction | No
     whole = _judged(table)
     if whole is not None or not is_range.any():
         return whole
-    wrong = np.where(is_range, _errors(table), -1)
-    rest = np.delete(table, int(np.argmax(wrong)), axis=0)
-    if 2 * _others(rest) < _others(table):
-        return None
-    return _judged(rest)
+    rest = np.delete(table, int(np.argmax(np.where(is_range, _errors(table), -1))), axis=0)
+    return None if 2 * _others(rest) < _others(table) else _judged(rest)
 
 
 def _errors(table: IntArray) -> IntArray:

@@ -12,14 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import FileError, InputError, OptionError, shortened
-from slicebeam.transforms.encode.definitions import MembershipDefinition
+from slicebeam.transforms.encode.definitions import Id, MembershipDefinition
 from slicebeam.transforms.storage.storage import named_content, storage_path
 from slicebeam.transforms.storage.strict_text import parse_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from slicebeam.transforms.encode.definitions import Id
 
 _SHOWN = 5
 _WHOLE = re.compile(r"-?[0-9]{1,19}")
@@ -30,20 +29,17 @@ def id_list(
 ) -> tuple[MembershipDefinition, tuple[str, ...]]:
     """Return the definition of the examples whose ids a file lists, and notes for the user.
 
-    ``uri``: a file of one id a line, a CSV file with a header, or JSON Lines of ids or of objects
-    with them. ``known``: int64 or string [n] ids of the data. ``id_field``: their name, and that of
-    the column in the file unless it has only one.
+    ``uri``: a file of one id a line, a CSV file with a header, or JSON Lines of ids or of objects with them.
+    ``known``: int64 or string [n] ids of the data. ``id_field``: their name, and that of the file's column.
     """
     ids = as_ids(_listed(uri, id_field), known.type, f"--ids {uri}")
     if not ids:
         raise OptionError(f"--ids {uri} contains no ids; write one per line")
     check_known(ids, known, f"--ids {uri}")
-    notes: tuple[str, ...] = ()
     repeated = sum(times > 1 for times in Counter(ids).values())
-    if repeated:
-        are = "ids are" if repeated > 1 else "id is"
-        notes = (f"{repeated:,} {are} listed more than once and counted once",)
-    return MembershipDefinition(ids=tuple(dict.fromkeys(ids))), notes
+    are = "ids are" if repeated > 1 else "id is"
+    note = f"{repeated:,} {are} listed more than once and counted once"
+    return MembershipDefinition(ids=tuple(dict.fromkeys(ids))), (note,) if repeated else ()
 
 
 def check_known(ids: Sequence[Id], known: pa.Array, where: str) -> None:
@@ -59,68 +55,45 @@ def check_known(ids: Sequence[Id], known: pa.Array, where: str) -> None:
 def as_ids(values: Iterable[Any], kind: pa.DataType, where: str) -> list[Id]:
     """Return ids of the data's type: a text that spells a number is one where ids are numbers."""
     is_text = not pa.types.is_integer(kind)
-    found: list[Id] = []
+    ids: list[Id] = []
     for number, value in enumerate(values, 1):
-        try:
-            one = _id(value, is_text=is_text)
-        except ValueError as error:
+        found = value
+        if not is_text and isinstance(value, str) and _WHOLE.fullmatch(value):
+            found = int(value)
+        is_number = isinstance(found, int) and not isinstance(found, bool)
+        is_id = isinstance(found, str) and found if is_text else is_number
+        if not is_id or (is_number and isinstance(value, str) and not -(2**63) <= found < 2**63):
             raise InputError(
                 f"{where}, id {number}: {shortened(repr(value))} is not an id; ids of the data "
                 f"are {'texts' if is_text else 'whole numbers'}"
-            ) from error
-        found.append(one)
-    return found
-
-
-def _id(value: Any, *, is_text: bool) -> Id:
-    if isinstance(value, str) and value:
-        if is_text:
-            return value
-        number = int(value) if _WHOLE.fullmatch(value) else 2**63
-        if not -(2**63) <= number < 2**63:
-            raise ValueError("not a 64-bit number")
-        return number
-    if isinstance(value, int) and not isinstance(value, bool) and not is_text:
-        return value
-    raise ValueError("another type")
+            )
+        ids.append(found)
+    return ids
 
 
 def _listed(uri: str, id_field: str) -> Iterator[Any]:
-    """Yield the ids in a file as they stand there."""
-    text = read_text(uri, "--ids")
-    name = uri.casefold()
+    text, name, where = read_text(uri, "--ids"), uri.casefold(), f"--ids {uri}"
     if name.endswith(".csv"):
-        header, rows = read_csv(text, f"--ids {uri}")
-        at = _column(header, id_field, f"--ids {uri}")
+        header, rows = read_csv(text, where)
+        if id_field not in header and len(header) > 1:
+            columns = ", ".join(map(shortened, header))
+            raise InputError(f"{where}: there is no column {id_field!r}; columns: {columns}")
+        at = header.index(id_field) if id_field in header else 0
         yield from (row[at] for row in rows)
-    elif name.endswith((".jsonl", ".ndjson")):
-        for number, line in enumerate(text.splitlines(), 1):
-            if line.strip():
-                yield _in_json(line, id_field, f"--ids {uri}, line {number}")
-    else:
-        yield from (line.strip() for line in text.splitlines() if line.strip())
-
-
-def _in_json(line: str, id_field: str, where: str) -> Any:
-    try:
-        record = parse_json(line)
-    except ValueError as error:
-        raise InputError(f"{where}: not JSON ({error})") from error
-    if not isinstance(record, dict):
-        return record
-    if id_field not in record:
-        raise InputError(f"{where}: there is no {id_field!r}; give each id under this key")
-    return record[id_field]
-
-
-def _column(header: Sequence[str], id_field: str, where: str) -> int:
-    if id_field in header:
-        return header.index(id_field)
-    if len(header) == 1:
-        return 0
-    raise InputError(
-        f"{where}: there is no column {id_field!r}; columns: {', '.join(map(shortened, header))}"
-    )
+        return
+    is_json = name.endswith((".jsonl", ".ndjson"))
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.strip() and not is_json:
+            yield line.strip()
+        elif line.strip():
+            where = f"--ids {uri}, line {number}"
+            try:
+                record = parse_json(line)
+            except ValueError as error:
+                raise InputError(f"{where}: not JSON ({error})") from error
+            if isinstance(record, dict) and id_field not in record:
+                raise InputError(f"{where}: there is no {id_field!r}; give each id under this key")
+            yield record[id_field] if isinstance(record, dict) else record
 
 
 def read_text(uri: str, option: str) -> str:

@@ -19,7 +19,7 @@ from slicebeam.metrics.measures.r_squared import of_error
 from slicebeam.metrics.measures.registry import averaged_column
 from slicebeam.metrics.significance.auc import bucket_edges
 from slicebeam.metrics.significance.random_subset import BINS, bin_edges, bin_sums, population
-from slicebeam.transforms.encode.shards import WEIGHT, Scaling, score_columns, value_column
+from slicebeam.transforms.encode.shards import WEIGHT, Scaling, Shard, score_columns, value_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.transforms.encode.extract_slice_keys import Encoding
     from slicebeam.transforms.encode.passes import Found, Function
-    from slicebeam.transforms.encode.shards import Shard
 
     # Applies a function to all shards, under a name, and returns what it finds in each group of them.
     OverShards = Callable[[str, Function], list[Found]]
@@ -77,10 +76,9 @@ def scale(
                 "--positive-class"
             )
     ranges: dict[tuple[str, bool], Range] = {}
-    for fact in facts:
-        for name, old, low, high in fact["ranges"]:
-            earlier = ranges.get((name, old), Range(low, high))
-            ranges[name, old] = Range(min(low, earlier.low), max(high, earlier.high))
+    for name, old, low, high in (ends for fact in facts for ends in fact["ranges"]):
+        earlier = ranges.get((name, old), Range(low, high))
+        ranges[name, old] = Range(min(low, earlier.low), max(high, earlier.high))
     _check_ranges(ranges)
     heaviest, exponent = 1.0, 0
     if space.weighted:
@@ -98,8 +96,8 @@ def scale(
 def _check_ranges(ranges: Mapping[tuple[str, bool], Range]) -> None:
     """Raise a ColumnError where values differ too little for sums of their powers."""
     for name in sorted({name for name, _ in ranges}):
-        some = [found for (value, _), found in ranges.items() if value == name]
-        low, high = min(one.low for one in some), max(one.high for one in some)
+        both = [ends for (value, _), ends in ranges.items() if value == name]
+        low, high = min(ends.low for ends in both), max(ends.high for ends in both)
         size = max(abs(low), abs(high))
         is_lost = 0.0 < high - low < _LEAST_SPREAD * size
         if not is_lost and not 0.0 < size < _SMALLEST:
@@ -256,18 +254,20 @@ def _ranked(scaling: Scaling, over: OverShards, rows: int) -> Scaling:
         # A score that is in no sample may be in any bucket.
         coarse.append((held > 1) | (step > 1))
     histograms = over("buckets", partial(_histograms, scaling.space, names, edges))
-    in_buckets = [np.sum([histogram[name] for histogram in histograms], axis=0) for name in names]
+    in_buckets = [
+        np.sum([histogram[name] for histogram in histograms], axis=0).reshape(2, BUCKETS)
+        for name in names
+    ]
     space = replace(space, coarse=tuple(tuple(one.tolist()) for one in coarse))
     if space.average_precision:
-        by_score = in_buckets[0].reshape(2, BUCKETS)
-        space = replace(space, by_score=tuple(tuple(one.tolist()) for one in by_score))
+        space = replace(space, by_score=tuple(tuple(row.tolist()) for row in in_buckets[0]))
     return replace(
         scaling,
         space=space,
-        rows=tuple(bucket.reshape(2, BUCKETS).sum(axis=0) for bucket in in_buckets),
+        rows=tuple(bucket.sum(axis=0) for bucket in in_buckets),
         edges=tuple(edges),
         coarse=tuple(coarse),
-        places=tuple(_places(bucket.reshape(2, BUCKETS)) for bucket in in_buckets),
+        places=tuple(map(_places, in_buckets)),
     )
 
 

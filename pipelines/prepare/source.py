@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 
 from slicebeam.metrics.errors import InputError, NoFindingsError, OptionError, flag
-from slicebeam.pipelines.changelist.document import Within
+from slicebeam.pipelines.changelist.document import SearchChangeList, Within
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.config.slices import RunConfig
 from slicebeam.pipelines.run.open_run import hash_of_document
-from slicebeam.pipelines.run.stage import run_parts, run_stage
 from slicebeam.transforms.encode.column import is_number
 from slicebeam.transforms.encode.convert import (
     Conversion,
@@ -33,10 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.metrics.arrays import IntArray
-    from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.common import DataConfig
-    from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.run.stage import Workspace
     from slicebeam.transforms.encode.sources import Source, Split
     from slicebeam.transforms.storage.file_formats import Format
 
@@ -59,30 +56,26 @@ _CELL_BYTES = 40
 _SMALLEST_CHUNK = 1024
 
 
-def read_source(
-    config: DataConfig, files: Sequence[str], work: WorkFolder, engine: Engine
-) -> Source:
+def read_source(config: DataConfig, run: Workspace) -> Source:
     """Return the source of the data, after converting what is no Parquet; with --query that of the queries."""
     of_earlier: Sequence[str] = getattr(config, "baseline_data", ())
     earlier = expand_paths(of_earlier, "--baseline-data")
-    if both := sorted({*files} & {*earlier}):
+    if both := sorted({*run.files} & {*earlier}):
         raise OptionError(
             f"--baseline-data {both[0]}: --data names this file as well; give earlier data"
         )
-    files = (*files, *earlier)
-    kind = format_of(config, files)
+    files = (*run.files, *earlier)
+    kind, identity_of = format_of(config, files), run.work.identity_of
     if kind == "parquet":
         source = open_parquet(
-            [StoredFile(path, path, identity=work.identity_of(path)) for path in files]
+            [StoredFile(path, path, identity=identity_of(path)) for path in files]
         )
     else:
-        folder, has_sparse_keys = work.folder("parquet"), kind != "csv"
-        conversion = Conversion(folder, config.csv_layout, sparse_keys=has_sparse_keys)
+        folder = run.work.folder("parquet")
+        conversion = Conversion(folder, config.csv_layout, sparse_keys=kind != "csv")
         numbered = [(number, path, kind) for number, path in enumerate(files)]
-        size = sum(int(identity[0]) for identity in map(work.identity_of, files) if identity)
-        run_stage(
-            work,
-            engine,
+        size = sum(int(identity[0]) for identity in map(identity_of, files) if identity)
+        run.stage(
             "parquet",
             lambda pipeline: (
                 pipeline
@@ -96,13 +89,13 @@ def read_source(
         )
         source = converted_source(conversion, files)
     source = source.with_earlier(earlier)
-    for option, paths, is_earlier in (
-        ("--data", config.data, False),
-        ("--baseline-data", of_earlier, True),
-    ):
-        if paths and not sum(
-            split.rows for split in source.splits if split.file.is_earlier == is_earlier
-        ):
+    for option, paths in (("--data", config.data), ("--baseline-data", of_earlier)):
+        rows = (
+            split.rows
+            for split in source.splits
+            if split.file.is_earlier == (option == "--baseline-data")
+        )
+        if paths and not sum(rows):
             raise OptionError(
                 f"{option} {' '.join(paths)}: there are no examples in it; name files with some"
             )
@@ -110,7 +103,7 @@ def read_source(
     if not isinstance(config, RunConfig):
         return source
     source = with_lists(config, source)
-    return _by_query(config, config.query, source, work, engine) if config.query else source
+    return _by_query(config, config.query, source, run) if config.query else source
 
 
 def with_lists(config: RunConfig, source: Source) -> Source:
@@ -128,9 +121,7 @@ def with_lists(config: RunConfig, source: Source) -> Source:
     return replace(source, lists=lists)
 
 
-def _by_query(
-    config: RunConfig, query: str, source: Source, work: WorkFolder, engine: Engine
-) -> Source:
+def _by_query(config: RunConfig, query: str, source: Source, run: Workspace) -> Source:
     """Return the source of the queries, where the rows are their results."""
     roles = [name for name in AS_QUERIES if getattr(config, name)]
     for name in roles:
@@ -154,12 +145,10 @@ def _by_query(
     )
     seconds = source.rows * len(wanted) * SECONDS_PER_VALUE
     # Who goes on with another memory has other parts.
-    apart, noted, folder = (work.folder(f"{name}-{parts}") for name in (*QUERY_JOBS, "queries"))
+    apart, noted, folder = (run.work.folder(f"{name}-{parts}") for name in (*QUERY_JOBS, "queries"))
     together = queries.together(apart, folder, noted)
     for job, transform in zip(QUERY_JOBS, (queries.apart(apart), together), strict=True):
-        run_stage(
-            work,
-            engine,
+        run.stage(
             f"{job}-{parts}",
             lambda pipeline, transform=transform: pipeline | "By query" >> transform,  # type: ignore[misc]
             transform.is_written,
@@ -198,16 +187,14 @@ def _fitting_rows(config: DataConfig, columns: int) -> int:
 def read_rows(source: Source, rows: IntArray, columns: Sequence[str]) -> pa.Table:
     """Return columns of the examples at some positions, in their order; only splits that hold one are read."""
     pieces = []
+    schema = pa.schema([source.schema.field(name) for name in columns])
     for split in source.splits:
         if not _between(rows, split.start_row, split.rows).size:
             continue
         for chunk in read_split(source, split, columns):
             own = _between(rows, chunk.start_row, chunk.table.num_rows)
             if own.size:
-                table = chunk.table.take(pa.array(own - chunk.start_row))
-                pieces.append(
-                    table.cast(pa.schema([source.schema.field(name) for name in columns]))
-                )
+                pieces.append(chunk.table.take(pa.array(own - chunk.start_row)).cast(schema))
     return pa.concat_tables(pieces).combine_chunks()
 
 
@@ -223,38 +210,36 @@ def findings_of(uri: str) -> Within:
     """Return the findings of a document, without counts."""
     document = read_search(uri, _OPTION)
     wanted = {finding.slice_id for finding in document.findings}
-    found = [slice_ for slice_ in document.slices if slice_.slice_id in wanted]
-    if not found:
+    predicates = []
+    for slice_ in document.slices:
+        if slice_.slice_id in wanted:
+            if slice_.predicate is None:
+                raise OptionError(
+                    f"{_OPTION} {uri}: the finding {slice_.name!r} is not a predicate; name the document "
+                    "of a search"
+                )
+            predicates.append(slice_.predicate)
+    if not predicates:
         raise NoFindingsError(
             f"{_OPTION} {uri}: the document has no findings, so there is nothing to examine"
         )
-    predicates = []
-    for one in found:
-        if one.predicate is None:
-            raise OptionError(
-                f"{_OPTION} {uri}: the finding {one.name!r} is not a predicate; name the document "
-                "of a search"
-            )
-        predicates.append(one.predicate)
     digest = hash_of_document(storage_path(uri, _OPTION))
     return Within(uri=uri, sha256=str(digest), slices=tuple(predicates), n=0, of=0)
 
 
-def read_within(
-    source: Source, within: Within, work: WorkFolder, engine: Engine
-) -> tuple[Source, Within]:
+def read_within(source: Source, within: Within, run: Workspace) -> tuple[Source, Within]:
     """Return the source of the examples in at least one of the slices, and how many they are."""
     from slicebeam.transforms.encode.conditions import SliceMembership, check_condition
 
     membership = SliceMembership(tuple(predicate.singletons for predicate in within.slices))
-    for one in (condition for conditions in membership.predicates for condition in conditions):
-        kind = source.column_type(one.field, f"{_OPTION} {within.uri}")
+    for condition in (singleton for some in membership.predicates for singleton in some):
+        kind = source.column_type(condition.field, f"{_OPTION} {within.uri}")
         try:
-            check_condition(one, kind)
+            check_condition(condition, kind)
         except InputError as error:
-            raise InputError(f"{_OPTION} {within.uri}, '{one}': {error}") from error
+            raise InputError(f"{_OPTION} {within.uri}, '{condition}': {error}") from error
     kept = replace(source, within=membership)
-    kept = _kept(kept, _rows_within(kept, "within", work, engine))
+    kept = _kept(kept, _rows_within(kept, "within", run))
     if not kept.rows:
         raise InputError(
             f"{_OPTION} {within.uri}: none of the {source.rows:,} examples is in one of its "
@@ -263,15 +248,13 @@ def read_within(
     return kept, within.model_copy(update={"n": kept.rows, "of": source.rows})
 
 
-def reserved_rows(
-    source: Source, rows: ReservedRows, work: WorkFolder, engine: Engine
-) -> tuple[Source, Source]:
+def reserved_rows(source: Source, rows: ReservedRows, run: Workspace) -> tuple[Source, Source]:
     """Return the source of the examples to search, and of those that are reserved for measuring."""
     searched, reserved = (
         replace(source, within=replace(rows, is_reserved=is_reserved))
         for is_reserved in (False, True)
     )
-    kept = _rows_within(searched, "searched-rows", work, engine)
+    kept = _rows_within(searched, "searched-rows", run)
     others = [split.rows - n for split, n in zip(source.splits, kept, strict=True)]
     searched, reserved = _kept(searched, kept), _kept(reserved, others)
     if not searched.rows or not reserved.rows:
@@ -283,47 +266,36 @@ def reserved_rows(
 
 
 def rows_of_document(
-    source: Source,
-    document: SearchChangeList,
-    work: WorkFolder,
-    engine: Engine,
-    *,
-    is_own_data: bool = True,
+    source: Source, document: SearchChangeList, run: Workspace, *, is_own_data: bool = True
 ) -> tuple[Source, Within | None]:
-    """Return the source of the examples that a document is about, and the findings that they are within.
-
-    Of its ``is_own_data`` the examples that it reserved are left out.
-    """
+    """Return the source of a document's examples, of its own data without the reserved ones, and what they are within."""
     within, known = document.dataset.within, document.confirmation
     if within is not None:
-        source, within = read_within(source, within, work, engine)
+        source, within = read_within(source, within, run)
     if known is not None and is_own_data:
         seed = document.provenance.seed
         rows = ReservedRows(known.share, seed, known.column, "--data", is_reserved=True)
-        source, _ = reserved_rows(source, rows, work, engine)
+        source, _ = reserved_rows(source, rows, run)
     return source, within
 
 
-def _rows_within(source: Source, stage: str, work: WorkFolder, engine: Engine) -> list[int]:
-    """Return how many rows of each split a source is read within."""
+def _rows_within(source: Source, stage: str, run: Workspace) -> list[int]:
     columns = source.within.columns if source.within is not None else ()
-    transform = WriteParts(partial(_count, source), source.splits, work.folder(stage))
+    transform = WriteParts(partial(_count, source), source.splits, run.work.folder(stage))
     seconds = source.rows * max(len(columns), 1) * SECONDS_PER_VALUE
-    counted = run_parts(work, engine, stage, transform, seconds=seconds)
+    counted = run.parts(stage, transform, seconds=seconds)
     return [part["rows"][0].as_py() for part in counted]
 
 
 def _kept(source: Source, kept: Sequence[int]) -> Source:
     """Return a source whose splits know how many rows it is read within."""
     splits: list[Split] = []
-    start = left_out_before = 0
+    start = before = 0
     for split, rows in zip(source.splits, kept, strict=True):
-        left_out = split.rows - rows
         if rows:
             own = replace(split, index=len(splits), start_row=start, rows=rows)
-            splits.append(replace(own, left_out=left_out, left_out_before=left_out_before))
-            start += rows
-        left_out_before += left_out
+            splits.append(replace(own, left_out=split.rows - rows, left_out_before=before))
+        start, before = start + rows, before + split.rows - rows
     return replace(source, splits=tuple(splits))
 
 
@@ -332,7 +304,7 @@ def _count(source: Source, split: Split) -> pa.RecordBatch:
     within = source.within
     if within is None:
         raise TypeError("a source that is read whole")
-    columns = within.columns or source.schema.names[:1]
-    chunks = read_split(replace(source, within=None), split, columns)
-    rows = sum(int(np.count_nonzero(within.holds(chunk))) for chunk in chunks)
-    return pa.record_batch({"rows": [rows]})
+    chunks = read_split(
+        replace(source, within=None), split, within.columns or source.schema.names[:1]
+    )
+    return pa.record_batch({"rows": [sum(int(within.holds(chunk).sum()) for chunk in chunks)]})

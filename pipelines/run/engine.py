@@ -42,8 +42,7 @@ class Cost:
     shuffled_bytes: int = 0  # of tables sent between workers
 
     def __add__(self, more: Cost) -> Cost:
-        both = zip(astuple(self), astuple(more), strict=True)
-        return Cost(*(one + other for one, other in both))
+        return Cost(*map(sum, zip(astuple(self), astuple(more), strict=True)))
 
 
 class Engine:
@@ -57,7 +56,7 @@ class Engine:
         self.log = Path(os.devnull)
         self.run_id = ""
         self._resumes = False
-        self._backend = _backend(config)
+        self._backend: Backend = resolve_name(config.options.backend)(config.options)
         self._driver = InProcess(DirectOptions())
         self._is_checked = self._is_log_temporary = False
 
@@ -150,10 +149,7 @@ class Engine:
             self._backend.end_earlier(self.job_name(stage), self.job_name(but) if but else "")
 
     def run(self, build: Callable[[Any], Any], stage: str, seconds: float | None = None) -> Cost:
-        """Run the pipeline that ``build`` puts together for a stage, such as ``iteration-2``.
-
-        ``seconds``: estimated work, done in this process where it is less than what a job costs; None: on the engine.
-        """
+        """Run a pipeline for a stage, in this process where it takes fewer estimated ``seconds`` than what a job costs."""
         self._check()
         backend = self._backend if self.sends(seconds) else self._driver
         cost = self._cost(lambda name: backend.run(build, name), stage, backend)
@@ -176,7 +172,12 @@ class Engine:
                 result = work(self.job_name(stage))
                 if result is None:
                     return None
-                shuffled = _counter(result, "shuffled_bytes", backend.counters)
+                counters = result.metrics().query()["counters"]
+                shuffled = sum(
+                    getattr(counter, backend.counters) or 0
+                    for counter in counters
+                    if counter.key.metric.name == "shuffled_bytes"
+                )
         except Exception as error:
             if is_interrupt(error):
                 raise KeyboardInterrupt from error
@@ -196,14 +197,3 @@ class Engine:
 def start_engine(name: str, options: Any) -> Engine:
     """Return the engine; its worker processes start while this one imports."""
     return Engine(runner_config(name, options))
-
-
-def _backend(config: RunnerConfig) -> Backend:
-    """Return the engine of its options."""
-    backend: Backend = resolve_name(config.options.backend)(config.options)
-    return backend
-
-
-def _counter(result: Any, name: str, kind: str) -> int:
-    found = result.metrics().query()["counters"]
-    return sum(getattr(counter, kind) or 0 for counter in found if counter.key.metric.name == name)

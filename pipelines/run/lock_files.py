@@ -19,11 +19,10 @@ from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.runner_configs import process_stat
-from slicebeam.transforms.storage.object_stores import VersionConflictError
+from slicebeam.transforms.storage.object_stores import ObjectFacts, VersionConflictError
 from slicebeam.transforms.storage.storage import locked, storage_errors
 
 if TYPE_CHECKING:
-    from slicebeam.transforms.storage.object_stores import ObjectFacts
     from slicebeam.transforms.storage.storage import ObjectPath, StoragePath
 
 LOCK = "lock"
@@ -78,7 +77,7 @@ class Owner:
         """Return the owner that a lock names, None if it names none."""
         try:
             named = json.loads(text)["owner"]
-            return cls(*(named[one.name] for one in fields(cls)))
+            return cls(*(named[part.name] for part in fields(cls)))
         except (ValueError, TypeError, KeyError):
             return None
 
@@ -143,10 +142,9 @@ class RunLock(ABC):
         return EngineError(f"{who} is using {self.folder}; {until}, or choose another --work-dir")
 
     def _loss(self) -> LostLockError:
-        try:
+        owner = None
+        with suppress(OSError):
             owner = Owner.from_json((self.folder / LOCK).read_bytes())
-        except OSError:
-            owner = None
         if owner is None:
             return LostLockError(
                 f"{self.folder} was removed while a run used it; run again without --resume"
@@ -191,7 +189,6 @@ class LocalLock(RunLock):
         return self._file is not None
 
     def _sign(self, file: int) -> None:
-        """Write who has the lock."""
         try:
             os.ftruncate(file, 0)
             os.write(file, self.owner.to_json())

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import socket
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from pydantic import ValidationError
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError
-from slicebeam.pipelines.changelist.document import ChangeList, Run
+from slicebeam.pipelines.changelist.document import ChangeList, Run, SearchChangeList
 from slicebeam.pipelines.changelist.reading import CHANGELIST, TABLE, naming_files
 from slicebeam.pipelines.run.lock_files import LostLockError
+from slicebeam.pipelines.run.stage import Observer, Workspace
 from slicebeam.pipelines.run.work_folder import OtherRunError, WorkFolder, described
 from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.publication import files_to_publish, remove_abandoned_lock
@@ -31,14 +32,10 @@ from slicebeam.transforms.storage.storage import (
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from contextlib import AbstractContextManager
 
-    from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.stage import Observer
     from slicebeam.pipelines.run.work_folder import DataOptions, RunMarker
     from slicebeam.transforms.storage.publication import FileSet
-    from slicebeam.transforms.storage.storage import StoragePath
 
 
 Document = TypeVar("Document", bound=ChangeList)
@@ -63,14 +60,10 @@ class Published:
 
 
 @dataclass
-class RunContext(Generic[Document]):
+class RunContext(Workspace, Generic[Document]):
     """A run that holds its work folder."""
 
-    files: Sequence[str]
     output: StoragePath
-    work: WorkFolder
-    engine: Engine
-    observer: Observer
     replaces: str | None  # the only version of the document that it may replace
     published: Document | None = None  # set from the start where an earlier process published
 
@@ -119,37 +112,31 @@ def open_run(
     """
     with _removing_new_folders(config):
         files, output, folder = paths_of(config)
-        run = RunContext[Document](
-            files, output, WorkFolder(folder), engine, observer, version_of(output / CHANGELIST)
-        )
+        work, replaces = WorkFolder(folder), version_of(output / CHANGELIST)
+        run = RunContext[Document](work, engine, observer, files, output, replaces)
         engine.check_storage([*files, *([output] if shares_output else []), folder])
         observer.begin(config, files, engine.name)
         for line in getattr(config, "notes", ()):
             observer.note(line)
         if resume and publishes:
-            known = described(config, files)
-            run.published = published_before(kind, run.document, known, run.work.marker())
+            described_now = described(config, files)
+            run.published = published_before(kind, run.document, described_now, work.marker())
         if run.published is not None:
             observer.note(f"already published: {run.document}; nothing to compute")
-            _try_to(run.work.remove_rest, observer)
+            _try_to(work.remove_rest, observer)
             if isinstance(run.document, Path):
                 with storage_errors(run.document, "write"):
                     remove_abandoned_lock(run.document)
             yield run
             return
-        replaces = run.replaces if publishes else None
-        run.work.begin(config, files, resume=resume, replaces=replaces)
-        if resume and not run.work.is_resumed:
+        work.begin(config, files, resume=resume, replaces=replaces if publishes else None)
+        if resume and not work.is_resumed:
             observer.note(f"--resume: there is no unfinished run in {folder}; a new one starts now")
-        engine.log_to(
-            beneath(folder, "workers.log"),
-            run.work.run.run_id,
-            resumes=run.work.is_resumed,
-            note=observer.note,
-        )
-        with run.work, _saying_how_to_continue(run.work):
+        log, is_resumed = beneath(folder, "workers.log"), work.is_resumed
+        engine.log_to(log, work.run.run_id, resumes=is_resumed, note=observer.note)
+        with work, _saying_how_to_continue(work):
             yield run
-            _try_to(run.work.remove, observer)
+            _try_to(work.remove, observer)
 
 
 def paths_of(config: DataOptions) -> tuple[Sequence[str], StoragePath, StoragePath]:
@@ -178,11 +165,11 @@ def _removing_new_folders(config: DataOptions) -> Iterator[None]:
         path = storage_path(name, option) if name else None
         if isinstance(path, Path):
             with storage_errors(path, "read"):
-                missing += [one for one in (path, *path.parents) if not one.exists()]
+                missing += [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         yield
     except InputError:
-        for folder in sorted(missing, key=lambda one: -len(one.parts)):
+        for folder in sorted(missing, key=lambda folder: -len(folder.parts)):
             # Another process may have put something there in the meantime.
             with suppress(OSError):
                 folder.rmdir()
@@ -236,13 +223,13 @@ def _saying_how_to_continue(work: WorkFolder) -> Iterator[None]:
 
 def sealed(document: Document, run: Run) -> Document:
     """Return a document with the run that published it, and the hash of its own content."""
-    content = content_hash(json.loads(_with(document, run).to_json()))
-    return _with(document, run.model_copy(update={"content": content}))
 
+    def recorded(run: Run) -> Document:
+        provenance = document.provenance.model_copy(update={"run": run})
+        return document.model_copy(update={"provenance": provenance})
 
-def _with(document: Document, run: Run) -> Document:
-    provenance = document.provenance.model_copy(update={"run": run})
-    return document.model_copy(update={"provenance": provenance})
+    content = content_hash(json.loads(recorded(run).to_json()))
+    return recorded(run.model_copy(update={"content": content}))
 
 
 def content_hash(content: Any) -> str:
@@ -255,9 +242,12 @@ def content_hash(content: Any) -> str:
 
 
 def hash_of_document(path: StoragePath) -> str | None:
-    """Return the hash of the bytes of a document; None if there is none."""
-    text = _text(path)
-    return None if text is None else f"sha256:{hashlib.sha256(text).hexdigest()}"
+    """Return the hash of a published file; None if there is none."""
+    with storage_errors(path, "read"):
+        if not path.is_file():
+            return None
+        with path.open("rb") as stream:
+            return f"sha256:{sha256_of(stream)}"
 
 
 def published_before(
@@ -265,10 +255,8 @@ def published_before(
 ) -> Document | None:
     """Return the document that a run has published already; None if the run has something to do."""
     text = _text(path)
-    if text is None:
-        return None
-    if begun is not None and begun.replaces == version_of(path):
-        # What the run is to replace.
+    # What the run is to replace is not what it published.
+    if text is None or (begun is not None and begun.replaces == version_of(path)):
         return None
     try:
         return _unchanged(kind, path, text, run)
@@ -294,23 +282,16 @@ def _unchanged(kind: type[Document], path: StoragePath, text: bytes, run: RunMar
     ):
         if mine != its:
             raise OtherRunError(f"--resume: {path} was published with different {what}; {_ANEW}")
-    if content_hash(content) != recorded.content:
-        raise OptionError(f"--resume: {path} has changed since it was published; {_ANEW}")
+    digests: dict[StoragePath, tuple[str | None, str | None]] = {}
+    digests[path] = content_hash(content), recorded.content
     for named in (document.files or {}).values():
-        for name in (well_known(named.name), named.name):
-            _check_file(path.parent / name, named.sha256)
+        for file in (path.parent / well_known(named.name), path.parent / named.name):
+            digests[file] = (hash_of_document(file), named.sha256)
+    for file, (now, then) in digests.items():
+        if now != then:
+            what = "disappeared" if now is None else "changed"
+            raise OptionError(f"--resume: {file} has {what} since it was published; {_ANEW}")
     return document
-
-
-def _check_file(file: StoragePath, digest: str) -> None:
-    """Raise an InputError where a file has not the content that was published."""
-    with storage_errors(file, "read"):
-        if not file.is_file():
-            raise OptionError(f"--resume: {file} has disappeared since it was published; {_ANEW}")
-        with file.open("rb") as stream:
-            found = f"sha256:{sha256_of(stream)}"
-    if found != digest:
-        raise OptionError(f"--resume: {file} has changed since it was published; {_ANEW}")
 
 
 def remove_page(folder: StoragePath) -> str | None:

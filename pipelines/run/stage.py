@@ -1,21 +1,22 @@
-"""The stages of a run: what the user is shown of them, and work that is not done twice."""
+"""A run as its stages see it: where they work, who follows them, and work that is not done twice."""
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from slicebeam.metrics.errors import EngineError
+from slicebeam.pipelines.run.work_folder import DataOptions, WorkFolder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import pyarrow as pa
 
     from slicebeam.pipelines.run.engine import Cost, Engine
-    from slicebeam.pipelines.run.work_folder import DataOptions, WorkFolder
     from slicebeam.transforms.storage.parts import WriteParts
+    from slicebeam.transforms.storage.storage import StoragePath
 
 
 @dataclass(frozen=True)
@@ -42,78 +43,101 @@ class Observer(Protocol):
         """Show what begins, and follow it where it counts something."""
 
 
-def run_stage(
-    work: WorkFolder,
-    engine: Engine,
-    stage: str,
-    build: Callable[[Any], Any],
-    is_complete: Callable[[], bool],
-    *,
-    job: str = "",
-    seconds: float | None = None,
-    plan: str = "",
-    keeps_parts: bool = False,
-    reads_data: bool = False,
-    before: Callable[[], object] = lambda: None,
-    facts: Callable[[Cost], dict[str, Any]] = lambda _: {},
-) -> dict[str, Any]:
-    """Fill the folder of a stage, unless a note says that it is complete, and return its record.
+class SilentObserver:
+    """Shows nothing, for a run within another one."""
 
-    A job that an earlier process of this run sent is waited for where the engine kept it, and counts if
-    its files are complete. Only then the folder is emptied, and the job is run.
+    def _ignore(self, *_: object, **__: object) -> None: ...
 
-    ``plan``: digest of what a job does; a note or job of another plan does not count. ``keeps_parts``:
-    files say to which plan they belong: the folder is not emptied, and complete ones need no note.
-    ``reads_data``: the user's files are read, which must not have changed. ``before`` the job.
-    """
-    work.folder(stage)
-    noted = work.done(stage, plan)
-    is_done = is_complete() if keeps_parts else noted is not None
-    if is_done:
-        return noted or {}
-    job = job or stage
-    own = f"{job}-{plan[:8]}" if plan else job
-    cost = engine.attach(own)
-    if cost is None or not _is_complete(is_complete):
-        engine.end_earlier(job, but=own)
-        if not keeps_parts:
-            work.empty(stage)
-        before()
-        cost = engine.run(build, own, seconds)
-    if reads_data:
-        work.check_data()
-    found = facts(cost)
-    work.finish(stage, found, plan)
-    return found
+    begin = note = stage = prepared = progress = recorded = _ignore
 
 
-def _is_complete(is_complete: Callable[[], bool]) -> bool:
-    # What is damaged is made again.
-    with suppress(EngineError):
-        return is_complete()
-    return False
+@dataclass
+class Workspace:
+    """Work folder and engine of a run, and who follows it."""
+
+    work: WorkFolder
+    engine: Engine
+    observer: Observer
+    files: Sequence[str]  # the data
+
+    def show(self, stage: Stage) -> None:
+        """Show that a stage begins."""
+        self.observer.stage(stage)
+
+    def stage(
+        self,
+        stage: str,
+        build: Callable[[Any], Any],
+        is_complete: Callable[[], bool],
+        *,
+        job: str = "",
+        seconds: float | None = None,
+        plan: str = "",
+        keeps_parts: bool = False,
+        reads_data: bool = False,
+        before: Callable[[], object] = lambda: None,
+        facts: Callable[[Cost], dict[str, Any]] = lambda _: {},
+    ) -> dict[str, Any]:
+        """Fill the folder of a stage, unless a note says that it is complete, and return its record.
+
+        A job that an earlier process of this run sent is waited for where the engine kept it, and counts if
+        its files are complete. Only then the folder is emptied, and the job is run.
+
+        ``plan``: digest of what a job does; a note or job of another plan does not count. ``keeps_parts``:
+        files say to which plan they belong: the folder is not emptied, and complete ones need no note.
+        ``reads_data``: the user's files are read, which must not have changed. ``before`` the job.
+        """
+        work, engine = self.work, self.engine
+        work.folder(stage)
+        noted = work.done(stage, plan)
+        if is_complete() if keeps_parts else noted is not None:
+            return noted or {}
+        job = job or stage
+        own = f"{job}-{plan[:8]}" if plan else job
+        cost, is_done = engine.attach(own), False
+        if cost is not None:
+            # What is damaged is made again.
+            with suppress(EngineError):
+                is_done = is_complete()
+        if cost is None or not is_done:
+            engine.end_earlier(job, but=own)
+            if not keeps_parts:
+                work.empty(stage)
+            before()
+            cost = engine.run(build, own, seconds)
+        if reads_data:
+            work.check_data()
+        found = facts(cost)
+        work.finish(stage, found, plan)
+        return found
+
+    def parts(
+        self,
+        stage: str,
+        transform: WriteParts,
+        *,
+        seconds: float | None = None,
+        reads_data: bool = False,
+        has_written: Callable[[], bool] = lambda: True,
+    ) -> list[pa.Table]:
+        """Write the parts of a stage, unless they are complete, and return them; see `stage`."""
+        noted = self.stage(
+            stage,
+            lambda pipeline: pipeline | stage >> transform,
+            lambda: transform.is_written() and has_written(),
+            seconds=seconds,
+            reads_data=reads_data,
+            before=transform.write_shared,
+            facts=lambda _: {"parts": len(transform.items)},
+        )
+        return transform.read(noted["parts"])
 
 
-def run_parts(
-    work: WorkFolder,
-    engine: Engine,
-    stage: str,
-    transform: WriteParts,
-    *,
-    seconds: float | None = None,
-    reads_data: bool = False,
-    has_written: Callable[[], bool] = lambda: True,
-) -> list[pa.Table]:
-    """Write the parts of a stage, unless they are complete, and return them; see `run_stage`."""
-    noted = run_stage(
-        work,
-        engine,
-        stage,
-        lambda pipeline: pipeline | stage >> transform,
-        lambda: transform.is_written() and has_written(),
-        seconds=seconds,
-        reads_data=reads_data,
-        before=transform.write_shared,
-        facts=lambda _: {"parts": len(transform.items)},
-    )
-    return transform.read(noted["parts"])
+@contextmanager
+def hidden_run(
+    config: DataOptions, files: Sequence[str], engine: Engine, folder: StoragePath
+) -> Iterator[Workspace]:
+    """Begin a run within another one, in a folder that the caller removes."""
+    with WorkFolder(folder) as work:
+        work.begin(config, files, resume=False)
+        yield Workspace(work, engine, SilentObserver(), files)

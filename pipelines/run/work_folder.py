@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from slicebeam.metrics.errors import EngineError, InputError, OptionError, flag
-from slicebeam.pipelines.run.lock_files import LOCK, lock_of
+from slicebeam.pipelines.run.lock_files import LOCK, RunLock, lock_of
 from slicebeam.transforms.encode.sources import changed
 from slicebeam.transforms.storage.storage import (
     StoragePath,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from slicebeam.pipelines.run.lock_files import RunLock
 
 _MARKER = "run.json"
 _STAGES = "stages"
@@ -118,10 +117,13 @@ class RunMarker:
     def check_same(self, earlier: RunMarker, folder: StoragePath) -> None:
         """Raise an InputError where the run that was begun in a folder is another than this one."""
         for key in {**self.config, **earlier.config}:
-            now, before = self.config.get(key), earlier.config.get(key)
-            if now != before:
+            both = self.config.get(key), earlier.config.get(key)
+            if both[0] != both[1]:
+                now, before = (
+                    ",".join(map(str, x)) if isinstance(x, list) else str(x) for x in both
+                )
                 raise OtherRunError(
-                    f"--resume: {flag(key)} is {_shown(now)} but was {_shown(before)} in {folder}; "
+                    f"--resume: {flag(key)} is {now} but was {before} in {folder}; "
                     "use the same options, or leave --resume out"
                 )
         for path in {**earlier.files, **self.files}:
@@ -146,15 +148,8 @@ def _hash(content: Any) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def _shown(value: Any) -> str:
-    return ",".join(map(str, value)) if isinstance(value, list) else str(value)
-
-
 class WorkFolder:
-    """A folder that belongs to one run: its configuration, its data, and what is finished.
-
-    Files appear whole, and a JSON note says that a stage is done. A context, which gives it up at its end.
-    """
+    """A folder that belongs to one run: its options, its data, and what is finished; a context, which gives it up."""
 
     def __init__(self, path: StoragePath) -> None:
         self.path = path
@@ -181,10 +176,7 @@ class WorkFolder:
         resume: bool,
         replaces: str | None = None,
     ) -> None:
-        """Make the folder ready for a run, new or to continue if it can be, and keep others out until released.
-
-        ``replaces``: version of the document that the run is to replace; None if there is none.
-        """
+        """Make the folder ready for a run that ``replaces`` a version of the document, and keep others out until released."""
         run = replace(described(config, files), replaces=replaces)
         if self.path.is_file():
             raise OptionError(f"--work-dir {self.path} is a file; name a folder")
@@ -250,11 +242,9 @@ class WorkFolder:
 
     def check_data(self) -> None:
         """Raise an InputError where a file that the run reads changed since it began."""
-        files = self.run.files
-        now = identities(list(files))
-        for path, before in files.items():
-            if now[path] != before:
-                raise changed(path, before, now[path])
+        for path, now in identities(list(self.run.files)).items():
+            if now != self.run.files[path]:
+                raise changed(path, self.run.files[path], now)
 
     def identity_of(self, path: str) -> tuple[int | str, ...]:
         """Return the state of an input file when the run began, empty if it was missing."""
@@ -321,10 +311,8 @@ class WorkFolder:
     def _files_of(self, stage: str) -> list[str]:
         """Return the names of the files in the folder of a stage, all needed later."""
         folder = self.path_of(stage)
-        if not folder.exists():
-            return []
-        names = (entry.name for entry in folder.iterdir())
-        return sorted(name for name in names if not name.startswith("."))
+        entries = folder.iterdir() if folder.exists() else ()
+        return sorted(entry.name for entry in entries if not entry.name.startswith("."))
 
     def remove(self) -> None:
         """Remove the run's files, and the folder unless it has others."""
@@ -355,24 +343,21 @@ def _plain(name: str) -> str:
 def described(config: DataOptions, files: Sequence[str]) -> RunMarker:
     """Return the identity of a run: its configuration and its inputs."""
     # What is missing among these is said where it is read.
-    others = config.files_read
-    read = [*files, *(path for path in others if path and storage_path(path).exists())]
+    others = [path for path in config.files_read if path and storage_path(path).exists()]
     options = config.model_dump(mode="json", exclude=set(config.non_identity))
-    return RunMarker(config=options, files=identities(read))
+    return RunMarker(config=options, files=identities([*files, *others]))
 
 
 def identities(paths: Sequence[str]) -> dict[str, list[int | str] | None]:
     """Return what changes with the content of each file; None for one that is missing."""
+
+    def identity_of(path: str) -> list[int | str] | None:
+        with storage_errors(path, "read"), suppress(FileNotFoundError):
+            return identity(storage_path(path))
+        return None
+
     if all(isinstance(storage_path(path), Path) for path in paths):
-        return {path: _identity(path) for path in paths}
+        return {path: identity_of(path) for path in paths}
     # A store takes its time for each answer.
     with ThreadPoolExecutor(_ASKED_TOGETHER) as pool:
-        return dict(zip(paths, pool.map(_identity, paths), strict=True))
-
-
-def _identity(path: str) -> list[int | str] | None:
-    with storage_errors(path, "read"):
-        try:
-            return identity(storage_path(path))
-        except FileNotFoundError:
-            return None
+        return dict(zip(paths, pool.map(identity_of, paths), strict=True))

@@ -14,52 +14,26 @@ from slicebeam.pipelines.discovery.known import (
     PublishedDiscovery,
     with_derived,
 )
-from slicebeam.pipelines.prepare.encoded_dataset import encode, example_encoding
+from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset, encode, example_encoding
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
-from slicebeam.pipelines.prepare.given_slices import given_slices, read_given, value_slices
+from slicebeam.pipelines.prepare.inherited import given_slices, read_given, value_slices
 from slicebeam.pipelines.prepare.source import chunk_rows, read_source, rows_of_document
-from slicebeam.pipelines.run.open_run import Published
-from slicebeam.pipelines.run.stage import Stage
-from slicebeam.pipelines.search.run_steps import Steps, run_steps
-from slicebeam.pipelines.search.since import earlier_run
+from slicebeam.pipelines.run.stage import Stage, Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from typing_extensions import Unpack
+    from collections.abc import Iterable
 
     from slicebeam.pipelines.config.check import CheckConfig
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.prepare.given_slices import WantedSlices
-    from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.iterations import SearchObserver
-    from slicebeam.pipelines.search.run_steps import HowToRun
+    from slicebeam.pipelines.prepare.inherited import WantedSlices
     from slicebeam.transforms.discovery.embeddings import ExampleSplit
 
 # Slices whose membership takes as much memory of a chunk as a column does.
 _SLICES_PER_COLUMN = 4
 
 
-def run_check(
-    config: CheckConfig, engine: Engine, observer: SearchObserver, **how: Unpack[HowToRun]
-) -> Published:
-    """Test the given slices, which are one family for the correction, and publish the result."""
-    return run_steps(config, Steps(prepare_check), engine, observer, earlier_run(config), **how)
-
-
-def prepare_check(
-    config: CheckConfig,
-    files: Sequence[str],
-    work: WorkFolder,
-    engine: Engine,
-    on_stage: Callable[[Stage], None],
-) -> EncodedDataset:
-    """Read the data and write encoded shards that say in which of the slices an example is.
-
-    The slices are the values of one list feature: singletons of a lattice that a search can count.
-    """
+def prepare_check(config: CheckConfig, run: Workspace) -> EncodedDataset:
+    """Read the data and write encoded shards that say in which slices, the values of one list feature, an example is."""
     known = None
     if config.changelist is not None:
         known = PublishedDiscovery(
@@ -68,22 +42,19 @@ def prepare_check(
             Confirmed(encoder=config.encoder),
         )
     if config.eval_config is not None:
-        on_stage(Stage("looking up the values of the slices"))
-        source = read_source(config, files, work, engine)
-        wanted = value_slices(config.eval_config, source, work, engine)
+        run.show(Stage("looking up the values of the slices"))
+        source = read_source(config, run)
+        wanted = value_slices(config.eval_config, source, run)
     else:
         wanted = read_given(config.changelist, config.slices)
-    return prepare_given(config, wanted, known, files, work, engine, on_stage)
+    return prepare_given(config, wanted, known, run)
 
 
 def prepare_given(
     config: RunConfig,
     wanted: WantedSlices,
     known: PublishedDiscovery | None,
-    files: Sequence[str],
-    work: WorkFolder,
-    engine: Engine,
-    on_stage: Callable[[Stage], None],
+    run: Workspace,
     split: ExampleSplit | None = None,
     *,
     is_own_data: bool = False,
@@ -93,22 +64,20 @@ def prepare_given(
     They are from the document ``known`` (None: a file), whose examples in ``split`` are left out, and
     with ``is_own_data`` its reserved examples too.
     """
-    on_stage(Stage("reading the data"))
-    source = read_source(config, files, work, engine)
+    run.show(Stage("reading the data"))
+    source = read_source(config, run)
     within = None
     if known is not None:
         document = known.document
-        source, within = rows_of_document(source, document, work, engine, is_own_data=is_own_data)
+        source, within = rows_of_document(source, document, run, is_own_data=is_own_data)
     outcome = resolve_outcome(config, source)
     features = choose_features(config, source).features
-    encoding = example_encoding(config, source, (), outcome, features, work)
+    encoding = example_encoding(config, source, (), outcome, features, run.work)
     size = len(wanted.slices)
     is_discovery = known is not None and known.document.discovery is not None
     wishes = wishes_of(wanted, () if is_discovery else source.schema.names)
     if wishes.any and known is not None:
-        source = with_derived(
-            config, known, wishes, source, encoding, work, engine, on_stage, split
-        )
+        source = with_derived(config, known, wishes, source, encoding, run, split)
     try:
         given = given_slices(wanted, source.schema)
     except InputError as error:
@@ -122,8 +91,8 @@ def prepare_given(
     source = source.in_chunks(chunk_rows(config, columns))
     lattice = Lattice((size,), 1, (True,), (False,))
     encoding = replace(encoding, source=source, given=given.membership)
-    on_stage(Stage("looking up the slices of the examples"))
-    prepared = encode(config, encoding, lattice, (), work, engine)
+    run.show(Stage("looking up the slices of the examples"))
+    prepared = encode(config, encoding, lattice, (), run)
     return replace(prepared, given=given, within=within)
 
 

@@ -14,9 +14,8 @@ from slicebeam.pipelines.discovery.discovered import PreparedDiscovery
 from slicebeam.pipelines.discovery.membership import MEMBERSHIP_FILE, write_membership
 from slicebeam.pipelines.discovery.model import MODEL_FILE
 from slicebeam.pipelines.discovery.preparation import prepare_discovery
-from slicebeam.pipelines.run.open_run import Published
-from slicebeam.pipelines.search.run_steps import Steps, run_steps
-from slicebeam.pipelines.search.slices_table import said_by
+from slicebeam.pipelines.search.results import MetricResult, Results, said_by
+from slicebeam.pipelines.search.search import HowToRun, Steps, run_steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,9 +26,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.discover import DiscoverConfig
     from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.run.open_run import Published
     from slicebeam.pipelines.search.iterations import SearchObserver
-    from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.pipelines.search.run_steps import HowToRun
 
 
 def run_discovery(
@@ -56,16 +54,11 @@ def further(
     discovered.model.write(model)
     clusters = discovered.model.clusters
     write_membership(membership, discovered.beside, clusters, is_split=config.loss_weight > 0)
-    return with_discovery(config, prepared, changelist, counter.work, counter.engine)
+    return with_discovery(config, prepared, changelist, counter.run)
 
 
 def most_changed_first(results: Results, measured: MetricResult) -> IntArray:
-    """Return the slices to report in a metric, those first that surely changed most.
-
-    These are the significant slices that say more than those above them, each set of examples once,
-    by z of DISCOVERY's rule: |mean D|/sqrt((variance of D + .05)/n). For a metric that is not a mean over
-    the examples of a slice, the variance is the one that the interval implies.
-    """
+    """Return the slices that say more, first those of the largest z: |mean D|/sqrt((variance of D + .05)/n)."""
     chosen = said_by(results, measured)
     n = results.sizes[chosen]
     variance = metric(measured.name).change_variance(

@@ -20,8 +20,7 @@ from slicebeam.metrics.measures.registry import metric, statistic_space
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.prepare.encoded_dataset import SECONDS_PER_NUMBER, SECONDS_PER_ROW
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
-from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
-from slicebeam.pipelines.prepare.inherited_domains import inherited_domains
+from slicebeam.pipelines.prepare.inherited import given_slices, inherited_domains, read_given
 from slicebeam.pipelines.prepare.source import (
     QUERY_JOBS,
     SECONDS_PER_BYTE,
@@ -29,8 +28,8 @@ from slicebeam.pipelines.prepare.source import (
     format_of,
     with_lists,
 )
+from slicebeam.pipelines.search.iterations import counting_budget
 from slicebeam.pipelines.search.search import compared
-from slicebeam.pipelines.search.slice_counter import counting_budget
 from slicebeam.pipelines.search.strategies import batch_cost, conjunctions_per_level, test_seconds
 from slicebeam.pipelines.tfma.request import cost_lines
 from slicebeam.transforms.encode.column import plain_type
@@ -82,18 +81,26 @@ class DataSample:
         """Return a guess at the domain of each feature that has one."""
         schema = self.source.schema
         features = [name for name in features if not unsupported(schema.field(name).type)]
-        columns = (
-            _of_parquet(self.source, features)
-            if self.blocks is None
-            else self.blocks.select(features).columns
-        )
+        tables = [] if self.blocks is None else [self.blocks.select(features)]
+        # Of Parquet the beginnings of some splits, evenly spread.
+        splits = self.source.splits if self.blocks is None else ()
+        chosen = splits[:: -(-len(splits) // _SPLITS) or 1]
+        for split in chosen:
+            rows, taken = 0, 0
+            source = self.source.in_chunks(_CHUNK_ROWS)
+            with closing(read_split(source, split, features)) as chunks:  # type: ignore[type-var]
+                for chunk in chunks:
+                    tables.append(chunk.table)
+                    rows, taken = rows + chunk.table.num_rows, taken + chunk.table.nbytes
+                    if rows >= _SPLIT_ROWS or taken >= _SAMPLE_BYTES // len(chosen):
+                        break
         found = {}
-        for name, column in zip(features, columns, strict=True):
-            kind = schema.field(name).type
-            counter = ColumnCounter(plain_type(kind), _SAMPLE_BYTES)
-            counter.add(column)
-            counted = counter.result()
-            learned = learn_domain(name, counted, bins=bins, top_values=top_values, named=False)
+        for name in features:
+            counter = ColumnCounter(plain_type(schema.field(name).type), _SAMPLE_BYTES)
+            pieces = [piece for table in tables for piece in table.column(name).chunks]
+            counter.add(pa.chunked_array(pieces))
+            values = counter.result()
+            learned = learn_domain(name, values, bins=bins, top_values=top_values, named=False)
             if isinstance(learned, FeatureDomain):
                 found[name] = learned
         return found
@@ -115,22 +122,6 @@ def read_sample(config: RunConfig, files: Sequence[str]) -> DataSample:
     return sample
 
 
-def _of_parquet(source: Source, columns: Sequence[str]) -> list[pa.ChunkedArray]:
-    """Return the columns at the beginnings of some splits, evenly spread."""
-    tables = []
-    chosen = source.splits[:: -(-len(source.splits) // _SPLITS)]
-    for split in chosen:
-        rows, taken = 0, 0
-        with closing(read_split(source.in_chunks(_CHUNK_ROWS), split, columns)) as chunks:  # type: ignore[type-var]
-            for chunk in chunks:
-                tables.append(chunk.table)
-                rows, taken = rows + chunk.table.num_rows, taken + chunk.table.nbytes
-                if rows >= _SPLIT_ROWS or taken >= _SAMPLE_BYTES // len(chosen):
-                    break
-    pieces = [[table.column(name).chunks for table in tables] for name in columns]
-    return [pa.chunked_array([one for chunks in piece for one in chunks]) for piece in pieces]
-
-
 def _of_text(config: RunConfig, files: Sequence[str], size: int, kind: Format) -> DataSample:
     tables: list[pa.Table] = []
     taken, lines = 0, 0
@@ -139,42 +130,31 @@ def _of_text(config: RunConfig, files: Sequence[str], size: int, kind: Format) -
             break
         # What is not read any further is closed.
         with closing(file_blocks(path, kind, config.csv_layout, _BLOCK_BYTES)) as reading:  # type: ignore[type-var]
-            first = next(reading, None)
-        if first is None or not first.num_rows:
+            block = next(reading, None)
+        if block is None or not block.num_rows:
             continue
-        tables.append(_typed(first) if kind == "csv" else first)
         if kind == "tfrecord":
             # As many bytes a record as the block has in memory, which is about what they take.
-            lines, taken = lines + first.num_rows, taken + first.nbytes
+            lines, taken = lines + block.num_rows, taken + block.nbytes
         else:
-            of_file, bytes_of_file = _first_lines(path)
+            stored = open_stored(path)
+            with open_bytes(path, lambda _, stored=stored: stored) as stream:  # type: ignore[misc]
+                text = stream.read(_BLOCK_BYTES)
+                has_open_line = not stream.read(1) and not text.endswith(b"\n")
+                taken += stored.tell()
             has_header = kind == "csv" and not config.column_names
-            lines += max(1, of_file - has_header - config.skip_rows)
-            taken += bytes_of_file
+            lines += max(1, text.count(b"\n") + has_open_line - has_header - config.skip_rows)
+        for name, kinds in block_kinds(block).items() if kind == "csv" else ():
+            # Text columns get the types that their values look like.
+            if not pa.types.is_string(type_ := kinds.resolve()):
+                column = parse_column(block.column(name), type_, column=name)
+                block = block.set_column(block.schema.get_field_index(name), name, column)
+        tables.append(block)
     rows = max(1, round(lines * size / taken)) if tables else 0
     splits = (Split(0, StoredFile(files[0], files[0]), 0, (), 0, rows),)
     sample = pa.concat_tables(tables or [pa.table({})], promote_options="permissive")
     source = Source(splits, sample.schema.serialize().to_pybytes(), {})
     return DataSample(source, size, True, files, sample)
-
-
-def _first_lines(path: str) -> tuple[int, int]:
-    """Return the number of lines at the beginning of a text file, and the bytes they take there."""
-    stored = open_stored(path)
-    with open_bytes(path, lambda _: stored) as stream:
-        text = stream.read(_BLOCK_BYTES)
-        whole = not stream.read(1)
-        return text.count(b"\n") + (whole and not text.endswith(b"\n")), stored.tell()
-
-
-def _typed(block: pa.Table) -> pa.Table:
-    """Return text columns in the types that their values look like."""
-    for name, kinds in block_kinds(block).items():
-        kind = kinds.resolve()
-        if not pa.types.is_string(kind):
-            at = block.schema.get_field_index(name)
-            block = block.set_column(at, name, parse_column(block.column(name), kind, column=name))
-    return block
 
 
 # What stands in names for what distinguishes runs.
@@ -226,9 +206,8 @@ class RunPlan:
             "cpu_seconds": self.seconds,
             "is_bound": any(job.is_bound for job in self.jobs),
         }
-        jobs = [asdict(job) for job in self.jobs]
-        about = {"engine": self.engine, "options": self.options, **self.facts}
-        return {**about, "jobs": jobs, "estimate": estimate}
+        facts = {"engine": self.engine, "options": self.options, **self.facts}
+        return {**facts, "jobs": list(map(asdict, self.jobs)), "estimate": estimate}
 
     def to_text(self) -> str:
         """Return it for a reader."""
@@ -314,7 +293,6 @@ class _Planner:
         self.budget = counting_budget(config, self.space, sample.rows, resampling)
 
     def search(self, config: SearchConfig) -> RunPlan:
-        """Return the plan of a search."""
         sample, features = self.sample, self.features
         learned: Sequence[str] = features
         domains: dict[str, FeatureDomain] = {}
@@ -341,15 +319,26 @@ class _Planner:
             tested = batch.tested
             jobs.append(self._job("iteration-1", batch.seconds, lattice.space(), planned=planned))
         else:
-            later = list(self._iterations(config, lattice, strategy))
-            tested = sum(job.candidates for job in later)
-            jobs += later
+            # Bounds for iterations whose candidates depend on earlier results.
+            counts = per_level = conjunctions_per_level(lattice)
+            if strategy == "priority":
+                most = min(config.max_candidates or sum(per_level[1:]), sum(per_level[1:]))
+                counts = [per_level[0], *[most] * (config.iterations - 1)]
+            tested = sum(counts)
+            a_pass = self.budget.rows * self.budget.sums * TABLE_ROW + TABLE_UNIT
+            for number, candidates in enumerate(counts, start=1):
+                # Each tuple of features that has a candidate is at most one pass over the examples.
+                tuples = comb(len(lattice.sizes), min(number, len(per_level)))
+                seconds = min(tuples, candidates) * a_pass + candidates * test_seconds(config)
+                if candidates:
+                    jobs.append(
+                        self._job(f"iteration-{number}", seconds, candidates, is_bound=True)
+                    )
         facts: dict[str, Any] = {"is_guessed": not config.domains, "strategy": strategy}
         facts["batch_seconds"] = batch.seconds
         return self._plan(lattice, len(domains), facts, jobs, tested)
 
     def check(self, config: CheckConfig) -> RunPlan:
-        """Return the plan of a check."""
         wanted = read_given(config.changelist, config.slices)
         membership = given_slices(wanted, self.sample.source.schema).membership
         lattice = Lattice((membership.size,), 1, (True,))
@@ -377,29 +366,9 @@ class _Planner:
         is_sent = self.engine.sends(seconds if planned is None else planned)
         return PlannedJob(name, stage, is_sent, seconds, candidates, is_bound)
 
-    def _iterations(
-        self, config: SearchConfig, lattice: Lattice, strategy: str
-    ) -> Iterable[PlannedJob]:
-        """Yield bounds for iterations whose candidates depend on earlier results."""
-        counts = per_level = conjunctions_per_level(lattice)
-        if strategy == "priority":
-            later = sum(per_level[1:])
-            most = min(config.max_candidates or later, later)
-            counts = [per_level[0], *[most] * (config.iterations - 1)]
-        a_pass = self.budget.rows * self.budget.sums * TABLE_ROW + TABLE_UNIT
-        for number, candidates in enumerate(counts, start=1):
-            if candidates:
-                # Each tuple of features that has a candidate is at most one pass over the examples.
-                level = min(number, len(per_level))
-                counting = min(comb(len(lattice.sizes), level), candidates) * a_pass
-                tests = candidates * test_seconds(config)
-                stage = f"iteration-{number}"
-                yield self._job(stage, counting + tests, candidates, is_bound=True)
-
     def _reading(
         self, learned: int, features: Sequence[str], of_slices: Iterable[str]
     ) -> list[PlannedJob]:
-        """Return the jobs before slices are counted."""
         config, source, rows = self.config, self.sample.source, self.sample.rows
         # A model itself is not loaded, which would run code: it may read all features.
         models: dict[Side, tuple[str, ...]] = (
@@ -425,7 +394,6 @@ class _Planner:
         jobs: Sequence[PlannedJob],
         tested: int,
     ) -> RunPlan:
-        """Return the plan of these jobs."""
         sample, space = self.sample, self.space
         # The totals, and what scores, weights and values are scaled by.
         passes = 1 + 2 * space.ranked + bool(space.terms or space.weighted)

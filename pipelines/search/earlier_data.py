@@ -1,16 +1,24 @@
-"""``--baseline-data``: why metrics moved since the earlier data, and how the data drifted."""
+"""``--baseline-data``: which slices changed more than those above them, why metrics moved, how the data drifted."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+from scipy.special import ndtri
 
+from slicebeam.metrics.findings import corrected
+from slicebeam.metrics.findings.corrected import selected_above
 from slicebeam.metrics.findings.decomposition import Decomposition, Indicators, Portion, drift
+from slicebeam.metrics.findings.two_sets import TwoSets, best, changed_more_p, differences, worse_p
 from slicebeam.metrics.measures.count_metrics import Share
+from slicebeam.metrics.measures.earlier import sides
 from slicebeam.metrics.measures.mean import Mean
+from slicebeam.metrics.measures.metric import Slices, Target
 from slicebeam.metrics.measures.multiplicity import holm_adjusted
 from slicebeam.metrics.measures.registry import metric, metric_on
+from slicebeam.metrics.measures.target_sums import design
 from slicebeam.metrics.significance.intervals import normal_quantile
 from slicebeam.pipelines.changelist.changes import (
     TOO_FAR,
@@ -19,8 +27,11 @@ from slicebeam.pipelines.changelist.changes import (
     MovedPart,
     WhyMoved,
 )
-from slicebeam.pipelines.changelist.parts import CONFIDENCE, estimate
-from slicebeam.transforms.count.finding_passes import without_buckets
+from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, estimate
+from slicebeam.pipelines.changelist.slices import CorrectedDifference, Finding, FindingModel
+from slicebeam.pipelines.search.findings import Direction, impossible
+from slicebeam.pipelines.search.results import FindingList, Results
+from slicebeam.transforms.count.finding_passes import SumByGroup, added_groups, without_buckets
 from slicebeam.transforms.count.two_set_passes import (
     CountPairs,
     CountValues,
@@ -30,15 +41,14 @@ from slicebeam.transforms.count.two_set_passes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.measures.metric import Metric
-    from slicebeam.pipelines.changelist.parts import Estimate
-    from slicebeam.pipelines.search.findings import FindingList
-    from slicebeam.pipelines.search.results import Results
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
+    from slicebeam.metrics.counting.lattice import Keys
+    from slicebeam.metrics.findings.choice import StopReason
+    from slicebeam.metrics.findings.two_sets import Step
     from slicebeam.transforms.encode.passes import Found, Function
+
 
 # A value of fewer earlier examples says nothing of what such an example is like.
 _LEAST_THEN = 20
@@ -54,7 +64,6 @@ class _EarlierData:
 
     def __init__(self, results: Results, lists: Sequence[FindingList]) -> None:
         self.results, self.lists = results, lists
-        self.work, self.engine = results.counter.work, results.counter.engine
         self.prepared, self.lattice = results.prepared, results.prepared.lattice
         self.scaling = without_buckets(results.prepared.scaling)
         self.domains = results.prepared.domains
@@ -63,9 +72,7 @@ class _EarlierData:
         self.counts = np.sum([one["counts"] for one in found], axis=0).reshape(2, -1)
 
     def _passed(self, stage: str, function: Function) -> list[Found]:
-        return self.prepared.scan(
-            f"earlier-{stage}", function, self.work, self.engine, _SECONDS_PER_ROW
-        )
+        return self.prepared.scan(f"earlier-{stage}", function, _SECONDS_PER_ROW)
 
     def _name(self, column: int) -> str:
         feature = int(np.searchsorted(self.begins, column, side="right")) - 1
@@ -79,7 +86,7 @@ class _EarlierData:
 
     def drift(self) -> tuple[FeatureDrift, ...]:
         """Return how each feature changed, the largest change first."""
-        found = []
+        tests, found = [], []
         for feature, domain in enumerate(self.domains):
             begin, end = self.begins[feature : feature + 2].tolist()
             now, then = self.counts[:, begin:end]
@@ -87,40 +94,36 @@ class _EarlierData:
                 continue
             changed = drift(now, then)
             shares = now / now.sum(), then / then.sum()
-            missing = [at for at, one in enumerate(domain.singletons) if one.op == "is_null"]
             facts = {}
-            if missing:
-                facts = {
-                    "missing_now": float(shares[0][missing[0]]),
-                    "missing_then": float(shares[1][missing[0]]),
-                }
+            for at, singleton in enumerate(domain.singletons):
+                if singleton.op == "is_null":
+                    facts["missing_now"], facts["missing_then"] = (
+                        float(share[at]) for share in shares
+                    )
+            tests.append(changed.p)
             found.append(
-                (
-                    changed,
-                    FeatureDrift(
-                        feature=domain.name,
-                        p_value=changed.p,
-                        p_adjusted=1.0,
-                        significant=False,
-                        stability_index=changed.stability_index,
-                        value=self._name(begin + changed.value),
-                        share_then=float(shares[1][changed.value]),
-                        share_now=float(shares[0][changed.value]),
-                        new_values=self._named(begin + np.flatnonzero((then == 0) & (now > 0))),
-                        gone_values=self._named(begin + np.flatnonzero((now == 0) & (then > 0))),
-                        **facts,
-                    ),
+                FeatureDrift(
+                    feature=domain.name,
+                    p_value=changed.p,
+                    p_adjusted=1.0,
+                    significant=False,
+                    stability_index=changed.stability_index,
+                    value=self._name(begin + changed.value),
+                    share_then=float(shares[1][changed.value]),
+                    share_now=float(shares[0][changed.value]),
+                    new_values=self._named(begin + np.flatnonzero((then == 0) & (now > 0))),
+                    gone_values=self._named(begin + np.flatnonzero((now == 0) & (then > 0))),
+                    **facts,
                 )
             )
-        adjusted = holm_adjusted([changed.p for changed, _ in found])
         alpha = self.results.config.used_alpha
-        told = [
+        tested = [
             one.model_copy(update={"p_adjusted": float(q), "significant": bool(q <= alpha)})
-            for (_, one), q in zip(found, adjusted, strict=True)
+            for one, q in zip(found, holm_adjusted(tests), strict=True)
         ]
-        return tuple(sorted(told, key=lambda one: (-one.stability_index, one.feature)))
+        return tuple(sorted(tested, key=lambda one: (-one.stability_index, one.feature)))
 
-    def _named(self, columns: NDArray[np.int64]) -> tuple[str, ...]:
+    def _named(self, columns: IntArray) -> tuple[str, ...]:
         return tuple(self._name(int(at)) for at in columns[:_MOST_NAMED])
 
     def moved(self, number: int) -> WhyMoved | None:
@@ -131,13 +134,11 @@ class _EarlierData:
             return None
         slices, on_both = self.prepared.slices(), metric_on(own.name, space)
         now, then = (float(on_both.value(some)[0]) for some in (slices, slices.old))
-        listed = [
-            one
-            for one in self.lists
-            if one.model.metric == own.name and one.model.direction == "worse"
-        ]
-        positions = listed[0].positions if listed else np.zeros(0, np.int64)
-        ids = [one.slice_id for one in listed[0].findings] if listed else []
+        positions, ids = np.zeros(0, np.int64), []
+        for list_ in self.lists:
+            if (list_.model.metric, list_.model.direction) == (own.name, "worse"):
+                positions = list_.positions
+                ids = [finding.slice_id for finding in list_.findings]
         keys = self.results.keys[positions]
         is_new = self._new()
         rows = TwoSetRows(own, self.lattice, self.scaling, is_new, keys)
@@ -170,7 +171,12 @@ class _EarlierData:
         )
         cells = np.sum([one["sums"] for one in residuals], axis=0).reshape(-1, 3)
         sign = -1.0 if isinstance(own, Share) and own.higher_is_better else 1.0
-        share = max(1.0 - split.now.n / max(self._counted_today(own), 1.0), 0.0)
+        plain = own.target(space.of_one_set)
+        if plain is None:
+            raise ValueError(f"no average over the examples gives {own.name}")
+        today = space.of_set(slices.sums, then=False)[0, : space.of_one_set.cells]
+        # Of today's examples in the metric's denominator.
+        share = max(1.0 - split.now.n / max(float(today[plain.counted].sum()), 1.0), 0.0)
         unit = sign * (1.0 - share)
         told = WhyMoved(
             metric=own.name,
@@ -185,17 +191,22 @@ class _EarlierData:
         if split.distance > TOO_FAR:
             return told
         n, first, second = cells.sum(axis=0)
-        names = dict(zip(ids, self.results.names.texts(keys).to_pylist(), strict=True))
-        return told.model_copy(
-            update={
-                "mix": _estimate(split.mix, unit),
-                "model": _estimate(split.model(second / n - (first / n) ** 2), unit),
-                "by_mix": self._by_mix(split, kept, unit),
-                "by_model": tuple(_by_model(split, cells, names, unit)),
-            }
-        )
+        texts, by_model = self.results.names.texts(keys).to_pylist(), []
+        # The part of each finding that no finding above it holds.
+        for (count, total, squares), slice_id, text in zip(cells[:-1], ids, texts, strict=True):
+            spread = squares / n - (total / n) ** 2
+            part = Portion(total / n, spread / n + split.residual * count / n**2)
+            change = _estimate(part, unit)
+            by_model.append(MovedPart(name=text, slice_id=slice_id, change=change))
+        parts = {
+            "mix": _estimate(split.mix, unit),
+            "model": _estimate(split.model(second / n - (first / n) ** 2), unit),
+            "by_mix": self._by_mix(split, kept, unit),
+            "by_model": tuple(by_model),
+        }
+        return told.model_copy(update=parts)
 
-    def _new(self) -> NDArray[np.bool_]:
+    def _new(self) -> BoolArray:
         """Return which values hardly any example had then, and more have today than chance allows."""
         now, then = self.counts
         expected = np.zeros(now.shape)
@@ -204,7 +215,7 @@ class _EarlierData:
             expected[begin:end] = then[begin:end] * (sizes[0] / max(sizes[1], 1))
         return (then < _LEAST_THEN) & (now > expected + _BY_CHANCE * np.sqrt(expected + 1.0))
 
-    def _columns(self, both: NDArray[np.float64], levels: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _columns(self, both: FloatArray, levels: IntArray) -> IntArray:
         """Return the columns of the model: of each feature all values but the most frequent one, and some findings."""
         held = np.diagonal(both, axis1=1, axis2=2)
         kept = []
@@ -216,62 +227,33 @@ class _EarlierData:
         kept += [values + at for at in np.flatnonzero(levels > 1).tolist()]
         return np.array(kept, np.int64)
 
-    def _counted_today(self, own: Metric) -> float:
-        """Return how many of today's examples are in the metric's denominator."""
-        slices, space = self.prepared.slices(), self.prepared.space
-        plain = own.target(space.of_one_set)
-        if plain is None:
-            raise ValueError(f"no average over the examples gives {own.name}")
-        return float(
-            space.of_set(slices.sums, then=False)[0, : space.of_one_set.cells][plain.counted].sum()
-        )
-
-    def _by_mix(
-        self, split: Decomposition, kept: NDArray[np.int64], unit: float
-    ) -> tuple[MovedPart, ...]:
+    def _by_mix(self, split: Decomposition, kept: IntArray, unit: float) -> tuple[MovedPart, ...]:
         """Return the features whose shares moved the metric, those that cannot be told apart together."""
         feature = np.searchsorted(self.begins, kept, side="right") - 1
-        at_once = [np.flatnonzero(feature == one) for one in range(len(self.domains))]
-        present = [one for one, columns in enumerate(at_once) if columns.size]
-        lines = split.together([at_once[one] for one in present])
+        columns = {int(one): np.flatnonzero(feature == one) for one in np.unique(feature)}
+        present = list(columns)
         z = normal_quantile(CONFIDENCE)
-        told: list[tuple[float, MovedPart]] = []
-        for line in lines:
-            features = [present[one] for one in line]
-            part = split.part(np.concatenate([at_once[one] for one in features]))
+        moved: list[tuple[float, MovedPart]] = []
+        for line in split.together(list(columns.values())):
+            features = [present[at] for at in line]
+            part = split.part(np.concatenate([columns[one] for one in features]))
             if abs(part.value) <= z * part.variance**0.5:
                 continue
-            largest = max(features, key=lambda one: abs(split.part(at_once[one]).value))
+            largest = max(features, key=lambda one: abs(split.part(columns[one]).value))
             begin, end = self.begins[largest : largest + 2].tolist()
             now, then = (counts[begin:end] / counts[begin:end].sum() for counts in self.counts)
             value = int(np.abs(now - then).argmax())
             names = [largest, *(one for one in features if one != largest)]
-            told.append(
-                (
-                    abs(part.value),
-                    MovedPart(
-                        name=" and ".join(self.domains[one].name for one in names),
-                        change=_estimate(part, unit),
-                        value=self._name(begin + value),
-                        share_then=float(then[value]),
-                        share_now=float(now[value]),
-                    ),
-                )
+            moved_part = MovedPart(
+                name=" and ".join(self.domains[one].name for one in names),
+                change=_estimate(part, unit),
+                value=self._name(begin + value),
+                share_then=float(then[value]),
+                share_now=float(now[value]),
             )
-        told.sort(key=lambda one: -one[0])
-        return tuple(one for _, one in told[:_MOST_LINES])
-
-
-def _by_model(
-    split: Decomposition, cells: NDArray[np.float64], names: Mapping[str, str], unit: float
-) -> Iterator[MovedPart]:
-    """Yield the part of each finding that no finding above it holds."""
-    n = split.now.n
-    for (count, total, squares), (slice_id, name) in zip(cells[:-1], names.items(), strict=True):
-        spread = squares / n - (total / n) ** 2
-        variance = spread / n + split.residual * count / n**2
-        part = Portion(total / n, variance)
-        yield MovedPart(name=name, slice_id=slice_id, change=_estimate(part, unit))
+            moved.append((abs(part.value), moved_part))
+        moved.sort(key=lambda line: -line[0])
+        return tuple(part for _, part in moved[:_MOST_LINES])
 
 
 def _estimate(part: Portion, unit: float) -> Estimate:
@@ -294,3 +276,204 @@ def earlier_data(results: Results, lists: Sequence[FindingList]) -> EarlierData:
     moved = (both.moved(number) for number in range(len(results.config.metric)))
     told = {"moved": tuple(one for one in moved if one is not None), "drift": both.drift()}
     return found.model_copy(update=told)
+
+
+# Slices that strata are made of, and findings.
+_MOST_STRATA, MOST_CHANGES = 10, 10
+# Candidates that are counted by stratum: those of the largest marginal deviation.
+_MOST_CANDIDATES = 400
+_SECONDS_PER_STRATUM_ROW = 2e-6
+
+
+class _Tables(NamedTuple):
+    """Candidates and all examples by stratum."""
+
+    masks: IntArray
+    slices: TwoSets
+    everything: TwoSets
+
+
+class ChangeChoice:
+    """The choice for one metric and direction, and the passes over the examples that it takes."""
+
+    def __init__(self, results: Results, number: int, target: Target, direction: Direction) -> None:
+        self.results, self.measured, self.direction = results, results.metrics[number], direction
+        self.config, self.prepared = results.config, results.prepared
+        self.own = metric(self.measured.name)
+        self.scaling = without_buckets(results.prepared.scaling)
+        self.layout = target.layout
+        # What counts against the metric is turned round where what became better is looked for.
+        self.is_upward = target.upward == (direction == "worse")
+        self.stage, self.passes = f"changes-{number}-{direction}", 0
+        tests = np.maximum(np.array(results.searched.tests_per_level, np.float64), 1.0)
+        self.tests = tests[np.minimum(results.levels, tests.size) - 1]
+        self.threshold = self.config.used_alpha / self.config.families(tests.size) / self.tests
+
+    def findings(self) -> FindingList:
+        """Choose the findings."""
+        measured = self.measured
+        strata = self._strata()
+        called = measured.significant & (
+            measured.gain > 0 if self.direction == "better" else measured.gain < 0
+        )
+        some = self._largest(
+            np.flatnonzero(called & (self.results.same_as == self.results.keys)), measured.delta
+        )
+        found: list[Finding] = []
+        chosen: list[int] = []
+        stop: StopReason = "no candidates" if not some.size else "most findings"
+        while some.size and len(found) < MOST_CHANGES:
+            tables = self._tables(
+                np.concatenate([self.results.keys[strata], self.results.keys[chosen]]), some
+            )
+            general = design(tables.masks >> len(strata), len(chosen))
+            p = changed_more_p(
+                tables.slices, tables.everything, general, are_counts=self.layout.are_counts
+            )
+            step = self._best(p, some)
+            if step is None:
+                stop = "nothing left"
+                break
+            expected = differences(tables.everything, general)
+            found.append(
+                self._finding(
+                    len(found) + 1,
+                    some,
+                    step,
+                    tables.slices.rows(np.array([step.chosen])),
+                    general @ expected,
+                )
+            )
+            chosen.append(int(some[step.chosen]))
+        model = FindingModel(
+            metric=measured.name, direction=self.direction, stop=stop, candidates=int(called.sum())
+        )
+        return FindingList(np.array(chosen, np.int64), tuple(found), model)
+
+    def _best(self, p: FloatArray, some: IntArray) -> Step | None:
+        sizes = self.results.sizes[some].astype(np.float64)
+        return best(p, self.tests[some], self.threshold[some], sizes)
+
+    def _largest(self, some: IntArray, size: FloatArray) -> IntArray:
+        """Return the candidates of the smallest p-values, by key."""
+        order = np.lexsort((-np.abs(size[some]), self.measured.p_value[some]))[:_MOST_CANDIDATES]
+        kept = some[order]
+        return kept[np.argsort(self.results.keys[kept])]
+
+    def _strata(self) -> list[int]:
+        """Return slices of both data sets together that are worse than others: examples of equal difficulty."""
+        results, both = self.results, self._of_union(self.results.sums)
+        everything = self._of_union(self.prepared.of_all[None, : self.prepared.space.columns])
+        p = worse_p(both, everything)
+        likely = np.flatnonzero((p <= self.threshold) & (results.same_as == results.keys))
+        order = np.argsort(p[likely], kind="stable")[:_MOST_CANDIDATES]
+        some = likely[order]
+        some = some[np.argsort(results.keys[some])]
+        chosen: list[int] = []
+        while some.size and len(chosen) < _MOST_STRATA:
+            if chosen:
+                tables = self._tables(results.keys[chosen], some)
+                slices, everything = tables.slices, tables.everything
+            else:
+                slices = both.rows(some)
+            step = self._best(worse_p(slices, everything), some)
+            if step is None:
+                break
+            chosen.append(int(some[step.chosen]))
+        return chosen
+
+    def _of_union(self, sums: IntArray) -> TwoSets:
+        """Return sums [slices, columns] as one stratum [slices, 1]."""
+        return TwoSets(*(column[:, None] for column in self._sets(sums)))
+
+    def _sets(self, sums: IntArray) -> TwoSets:
+        """Return the examples and targets [rows] of sums [rows, columns]."""
+        columns: list[FloatArray] = []
+        space = self.scaling.space
+        for side in sides(Slices(sums[:, : space.columns], space)):
+            targets = self.own.target_sums(side)
+            n, total = (self.layout.moment(targets, 1, power) for power in (0, 1))
+            are_shares = self.layout.kind == "rate"
+            squares = total if are_shares else self.layout.moment(targets, 2, 2)
+            turned = n - total if are_shares else -total
+            columns += [n, total if self.is_upward else turned, squares]
+        return TwoSets(*columns)
+
+    def _tables(self, keys: Keys, some: IntArray) -> _Tables:
+        """Count candidates, and all examples, by which of some slices they are in."""
+        self.passes += 1
+        function = SumByGroup(
+            self.prepared.lattice, self.scaling, keys, self.results.keys[some], is_grouped=False
+        )
+        stage = f"{self.stage}-{self.passes}"
+        found = added_groups(self.prepared.scan(stage, function, _SECONDS_PER_STRATUM_ROW))
+        masks, stratum = np.unique(found["mask"], return_inverse=True)
+        columns = self._sets(
+            found["sums"].reshape(found["mask"].size, -1)[:, : self.prepared.space.columns]
+        )
+        tables = np.zeros((len(TwoSets._fields), some.size + 1, masks.size))
+        for table, column in zip(tables, columns, strict=True):
+            np.add.at(table, (found["candidate"] + 1, stratum), column)
+        whole = TwoSets(*tables[:, 0])
+        return _Tables(masks, TwoSets(*tables[:, 1:]), whole)
+
+    def _finding(
+        self, rank: int, some: IntArray, step: Step, of_slice: TwoSets, expected: FloatArray
+    ) -> Finding:
+        at = int(some[step.chosen])
+        then = np.where(
+            of_slice.n_then > 0, of_slice.total_then / np.maximum(of_slice.n_then, 1.0), 0.0
+        )
+        held = of_slice.n * (of_slice.n_then > 0)
+        share = float((held * (then + expected)).sum() / max(held.sum(), 1.0))
+        sign = 1.0 if self.is_upward == (not self.own.higher_is_better) else -1.0
+        value, before = float(self.measured.value[at]), float(self.measured.reference[at])
+        plain = float(of_slice.total_then.sum() / max(of_slice.n_then.sum(), 1.0))
+        awaited = before + sign * (share - plain)
+        awaited = float(np.clip(awaited, *self.own.range))
+        difference = value - awaited
+        low, high = (
+            difference + float(end[at] - self.measured.delta[at])
+            for end in (self.measured.ci_low, self.measured.ci_high)
+        )
+        z, cost = -float(ndtri(step.p)), math.log(self.tests[at])
+        above = selected_above(step.p, self.threshold[at], z**2 / 2.0 - cost, cost)
+        # Under the hypothesis of the test the difference is z errors from 0.
+        found = corrected.difference(difference, (low, high), z, above, abs(difference) / z)
+        names = self.results.names
+        (slice_id,) = names.ids(self.results.keys[[at]]).to_pylist()
+        near = names.ids(self.results.keys[some[list(step.near)]]).to_pylist() if step.near else []
+        return Finding(
+            metric=self.measured.name,
+            direction=self.direction,
+            rank=rank,
+            slice_id=slice_id,
+            n=int(self.results.sizes[at]),
+            value=value,
+            before=before,
+            expected=awaited,
+            corrected=CorrectedDifference(difference=found[0], low=found[1], high=found[2]),
+            difference=difference,
+            interval=(low, high),
+            p_value=step.p,
+            near=tuple(near),
+        )
+
+
+def change_findings(results: Results) -> tuple[FindingList, ...]:
+    """Return the findings of each metric, of the worse side before the better one."""
+    directions: tuple[Direction, ...] = ("worse", "better")
+    space, lists = results.prepared.space.of_one_set, []
+    for number, measured in enumerate(results.metrics):
+        own = metric(measured.name)
+        target = own.target(space)
+        for direction in directions:
+            if results.config.alternative not in (direction, "both"):
+                continue
+            if target is None or space.weighted or results.config.group:
+                what = "weights" if space.weighted else "groups"
+                reason = own.indivisible or f"with {what}, findings of a change are not chosen"
+                lists.append(impossible(own, direction, reason))
+            else:
+                lists.append(ChangeChoice(results, number, target, direction).findings())
+    return tuple(lists)

@@ -34,23 +34,17 @@ def check_slice_text(text: str, config: RunConfig) -> None:
 def find_slice_key(text: str, prepared: EncodedDataset, names: SliceNames) -> int | None:
     """Return the key of the slice with a text; None for an id, which is looked for among the results."""
     try:
-        if prepared.given is not None:
-            return _given(text, prepared, names)
-        return None if _ID.fullmatch(text) else _by_text(text, prepared)
+        if prepared.given is None:
+            return None if _ID.fullmatch(text) else _by_text(text, prepared)
+        keys, called = prepared.lattice.singleton_keys(), list(prepared.given.names)
+        texts = names.texts(keys).to_pylist()
+        for known in (names.ids(keys).to_pylist(), texts, called):
+            if text in known:
+                return int(keys[known.index(text)])
+        shown = [name or own for name, own in zip(called, texts, strict=True)]
+        raise unknown_name("slice", text, shown)
     except InputError as error:
         raise OptionError(f"--explain {text!r}: {error}") from error
-
-
-def _given(text: str, prepared: EncodedDataset, names: SliceNames) -> int:
-    if prepared.given is None:
-        raise TypeError("a check without slices")
-    keys = prepared.lattice.singleton_keys()
-    texts = names.texts(keys).to_pylist()
-    for known in (names.ids(keys).to_pylist(), texts, list(prepared.given.names)):
-        if text in known:
-            return int(keys[known.index(text)])
-    shown = [name or own for name, own in zip(prepared.given.names, texts, strict=True)]
-    raise unknown_name("slice", text, shown)
 
 
 def _by_text(text: str, prepared: EncodedDataset) -> int:
@@ -86,17 +80,22 @@ def _by_text(text: str, prepared: EncodedDataset) -> int:
 
 def explain(text: str, key: int | None, results: Results) -> tuple[str, ...]:
     """Return the lines that explain the tests of a slice, or say that it was not tested."""
+    config, searched = results.config, results.searched
     is_it = results.names.has_id(results.keys, text) if key is None else results.keys == key
     if not is_it.any():
-        unknown = "" if key is not None else "no slice of this run has this id, or "
-        return (f"{text}: not tested: {unknown}{_why_untested(results)}.",)
+        why = "no slice of this run has this id, or " if key is None else ""
+        why += f"it has fewer than {config.used_min_slice_size:,} examples"
+        if searched.strategy != "batch":
+            why += f", or --strategy {searched.strategy} did not visit it"
+        if results.saved == "significant":
+            why += ", or it is not significant, and only significant slices were kept"
+        return (f"{text}: not tested: {why}.",)
     at = int(np.flatnonzero(is_it)[0])
-    config, searched = results.config, results.searched
-    level = int(results.prepared.lattice.cross_sizes(results.keys[at : at + 1])[0])
+    level = int(results.prepared.lattice.cross_sizes(results.keys[[at]])[0])
     family = searched.tests_per_level
     # Slices that were not visited are counted by an upper bound.
     bound = "at most " if sum(family) > sum(searched.tested_per_level) else ""
-    name = results.names.texts(results.keys[at : at + 1]).to_pylist()[0]
+    (name,) = results.names.texts(results.keys[[at]]).to_pylist()
     lines = [f"{name} (n = {int(results.sizes[at]):,}, level {level})"]
     for measured in results.metrics:
         lines += _metric_lines(measured, at, results)
@@ -108,16 +107,6 @@ def explain(text: str, key: int | None, results: Results) -> tuple[str, ...]:
         f"{config.used_alpha:g}{each}"
     )
     return tuple(lines)
-
-
-def _why_untested(results: Results) -> str:
-    searched = results.searched
-    why = f"it has fewer than {results.config.used_min_slice_size:,} examples"
-    if searched.strategy != "batch":
-        why += f", or --strategy {searched.strategy} did not visit it"
-    if results.saved == "significant":
-        why += ", or it is not significant, and only significant slices were kept"
-    return why
 
 
 def _metric_lines(measured: MetricResult, at: int, results: Results) -> list[str]:

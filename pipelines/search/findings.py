@@ -6,13 +6,13 @@ The choice itself works on means of targets; what it finds is expressed in the m
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 from scipy.special import ndtri
 
-from slicebeam.metrics.counting.counting import positions
+from slicebeam.metrics.counting.counting import RowBlock, positions
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.discovery.change import Coverage, of_slices
 from slicebeam.metrics.findings import corrected
@@ -26,15 +26,16 @@ from slicebeam.metrics.findings.choice import (
 )
 from slicebeam.metrics.findings.conditional import DeviationLaw
 from slicebeam.metrics.findings.groups import CellSums, GroupSums
-from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter
-from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter, InsideCounts
+from slicebeam.metrics.measures.metric import Metric, Slices, Target
 from slicebeam.metrics.measures.registry import metric, metric_on
-from slicebeam.metrics.measures.target_sums import MOST_FINDINGS, membership
+from slicebeam.metrics.measures.target_sums import MOST_FINDINGS, TargetSums, membership
 from slicebeam.metrics.significance.intervals import normal_quantile
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
 from slicebeam.pipelines.changelist import slices as document
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, Confusion, SliceCoverage, finite
-from slicebeam.pipelines.prepare.encoded_dataset import LEAST_PASS_SECONDS
+from slicebeam.pipelines.prepare.encoded_dataset import LEAST_PASS_SECONDS, EncodedDataset
+from slicebeam.pipelines.search.results import FindingList, MetricResult, Results
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
     CountListed,
@@ -45,29 +46,17 @@ from slicebeam.transforms.count.finding_passes import (
     of_classes,
     without_buckets,
 )
-from slicebeam.transforms.encode.passes import one_thread
-from slicebeam.transforms.encode.shards import Shard
+from slicebeam.transforms.encode.passes import Found, Function, one_thread
+from slicebeam.transforms.encode.shards import Scaling, Shard
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import IntArray
-    from slicebeam.metrics.counting.counting import RowBlock
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.metrics.findings.choice import ChosenSlice, ChosenSlices, ConfirmedSlice
-    from slicebeam.metrics.findings.inside import InsideCounts
-    from slicebeam.metrics.measures.metric import Metric, Target
-    from slicebeam.metrics.measures.target_sums import TargetSums
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
-    from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.transforms.encode.passes import Found, Function
-    from slicebeam.transforms.encode.shards import Scaling
 
 
 # CPU time of looking at an example in one pass.
@@ -92,28 +81,24 @@ _MOMENTS = ((1, 0), (1, 1), (2, 2))
 Direction = Literal["worse", "better"]
 
 
-@dataclass(frozen=True)
-class FindingList:
-    """The findings of one metric in one direction, which its model names."""
-
-    positions: NDArray[np.int64]  # int64 [findings] of their slices among the results, by rank
-    findings: tuple[document.Finding, ...]
-    model: document.FindingModel
-
-
 def finding_lists(results: Results) -> tuple[FindingList, ...]:
     """Return the findings of each metric, of the worse side before the better one."""
     sides: tuple[Direction, ...] = ("worse", "better")
     config, prepared = results.config, results.prepared
-    wanted = [side for side in sides if config.alternative in (side, "both")]
     lists = []
     for number, measured in enumerate(results.metrics):
         own = metric_on(measured.name, prepared.space)
         target, reason = own.target(prepared.space), own.undefined_reason(prepared.slices())
-        for direction in wanted:
+        if target is None:
+            reason = own.indivisible or _TWO_ROOTS
+            if not own.needs.values:
+                of_one = own.target(StatisticSpace(own.needs.indicators, "overall"))
+                reason = _NO_SHARE if of_one is None else _TWO_RATIOS
+        for direction in sides:
+            if config.alternative not in (direction, "both"):
+                continue
             if target is None or reason is not None:
-                why = reason if target is not None else _why_not_an_average(own)
-                lists.append(impossible(own, direction, why))
+                lists.append(impossible(own, direction, reason))
                 continue
             side = f"{number}-{direction}"
             of_metric = results, measured, target, direction
@@ -127,13 +112,6 @@ def finding_lists(results: Results) -> tuple[FindingList, ...]:
                 listed = _Choice(prepared.reserved, f"confirm-{side}", *of_metric).confirmed(listed)
             lists.append(listed)
     return tuple(lists)
-
-
-def _why_not_an_average(own: Metric) -> str:
-    if own.needs.values:
-        return own.indivisible or _TWO_ROOTS
-    is_ratio = own.target(StatisticSpace(own.needs.indicators, "overall")) is not None
-    return _TWO_RATIOS if is_ratio else _NO_SHARE
 
 
 def impossible(own: Metric, direction: Direction, reason: str | None) -> FindingList:
@@ -164,7 +142,6 @@ class _Choice:
         self.config, self.prepared, self.results = results.config, prepared, results
         self.measured, self.target, self.stage = measured, target, stage
         self.own, self.direction = metric(measured.name), direction
-        self.work, self.engine = results.counter.work, results.counter.engine
         self.scaling = without_buckets(prepared.scaling)
         self.space = self.scaling.space
         self.everything = prepared.totals[: self.space.raw_columns]
@@ -185,9 +162,10 @@ class _Choice:
         self.some = some[np.argsort(results.keys[some])]
         self.keys = results.keys[self.some]
         self.sums = results.sums[self.some][:, : self.space.raw_columns]
-        self.shards = [storage_path(path) for path in prepared.shards]
+        self.shards = [Shard(storage_path(path)) for path in prepared.shards]
         self.seconds = prepared.rows * _SECONDS_PER_ROW
         self.found: list[int] = []
+        self.most_held = min(self.config.memory // _HELD_SHARE, MOST_HELD)
         self.group_passes = 0
         self.counter: InsideCounter | None = None
         # All examples, where they are few enough to be read once.
@@ -195,7 +173,7 @@ class _Choice:
 
     def findings(self) -> ChosenSlices | None:
         """Choose the findings; None if the target is the same in all examples."""
-        layout = self.target.layout
+        layout, none = self.target.layout, self.no_change or 0.0
         gain = self.measured.gain[self.some]
         law = None
         if not layout.are_counts and self.some.size:
@@ -203,6 +181,17 @@ class _Choice:
             if law is None:
                 return None
         sums = self.target_sums(self.sums)
+        size, total = (layout.moment(sums, 1, power) for power in (0, 1))
+        changes = None
+        if self.is_change:
+            squares = layout.squared_deviations(sums, none)
+            changes = Changes(total - none * size, squares, self.are_counts)
+        # In the denominator.
+        cells = self.space.cells
+        sizes = [
+            self.sums[:, power * cells : (power + 1) * cells][:, self.target.counted].sum(axis=1)
+            for power in ((1, 2) if self.space.weighted else (0,))
+        ]
         with one_thread():
             return Choice(
                 candidates=Candidates(
@@ -210,8 +199,8 @@ class _Choice:
                     if self.prepared.given is None
                     else np.ones(self.some.size, np.int64),
                     self.keys,
-                    self._sizes(),
-                    layout.moment(sums, 1, 1),
+                    np.stack(sizes, axis=1),
+                    total,
                     np.ones(self.some.size, bool),
                     np.nan_to_num(gain if self.direction == "better" else -gain),
                 ),
@@ -225,39 +214,21 @@ class _Choice:
                 alpha=self.config.used_alpha,
                 count_groups=self._count_groups if self.config.group else None,
                 moments=self.target_sums,
-                changes=self._changes(sums) if self.is_change else None,
-                no_change=self.no_change or 0.0,
+                changes=changes,
+                no_change=none,
             ).run()
 
-    def _changes(self, sums: NDArray[np.float64]) -> Changes:
-        layout, none = self.target.layout, self.no_change or 0.0
-        first, size = layout.moment(sums, 1, 1), layout.moment(sums, 1, 0)
-        squares = layout.squared_deviations(sums, none)
-        return Changes(first - none * size, squares, self.are_counts)
-
-    def _sizes(self) -> NDArray[np.int64]:
-        """Return the sizes [candidates, size columns] in the denominator."""
-        powers = (1, 2) if self.space.weighted else (0,)
-        cells = self.space.cells
-        columns = [
-            self.sums[:, power * cells : (power + 1) * cells][:, self.target.counted].sum(axis=1)
-            for power in powers
-        ]
-        return np.stack(columns, axis=1)
-
     def _pass(self, stage: str, function: Function) -> list[Found]:
-        return self.prepared.scan(
-            f"{self.stage}-{stage}", function, self.work, self.engine, _SECONDS_PER_ROW
-        )
+        return self.prepared.scan(f"{self.stage}-{stage}", function, _SECONDS_PER_ROW)
 
-    def _count_inside(self, chosen: int, positions: NDArray[np.int64]) -> InsideCounts:
+    def _count_inside(self, chosen: int, positions: IntArray) -> InsideCounts:
         if self.counter is None:
             # The candidates are the same every time.
             memory = self.config.memory // _TABLES_SHARE
             self.counter = counter = InsideCounter(*self._counted(positions), memory)
-            is_here = self.engine.workers == 1 or self.seconds < LEAST_PASS_SECONDS
-            if is_here and self.prepared.rows * counter.row_bytes <= self._most_held:
-                self.examples = [counter.held(block) for block in self._blocks()]
+            is_here = self.prepared.run.engine.workers == 1 or self.seconds < LEAST_PASS_SECONDS
+            if is_here and self.prepared.rows * counter.row_bytes <= self.most_held:
+                self.examples = list(map(counter.held, self._blocks()))
         finding, earlier = int(self.keys[chosen]), self.keys[self.found]
         if self.examples is not None:
             counts = self.counter.count(self.examples, finding, earlier)
@@ -267,27 +238,20 @@ class _Choice:
         self.found.append(chosen)
         return counts
 
-    def _held(self, positions: NDArray[np.int64]) -> HeldExamples | None:
+    def _held(self, positions: IntArray) -> HeldExamples | None:
         """Return all examples with the candidates that they are in, where those are few enough."""
         pairs = int(self.results.sizes[self.some[positions]].sum())
         row_bytes = 8 * (self.space.raw_columns + 4)
         bytes_taken = pairs * PAIR_BYTES + self.prepared.rows * row_bytes
-        if self.space.weighted or bytes_taken > self._most_held:
+        if self.space.weighted or bytes_taken > self.most_held:
             return None
         return HeldExamples(self._blocks(), *self._counted(positions))
 
-    def _counted(
-        self, positions: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], Lattice, StatisticSpace, NDArray[np.bool_]]:
-        """Return what counting needs to know of some candidates."""
-        return self.keys[positions], self.prepared.lattice, self.space, self.target.counted
-
-    @property
-    def _most_held(self) -> int:
-        return min(self.config.memory // _HELD_SHARE, MOST_HELD)
-
     def _blocks(self) -> Iterator[RowBlock]:
-        return (block for path in self.shards for block in Shard(path).blocks(self.scaling))
+        return (block for shard in self.shards for block in shard.blocks(self.scaling))
+
+    def _counted(self, positions: IntArray) -> tuple[IntArray, Lattice, StatisticSpace, BoolArray]:
+        return self.keys[positions], self.prepared.lattice, self.space, self.target.counted
 
     def _law(self) -> DeviationLaw | None:
         """Return the law of weight · (target − mean) of all examples; None if all are the same."""
@@ -301,7 +265,11 @@ class _Choice:
             return None
         mean = total / weight
         if self.are_counts:
-            return self._law_of_changes(mean, of_all)
+            n, net, changed = of_all[0]
+            counts = np.array([(changed - net) / 2, n - changed, (changed + net) / 2])
+            held, values = counts > 0, np.array([-1.0, 0.0, 1.0]) - mean
+            changes = Population(tuple(values[held]), tuple(counts[held]), 1.0)
+            return DeviationLaw(changes) if held.sum() > 1 else None
         n = self._examples(self.everything[None])[0]
         variance = float(layout.squared_deviations(of_all, mean)[0]) / n
         if not variance > 0:
@@ -322,25 +290,12 @@ class _Choice:
         # What differs by rounding only may have fallen on one point.
         return DeviationLaw(of) if np.ptp(of.points) > 0 else None
 
-    def _law_of_changes(self, mean: float, of_all: NDArray[np.float64]) -> DeviationLaw | None:
-        """Return the law of changes of −1, 0 and 1."""
-        n, net, changed = of_all[0]
-        counts = np.array([(changed - net) / 2, n - changed, (changed + net) / 2])
-        held = counts > 0
-        if held.sum() < 2:
-            return None
-        values = np.array([-1.0, 0.0, 1.0]) - mean
-        return DeviationLaw(Population(tuple(values[held]), tuple(counts[held]), 1.0))
-
-    def _examples(self, sums: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _examples(self, sums: IntArray) -> IntArray:
         """Return how many examples [sets] are in the denominator."""
-        counted: NDArray[np.int64] = self.space.counts(sums)[:, self.target.counted].sum(axis=1)
+        counted: IntArray = self.space.counts(sums)[:, self.target.counted].sum(axis=1)
         return counted
 
-    def _count_groups(
-        self, found: NDArray[np.int64], candidates: NDArray[np.int64], masks: NDArray[np.int64]
-    ) -> GroupSums:
-        """Sum sizes and targets by group and pattern."""
+    def _count_groups(self, found: IntArray, candidates: IntArray, masks: IntArray) -> GroupSums:
         self.group_passes += 1
         function = SumByGroup(
             self.prepared.lattice, self.scaling, self.keys[found], self.keys[candidates]
@@ -404,24 +359,45 @@ class _Choice:
         return replace(listed, findings=tuple(findings))
 
     def listed(self, found: ChosenSlices) -> FindingList:
-        """Return the findings in the metric's own terms."""
         positions = self.some[[finding.candidate for finding in found.findings]].astype(np.int64)
         ids = self.results.names.ids(self.results.keys[positions]).to_pylist()
         examples = self._examples(self.results.sums[positions][:, : self.space.raw_columns])
         chosen = zip(found.findings, positions.tolist(), ids, examples.tolist(), strict=True)
         findings = tuple(self._finding(rank, *one) for rank, one in enumerate(chosen, 1))
-        model = found.model
-        coverage = self._coverage(found.masks, found.sums, len(findings)) if findings else None
+        layout, model, coverage = self.target.layout, found.model, None
+        intersections: tuple[document.Intersection, ...] = ()
+        if findings:
+            size, total = (layout.moment(found.sums, 1, power) for power in (0, 1))
+            # The largest sets of examples that are in the same findings.
+            sets, sizes, totals = largest_intersections(found.masks, size, total)
+            values = self.own.of_target(totals / sizes, self.space)
+            shares = sizes / size.sum()
+            intersections = tuple(
+                document.Intersection(
+                    findings=tuple(
+                        rank for rank in range(1, SHOWN_FINDINGS + 1) if mask >> rank - 1 & 1
+                    ),
+                    share=share,
+                    value=finite(value),
+                )
+                for mask, share, value in zip(
+                    sets.tolist(), shares.tolist(), values.tolist(), strict=True
+                )
+            )
+            if not layout.weighted:
+                inside = membership(found.masks, len(findings)).astype(np.float64)
+                both, of_all = inside.T @ (size[:, None] * inside), found.sums.sum(axis=0)
+                coverage = explained_variance(layout, both, inside.T @ found.sums, of_all)
         return FindingList(
             positions,
             findings,
             document.FindingModel(
                 metric=self.measured.name,
                 direction=self.direction,
-                kind="logistic" if self.target.layout.kind == "rate" else "linear",
+                kind="logistic" if layout.kind == "rate" else "linear",
                 coefficients=tuple(model.coefficients.tolist()),
                 unbounded=tuple(model.unbounded.tolist()) if model.unbounded.any() else (),
-                intersections=self._intersections(found.masks, found.sums) if findings else (),
+                intersections=intersections,
                 r2=None if coverage is None else finite(coverage.r2),
                 r2_expected=None if coverage is None else coverage.expected,
                 candidates=found.candidates,
@@ -430,21 +406,31 @@ class _Choice:
             ),
         )
 
-    def target_sums(self, sums: NDArray[np.int64]) -> NDArray[np.float64]:
+    def target_sums(self, sums: IntArray) -> FloatArray:
         """Return the sums of targets from sums [sets, raw columns]."""
         return self.own.target_sums(Slices(sums, self.space))
 
     def _finding(
         self, rank: int, one: ChosenSlice, position: int, slice_id: str, n: int
     ) -> document.Finding:
-        """Return a finding as the document holds it."""
-        measured = self.measured
+        measured, layout = self.measured, self.target.layout
         ends = (measured.value_low, measured.value_high)
         if self.is_change:
             ends = (measured.ci_low, measured.ci_high)
         of_value = float(ends[0][position]), float(ends[1][position])
         value, expected, difference, low, high = self._measured(one, of_value)
         (outside,) = self.own.of_target(np.array([one.outside]), self.space).tolist()
+        held = None
+        if self.target.is_share:
+            of_all = self.target_sums(self.everything[None])[0]
+            size, total = (layout.moment(of_all, 1, power).item() for power in (0, 1))
+            if layout.kind == "rate":
+                held = finite(one.cumulative_total / total)
+            else:
+                # Means are summed about a shift.
+                shift = float(self.own.of_target(np.zeros(1), self.space)[0])
+                if (whole := total + shift * size) > 0:
+                    held = finite((one.cumulative_total + shift * one.cumulative_size) / whole)
         return document.Finding(
             metric=self.own.name,
             direction=self.direction,
@@ -457,7 +443,7 @@ class _Choice:
             difference=difference,
             interval=(finite(low), finite(high)),
             p_value=one.p_value,
-            held_share=self._held_share(one.cumulative_size, one.cumulative_total),
+            held_share=held,
             rate_outside=finite(outside),
         )
 
@@ -477,38 +463,6 @@ class _Choice:
         return document.CorrectedDifference(
             difference=middle, low=finite(interval[0]), high=finite(interval[1])
         )
-
-    def _intersections(
-        self, masks: NDArray[np.int64], sums: NDArray[np.float64]
-    ) -> tuple[document.Intersection, ...]:
-        """Return the largest sets of examples that are in the same findings."""
-        layout = self.target.layout
-        size = layout.moment(sums, 1, 0)
-        sets, sizes, totals = largest_intersections(masks, size, layout.moment(sums, 1, 1))
-        values = self.own.of_target(totals / sizes, self.space)
-        return tuple(
-            document.Intersection(
-                findings=tuple(
-                    rank for rank in range(1, SHOWN_FINDINGS + 1) if mask >> rank - 1 & 1
-                ),
-                share=share,
-                value=finite(value),
-            )
-            for mask, share, value in zip(
-                sets.tolist(), (sizes / size.sum()).tolist(), values.tolist(), strict=True
-            )
-        )
-
-    def _coverage(
-        self, masks: NDArray[np.int64], sums: NDArray[np.float64], findings: int
-    ) -> Coverage | None:
-        """Return how much of the targets' variance the findings explain; None with weights."""
-        layout = self.target.layout
-        if layout.weighted:
-            return None
-        inside = membership(masks, findings).astype(np.float64)
-        both = inside.T @ (layout.moment(sums, 1, 0)[:, None] * inside)
-        return explained_variance(layout, both, inside.T @ sums, sums.sum(axis=0))
 
     def _confirmed(
         self, one: ConfirmedSlice | None, slices: Slices, n: int
@@ -535,45 +489,26 @@ class _Choice:
         self, one: ChosenSlice | ConfirmedSlice, of_value: tuple[float, float]
     ) -> tuple[float, float, float, float, float]:
         """Return value, expectation, and their difference with its interval, from that of the value."""
-        means = np.array([one.value, one.expected])
-        value, expected = self.own.of_target(means, self.space).tolist()
-        # Of means without the shift, which takes digits.
-        is_rate = self.target.layout.kind == "rate"
-        difference = value - expected if is_rate else one.value - one.expected
         covariance, z = one.covariance, float(normal_quantile(CONFIDENCE))
-        if any(map(math.isnan, of_value)):
-            of_value = self._around(one.value, z * math.sqrt(covariance.value))
-        of_expected = self._around(one.expected, z * math.sqrt(covariance.expected))
-        ends = covariance.interval_of_difference(value, of_value, expected, of_expected)
-        return value, expected, difference, *ends
-
-    def _around(self, mean: float, off: float) -> tuple[float, float]:
-        """Return the metric of mean targets to both sides of one, the smaller first."""
-        ends = np.array([mean - off, mean + off])
+        means = np.array([one.value, one.expected])
+        off = z * np.sqrt([covariance.value, covariance.expected])
+        ends = np.concatenate([means - off, means + off])
+        # Of means without the shift, which takes digits.
+        difference = one.value - one.expected
         if self.target.layout.kind == "rate":
             ends = np.clip(ends, 0.0, 1.0)
-        low, high = sorted(self.own.of_target(ends, self.space).tolist())
-        return low, high
-
-    def _held_share(self, size: float, total: float) -> float | None:
-        """Return the share of all targets that the findings hold, in their own unit."""
-        if not self.target.is_share:
-            return None
-        layout = self.target.layout
-        of_all = self.target_sums(self.everything[None])[0]
-        if layout.kind == "rate":
-            return finite(total / layout.moment(of_all, 1, 1).item())
-        # Means are summed about a shift.
-        shift = float(self.own.of_target(np.zeros(1), self.space)[0])
-        whole = layout.moment(of_all, 1, 1).item() + shift * layout.moment(of_all, 1, 0).item()
-        return finite((total + shift * size) / whole) if whole > 0 else None
+        value, expected = self.own.of_target(means, self.space).tolist()
+        if self.target.layout.kind == "rate":
+            difference = value - expected
+        around = np.sort(self.own.of_target(ends, self.space).reshape(2, 2), axis=0).T.tolist()
+        if any(map(math.isnan, of_value)):
+            of_value = tuple(around[0])
+        interval = covariance.interval_of_difference(value, of_value, expected, tuple(around[1]))
+        return value, expected, difference, *interval
 
 
 def explained_variance(
-    layout: TargetSums,
-    both: NDArray[np.float64] | NDArray[np.int64],
-    sums: NDArray[np.float64],
-    of_all: NDArray[np.float64],
+    layout: TargetSums, both: FloatArray | IntArray, sums: FloatArray, of_all: FloatArray
 ) -> Coverage:
     """Return how much of the targets' variance slices explain together."""
     n, total, squares = (float(layout.moment(of_all, *powers)) for powers in _MOMENTS)
@@ -596,17 +531,9 @@ class ListedCounts(NamedTuple):
 
 
 def count_listed(
-    config: RunConfig,
-    prepared: EncodedDataset,
-    keys: Keys,
-    work: WorkFolder,
-    engine: Engine,
-    sums: IntArray | None = None,
+    config: RunConfig, prepared: EncodedDataset, keys: Keys, sums: IntArray | None = None
 ) -> ListedCounts:
-    """Return how much the first slices explain, for each metric that averages over examples, and confusions.
-
-    Nothing is explained with weights. Without the sums of the slices these are counted instead of confusions.
-    """
+    """Return how much the first slices explain, unless weighted, and confusions; without sums these are counted instead."""
     scaling = without_buckets(prepared.scaling)
     space = scaling.space
     targets = {
@@ -638,7 +565,7 @@ def count_listed(
         sums_known=sums is not None and with_classes is None,
     )
     seconds = function.keys.size * _SECONDS_PER_MEMBERSHIP
-    found = prepared.scan("coverage", function, work, engine, seconds)
+    found = prepared.scan("coverage", function, seconds)
     both, own_sums, of_all = (
         np.sum([one[name] for one in found], axis=0) for name in ("both", "sums", "of_all")
     )

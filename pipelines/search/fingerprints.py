@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.search import SearchConfig
-    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.run.engine import Engine
     from slicebeam.pipelines.search.iterations import SearchObserver
 
@@ -26,18 +25,26 @@ if TYPE_CHECKING:
 _MEASURED = frozenset({"since", "tfma_metric", "tfma_module"})
 
 
+class OtherDataError(InputError):
+    """Data is not what a document is about."""
+
+
 def check_same_data(
-    uri: str, document: SearchChangeList, files: Sequence[str], confirmed: Confirmed
+    uri: str,
+    document: SearchChangeList,
+    files: Sequence[str],
+    confirmed: Confirmed,
+    remedy: str = "add --other-data if you mean to count on this",
 ) -> None:
     """Refuse data with another fingerprint than a document; of a discovery, it is not computed again."""
     if document.discovery is not None:
         return
     again = fingerprint_again(uri, document, expand_paths(files), confirmed)
     if again != document.dataset.fingerprint:
-        raise InputError(
+        raise OtherDataError(
             f"--data {', '.join(files)} is not the data that {uri} is about: its fingerprint is "
             f"{short(again)}, and that of the document {short(document.dataset.fingerprint)}; name "
-            "the data of the document, or add --other-data if you mean to count on this"
+            f"the data of the document, or {remedy}"
         )
 
 
@@ -51,7 +58,7 @@ def fingerprint_again(
 ) -> str:
     """Encode data as the run of a document did, and return its fingerprint."""
     from slicebeam.pipelines.run.engine import start_engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.run.stage import hidden_run
     from slicebeam.pipelines.search.building import fingerprint_of
 
     # It is encoded on this machine, whatever engine the run had.
@@ -69,36 +76,26 @@ def fingerprint_again(
             "output": str(Path(folder) / "out"),
             "work_dir": None,
         }
-        prepare, config = _step(document.provenance.command, options)
-        work = WorkFolder(Path(folder) / "work")
-        work.begin(config, files, resume=False)
-        with work:
-            prepared: EncodedDataset = prepare(config, files, work, engine, lambda _: None)
-            return fingerprint_of(prepared)
+        step: Any
+        config: Any
+        if document.provenance.command == "check":
+            from slicebeam.pipelines.config.check import check_config
+            from slicebeam.pipelines.search.check import prepare_check
 
+            step, config = prepare_check, check_config(options)
+        else:
+            from slicebeam.pipelines.config.search import search_config
+            from slicebeam.pipelines.prepare.encoded_dataset import prepare
 
-def _step(command: str, options: dict[str, Any]) -> tuple[Any, Any]:
-    """Return what encodes the data of a command, and its configuration."""
-    if command == "check":
-        from slicebeam.pipelines.config.check import check_config
-        from slicebeam.pipelines.search.check import prepare_check
-
-        return prepare_check, check_config(options)
-    from slicebeam.pipelines.config.search import search_config
-    from slicebeam.pipelines.prepare.encoded_dataset import prepare
-
-    return prepare, search_config(options)
+            step, config = prepare, search_config(options)
+        with hidden_run(config, files, engine, Path(folder) / "work") as run:
+            return fingerprint_of(step(config, run))
 
 
 def against_data_of(
     config: SearchConfig, document: SearchChangeList, engine: Engine, observer: SearchObserver
 ) -> SearchConfig | None:
-    """Return the search with the data of the run that ``--since`` names as its earlier data.
-
-    None where the published slices of that run have to do: its data is gone or is not what it was, a metric or
-    an option does not go with earlier data, or the run has workers elsewhere, whose data this machine may not
-    hold. The observer is told why.
-    """
+    """Return the search with the earlier run's data; None, with a note why, where its published slices have to do."""
     from slicebeam.metrics.measures.registry import statistic_space
     from slicebeam.pipelines.prepare.source import format_of
     from slicebeam.transforms.encode.convert import first_columns

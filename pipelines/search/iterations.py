@@ -5,26 +5,35 @@ Slices that could be significant are tested again: by replicates, and by their e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+import apache_beam as beam
 import numpy as np
 import pyarrow as pa
 
-from slicebeam.metrics.counting.counting_plan import plan_all, plan_listed, plan_within
-from slicebeam.metrics.counting.lattice import contains
+from slicebeam.metrics.counting.counting import Resampling
+from slicebeam.metrics.counting.counting_plan import (
+    Budget,
+    balanced,
+    blocks,
+    plan_all,
+    plan_listed,
+    plan_within,
+)
+from slicebeam.metrics.counting.lattice import Keys, contains
 from slicebeam.metrics.counting.membership import ENOUGH_GROUPS, distinct_groups
 from slicebeam.metrics.measures.earlier import Earlier
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.multiplicity import adjusted, holm_adjusted
 from slicebeam.metrics.measures.registry import metric, metric_on
+from slicebeam.metrics.measures.slice_test import SliceTest
 from slicebeam.metrics.significance.outcome_codes import Method, Reason
 from slicebeam.pipelines.changelist.testing import Iteration
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.prepare.exact_auc import has_error, put_ranking
 from slicebeam.pipelines.run.engine import Cost
-from slicebeam.pipelines.run.stage import Observer, run_parts
-from slicebeam.pipelines.search.slice_counter import SliceTable, looked_up, tables_of
+from slicebeam.pipelines.run.stage import Observer
 from slicebeam.pipelines.search.strategies import (
     Iterative,
     Priority,
@@ -32,25 +41,34 @@ from slicebeam.pipelines.search.strategies import (
     Strategy,
     batch_cost,
 )
+from slicebeam.transforms.count.search_graph import CountAndTest
 from slicebeam.transforms.count.slice_sums import WHOLE, slice_sums, sum_slices
-from slicebeam.transforms.count.tables import read_facts
+from slicebeam.transforms.count.tables import (
+    BlockTest,
+    finished_blocks,
+    plan_digest,
+    read_facts,
+    read_part,
+    work_items,
+    write_plan,
+)
 from slicebeam.transforms.count.two_set_passes import bin_values, read_bins
+from slicebeam.transforms.storage.storage import StoragePath, fetch, matching
+from slicebeam.transforms.storage.work_files import part_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.metrics.counting.counting import Resampling
+    from slicebeam.metrics.arrays import FloatArray, IntArray, NDArray
     from slicebeam.metrics.counting.counting_plan import PlannedUnit
-    from slicebeam.metrics.counting.lattice import Keys
-    from slicebeam.metrics.measures.slice_test import SliceTest
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.slice_counter import CountedPart, SliceCounter
 
     Array = NDArray[Any]
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    from slicebeam.transforms.count.tables import PlannedBlock, WorkItem
 
 
 # How far the first, quick test may be off: by this factor in p.
@@ -59,11 +77,6 @@ _SPARED = 10.0
 LEAST_GROUPS = 30
 # The columns that a second test has of each of its metrics.
 _TESTED = ("p", "reason", "method", "se")
-
-
-def stage_of(number: int) -> str:
-    """Return the stage of an iteration, numbered from 1."""
-    return f"iteration-{number}"
 
 
 class SearchObserver(Observer, Protocol):
@@ -79,14 +92,6 @@ class SearchObserver(Observer, Protocol):
 
     def recorded(self, record: Iteration) -> None:
         """Receive the work and cost of an iteration."""
-
-
-class SilentObserver:
-    """Shows nothing, for a run within another one."""
-
-    def _ignore(self, *_: object, **__: object) -> None: ...
-
-    begin = note = stage = prepared = progress = recorded = _ignore
 
 
 @dataclass(frozen=True)
@@ -157,6 +162,7 @@ class Iterations:
 
         lattice, space = self.prepared.lattice, self.prepared.space
         known = SearchState(self.config.used_min_slice_size)
+        steering = metric_on(self.config.metric[0], space)
         family: tuple[int, ...] = ()
         while (proposal := steps.next(known)) is not None:
             keys, bases, base_sizes = proposal.candidates, proposal.bases, proposal.base_sizes
@@ -173,7 +179,10 @@ class Iterations:
             self.parts += parts
             settling, changed = self.second_tests.settled(self.parts, family, number)
             # Exact values of earlier slices may be new as well.
-            self._learn(self.parts if changed.size else parts, known)
+            for table in tables_of(self.parts if changed.size else parts):
+                delta = steering.delta(self.prepared.slices(table.counts(space)["sums"]))
+                first = table.columns.get("first0", table["p0"])
+                known.learn(table.keys, table["p0"], first, delta)
             tested = np.flatnonzero(known.sizes >= known.min_size)
             levels = lattice.cross_sizes(known.keys[tested])
             q = q_values(self.config, known.p[tested], levels, family)
@@ -186,15 +195,6 @@ class Iterations:
         stopped = "iterations" if steps.is_stopped else "exhausted"
         return self._result(strategy, stopped, family, tuple(counts.tolist()))
 
-    def _learn(self, parts: list[CountedPart], known: SearchState) -> None:
-        """Add the p-values and differences of the counted slices."""
-        space = self.prepared.space
-        steering = metric_on(self.config.metric[0], space)
-        for table in tables_of(parts):
-            delta = steering.delta(self.prepared.slices(table.counts(space)["sums"]))
-            first = table.columns.get("first0", table["p0"])
-            known.learn(table.keys, table["p0"], first, delta)
-
     def _result(
         self, strategy: str, stopped: str, tests: tuple[int, ...], tested: tuple[int, ...]
     ) -> SearchResult:
@@ -204,10 +204,9 @@ class Iterations:
     def _count(
         self, planned: Iterable[PlannedUnit], candidates: int, significant: int
     ) -> tuple[list[CountedPart], Cost]:
-        """Count and test the planned blocks, except those already finished."""
         number = len(self.records) + 1
         return self.counter.count(
-            stage_of(number),
+            f"iteration-{number}",
             planned,
             lambda counted: self.observer.progress(number, candidates, significant, counted),
         )
@@ -236,7 +235,7 @@ class Iterations:
 
 def q_values(
     config: RunConfig, p: Array, levels: Array, tests_per_level: tuple[int, ...]
-) -> NDArray[np.float64]:
+) -> FloatArray:
     """Return the q-value of each p, corrected for the tests of each level and for all metrics."""
     number, metrics = len(tests_per_level), len(config.metric)
     q = adjusted(p, levels, tests_per_level, config.used_correction, number, metrics)
@@ -246,11 +245,8 @@ def q_values(
     return q
 
 
-def adjusted_overall(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the p-values [tests] of changes over all examples; NaN stays.
-
-    They are one family, by Holm's method unless nothing is corrected; of two data sets also a level of slices.
-    """
+def adjusted_overall(config: RunConfig, p: FloatArray) -> FloatArray:
+    """Return the p-values [tests] of changes over all examples by Holm's method, of two data sets a level too."""
     tested = ~np.isnan(p)
     adjusted = p.copy()
     if config.used_correction != "none":
@@ -267,8 +263,8 @@ class SecondTests:
     def __init__(self, counter: SliceCounter) -> None:
         self.counter = counter
         self.config, self.prepared = counter.config, counter.prepared
-        self.work, self.engine, self.tests = counter.work, counter.engine, counter.tests
-        self.exact = self.prepared.exact_auc(self.config.memory, self.work, self.engine)
+        self.run, self.tests = counter.run, counter.tests
+        self.exact = self.prepared.exact_auc(self.config.memory)
         self.ranked = tuple(
             number for number, name in enumerate(self.config.metric) if metric(name).needs.ranked
         )
@@ -287,12 +283,8 @@ class SecondTests:
     ) -> Keys:
         """Return the keys of the slices that a metric calls at a multiple of alpha.
 
-        By ``p``, by ``first``, that of the quick test, or by ``best``, the smallest p that the error of
-        the metric's value leaves: all corrections are monotone in every p, so that no other slice can
-        be called.
-
-        A slice whose p exceeds alpha is not significant after any correction and does not change
-        the q-value of one that is, so that only the others are looked at together.
+        By ``p``, by ``first``, that of the quick test, or by ``best``, the smallest p that the error of the
+        metric's value leaves. No slice whose p exceeds alpha is called, nor changes the q-value of one that is.
         """
         keys, p = [np.zeros(0, np.int64)], [np.zeros(0)]
         for table in tables_of(parts):
@@ -308,11 +300,7 @@ class SecondTests:
     def resampled(
         self, parts: list[CountedPart], per_level: tuple[int, ...], iteration: int
     ) -> Cost:
-        """Test the slices of parts that could be significant by replicates; return what that cost.
-
-        Those are the slices that would be significant if every p of the first, quick test were a
-        tenth of what it is. The others keep p = 1 and say why.
-        """
+        """Test the slices that would be significant by a tenth of each quick p by replicates; return the cost."""
         resampling = self.counter.second
         if resampling is None or not parts:
             return Cost()
@@ -328,7 +316,16 @@ class SecondTests:
             some.append(table.keys[refused.any(axis=1)])
         stage = f"iteration-{iteration}-resampled"
         if ranked:
-            some.append(self._changed_within_buckets(parts, ranked[0], f"{stage}-unchanged"))
+            # Two models may differ on slices where by buckets they seem not to.
+            suspects = [
+                table.keys[
+                    np.isin(table[f"reason{ranked[0]}"], (Reason.UNCHANGED, Reason.UNVARYING))
+                ]
+                for table in tables_of(parts)
+            ]
+            seen, _ = self._exact(f"{stage}-unchanged", parts, np.concatenate(suspects), (), None)
+            delta = metric(self.config.metric[ranked[0]]).delta(self.prepared.slices(seen["sums"]))
+            some.append(seen.keys[np.nan_to_num(delta) != 0])
         chosen = np.unique(np.concatenate(some))
         space = self.prepared.space
         sizes = looked_up(parts, chosen, lambda table: table.sizes(space))
@@ -374,9 +371,9 @@ class SecondTests:
                 prepared.scaling,
                 prepared.shards,
                 listed.filter(pa.array(deviation > 0)),
-                self.work.folder(stage),
+                self.run.work.folder(stage),
             )
-            for part in run_parts(self.work, self.engine, stage, binning):
+            for part in self.run.parts(stage, binning):
                 at = np.searchsorted(keys, part.column("key").to_numpy())
                 tail = own.tail(test.alternative)
                 by_values = own.own_values_p(slices.rows(at), total[at], read_bins(part), tail)
@@ -391,11 +388,7 @@ class SecondTests:
         *,
         is_all: bool = False,
     ) -> tuple[Cost, Keys]:
-        """Let exact AUCs, and average precisions, decide on the slices that could be significant, or on all.
-
-        Those that another metric calls have one too, for they may be reported. Returns what it cost, and
-        the slices that changed.
-        """
+        """Let exact areas decide on the slices that any metric may call, or on all; return cost and changed slices."""
         if not self.ranked or not parts:
             return Cost(), np.zeros(0, np.int64)
         numbers = tuple(i for i in self.ranked if not self.tests[i].needs_rows())
@@ -412,17 +405,6 @@ class SecondTests:
         self.exact_keys = np.union1d(self.exact_keys, exact.keys)
         _change(parts, exact)
         return replace(cost, shuffled_bytes=0), exact.keys
-
-    def _changed_within_buckets(self, parts: list[CountedPart], number: int, stage: str) -> Keys:
-        """Return the slices on which two models differ, though by buckets they seem not to."""
-        suspects = [np.zeros(0, np.int64)]
-        for table in tables_of(parts):
-            seem = np.isin(table[f"reason{number}"], (Reason.UNCHANGED, Reason.UNVARYING))
-            suspects.append(table.keys[seem])
-        exact, _ = self._exact(stage, parts, np.concatenate(suspects), (), None)
-        own = metric(self.config.metric[number])
-        delta = own.delta(self.prepared.slices(exact["sums"]))
-        return exact.keys[np.nan_to_num(delta) != 0]
 
     def _exact(
         self,
@@ -496,9 +478,9 @@ class SecondTests:
             keys = np.union1d(wanted, self.prepared.lattice.singleton_keys())
         stage = f"{stage}-groups"
         prepared = self.prepared
-        folder = self.work.folder(stage)
+        folder = self.run.work.folder(stage)
         counting = sum_slices(distinct_groups, keys, prepared.lattice, prepared.shards, folder)
-        known, groups = slice_sums(run_parts(self.work, self.engine, stage, counting))
+        known, groups = slice_sums(self.run.parts(stage, counting))
         if self.most_groups is None:
             self.most_groups = int(groups.max(initial=0))
         groups = groups[np.searchsorted(known, wanted)]
@@ -521,9 +503,8 @@ def _refuse(table: SliceTable, number: int, where: Array, reason: int) -> None:
 def _by_groups(table: SliceTable, number: int, groups: Array, test: SliceTest) -> None:
     """Let a change that does not vary count once for each group, not for each example.
 
-    If every example of a slice counts in its metric, all its groups change the same way: of the 2^G
-    ways to exchange the two models in whole groups one is as extreme. Where only some count (recall,
-    precision), or weights may be 0, nobody knows how many groups change.
+    Of the 2^G ways to exchange the two models in whole groups one is as extreme. Where only some examples count
+    (recall, precision), or weights may be 0, nobody knows how many groups change.
     """
     p, method = table[f"p{number}"], table[f"method{number}"]
     method[method == Method.BOOTSTRAP_ROWS] = Method.BOOTSTRAP_GROUPS
@@ -535,3 +516,228 @@ def _by_groups(table: SliceTable, number: int, groups: Array, test: SliceTest) -
     else:
         _refuse(table, number, constant, Reason.UNVARYING)
     _refuse(table, number, groups < LEAST_GROUPS, Reason.FEW_GROUPS)
+
+
+# Tables of a block take at most this share of the worker's memory: the columns that are counted,
+# the results and their p-values need the rest.
+_TABLES_SHARE = 8
+
+
+def counting_budget(
+    config: RunConfig, space: StatisticSpace, rows: int, resampling: Resampling | None = None
+) -> Budget:
+    """Return what a block may hold."""
+    layers = 1 + (resampling.replicates if resampling else 0)
+    return Budget(rows, space.raw_columns, space.passes, layers, config.memory // _TABLES_SHARE)
+
+
+class Planned(NamedTuple):
+    """The plan of a stage, and the work that is left of it."""
+
+    config: BlockTest
+    blocks: list[PlannedBlock]
+    items: list[WorkItem]
+    seconds: float
+
+
+class SliceCounter:
+    """Counts and tests slices, and skips the blocks that are finished."""
+
+    def __init__(self, config: RunConfig, prepared: EncodedDataset) -> None:
+        self.config, self.prepared, self.run = config, prepared, prepared.run
+        resampling = (
+            Resampling(config.used_replicates, config.seed) if config.resamples_examples else None
+        )
+        # AutoSlicer resamples for every candidate. Here only those that could become significant
+        # get replicates, in a second count.
+        self.resampling = resampling if config.is_paper else None
+        self.second = None if config.is_paper else resampling
+        self.budget = self.budget_for(self.resampling)
+        self.tests = tuple(
+            SliceTest(
+                name,
+                prepared.space,
+                config.used_test,
+                config.alternative,
+                config.smallest_slice_of(name),
+            )
+            for name in config.metric
+        )
+
+    def budget_for(self, resampling: Resampling | None) -> Budget:
+        """Return the budget of a block that is counted with replicates."""
+        prepared = self.prepared
+        return counting_budget(self.config, prepared.space, prepared.rows, resampling)
+
+    def planned(
+        self,
+        stage: str,
+        units: Iterable[PlannedUnit],
+        *,
+        counts_only: bool = False,
+        resampling: Resampling | None = None,
+    ) -> Planned:
+        """Write the plan of a stage; see `count`."""
+        folder, lattice = self.run.work.folder(stage), self.prepared.lattice
+        drawn = None if counts_only else resampling or self.resampling
+        budget = self.budget_for(drawn)
+        if self.run.engine.workers > 1:
+            units = list(units)
+            budget = balanced(units, budget, self.run.engine.workers)
+        plan = folder / "plan"
+        planned_blocks = write_plan(plan, blocks(units, budget), lattice)
+        config = BlockTest(
+            plan,
+            plan_digest(plan),
+            folder,
+            lattice,
+            self.prepared.scaling,
+            drawn,
+            () if counts_only else self.tests,
+            self.config.used_min_slice_size,
+            self.second is not None and drawn is None,
+            self.prepared.of_all,
+        )
+        finished = set(finished_blocks(folder, config.plan_digest, len(planned_blocks)))
+        todo = [block for block in range(len(planned_blocks)) if block not in finished]
+        seconds = sum(planned_blocks[block].seconds for block in todo)
+        items = work_items(todo, self.prepared.shards, seconds, self.run.engine.workers)
+        return Planned(config, planned_blocks, items, seconds)
+
+    def count(
+        self,
+        stage: str,
+        units: Iterable[PlannedUnit],
+        on_begin: Callable[[Callable[[], int]], None] | None = None,
+        *,
+        counts_only: bool = False,
+        resampling: Resampling | None = None,
+    ) -> tuple[list[CountedPart], Cost]:
+        """Count and test the units, except finished blocks; return the parts and what they cost.
+
+        ``on_begin`` receives a function that says how many candidates are counted. ``resampling`` is how
+        examples are resampled where not every candidate is; with ``counts_only`` nothing is tested.
+        """
+        planned = self.planned(stage, units, counts_only=counts_only, resampling=resampling)
+        config, items = planned.config, planned.items
+        folder, digest = config.folder, config.plan_digest
+        parts = [part_path(folder, block) for block in range(len(planned.blocks))]
+
+        def counted() -> int:
+            written = set(matching(folder, "*.arrow"))
+            sizes = zip(parts, planned.blocks, strict=True)
+            return sum(block.candidates for part, block in sizes if part in written)
+
+        if on_begin is not None:
+            on_begin(counted)
+        search = CountAndTest(config, is_dealt=len({item.block for item in items}) < len(items))
+        cost = self.run.stage(
+            stage,
+            # Create spreads its elements over the workers in turn; a Reshuffle would undo that.
+            lambda pipeline: pipeline | "Work items" >> beam.Create(items) | "Search" >> search,
+            lambda: len(finished_blocks(folder, digest, len(parts))) == len(parts),
+            seconds=planned.seconds,
+            # A job that follows another plan would write parts that nobody asks for.
+            plan=digest,
+            keeps_parts=True,
+            facts=asdict,
+        )
+        fetch(parts)
+        return list(map(CountedPart, parts)), Cost(**cost)
+
+
+@dataclass(frozen=True)
+class SliceTable:
+    """Slices with columns by name, [slices] or [slices, …]; those of parts are named as `tested_block` says."""
+
+    keys: Keys
+    columns: Mapping[str, Array]
+
+    def __getitem__(self, name: str) -> Array:
+        return self.columns[name]
+
+    @classmethod
+    def joined(cls, tables: Sequence[SliceTable]) -> SliceTable:
+        """Return the slices of one or more tables with the same columns."""
+        names = tables[0].columns
+        columns = {name: np.concatenate([table[name] for table in tables]) for name in names}
+        return cls(np.concatenate([table.keys for table in tables]), columns)
+
+    def take(self, positions: Array) -> SliceTable:
+        """Return the slices at some positions."""
+        columns = {name: column[positions] for name, column in self.columns.items()}
+        return SliceTable(self.keys[positions], columns)
+
+    def by_key(self) -> SliceTable:
+        """Return the slices in the order of their keys, so that `at` finds them."""
+        return self.take(np.argsort(self.keys))
+
+    def at(self, keys: Keys) -> IntArray:
+        """Return the positions of slices that are in this table, which is in the order of its keys."""
+        return np.searchsorted(self.keys, keys)
+
+    def stacked(self, name: str, numbers: Iterable[int]) -> Array:
+        """Return the numbered columns of a name as one [slices, numbers], such as the sums ``c0`` …."""
+        return np.stack([self.columns[f"{name}{number}"] for number in numbers], axis=1)
+
+    def counts(self, space: StatisticSpace) -> SliceTable:
+        """Return the slices of a part with their ``sums`` [slices, columns]."""
+        return SliceTable(self.keys, {"sums": self.stacked("c", range(space.columns))})
+
+    def sizes(self, space: StatisticSpace) -> IntArray:
+        """Return how many examples the slices of a part have."""
+        cells = np.arange(space.cells)[space.size_columns].tolist()
+        sizes: IntArray = np.sum([self[f"c{cell}"] for cell in cells], axis=0)
+        return sizes
+
+    def changed(self, change: SliceTable) -> SliceTable:
+        """Return the slices of a part with the columns that another table, in the order of its keys, has of them."""
+        here = np.flatnonzero(contains(change.keys, self.keys))
+        if here.size == 0:
+            return self
+        there = change.at(self.keys[here])
+        columns = dict(self.columns)
+        # A slice that is too small for a test has no p-value, now as before.
+        tested = ~np.isnan(self["p0"][here])
+        for name in change.columns.keys() & columns.keys():
+            some = slice(None) if name.startswith("c") else tested
+            columns[name] = np.array(columns[name])
+            columns[name][here[some]] = change[name][there[some]]
+        return SliceTable(self.keys, columns)
+
+
+@dataclass(frozen=True)
+class CountedPart:
+    """The slices of a block of a plan: its file, and what second tests changed since it was written."""
+
+    path: StoragePath
+    changes: list[SliceTable] = field(default_factory=list)
+
+
+def tables_of(parts: Iterable[CountedPart]) -> Iterator[SliceTable]:
+    """Yield the slices of each part."""
+    for part in parts:
+        batch = read_part(part.path)
+        columns = {name: batch.column(name).to_numpy() for name in batch.schema.names}
+        table = SliceTable(columns.pop("key"), columns)
+        for change in part.changes:
+            table = table.changed(change)
+        yield table
+
+
+def looked_up(
+    parts: Iterable[CountedPart],
+    keys: Keys,
+    numbers: Callable[[SliceTable], Array],
+    width: int | None = None,
+    dtype: type = np.int64,
+) -> Array:
+    """Return numbers [slices] or [slices, width] of slices (sorted keys); 0 where a slice is in no part."""
+    values: Array = np.zeros(keys.size if width is None else (keys.size, width), dtype)
+    # A key that is larger than all of them finds none.
+    known = np.append(keys, -1)
+    for table in tables_of(parts):
+        at = np.searchsorted(keys, table.keys)
+        wanted = np.flatnonzero(known[at] == table.keys)
+        values[at[wanted]] = numbers(table)[wanted]
+    return values

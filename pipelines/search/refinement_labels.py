@@ -6,34 +6,29 @@ Duplicates are different predicates that hold for the same examples.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from slicebeam.metrics.counting.counting_plan import Budget, plan_listed
-from slicebeam.metrics.counting.lattice import contains
+from slicebeam.metrics.counting.lattice import Keys, Lattice, contains
 from slicebeam.metrics.counting.membership import hash_sums
-from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.prepare.exact_auc import has_error, put_ranking
-from slicebeam.pipelines.run.stage import run_parts
-from slicebeam.pipelines.search.slice_counter import SliceTable, tables_of
+from slicebeam.pipelines.search.iterations import SecondTests, SliceCounter, SliceTable, tables_of
 from slicebeam.transforms.count.slice_sums import slice_sums, sum_slices
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair
+    from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.measures.metric import Metric, Slices
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.iterations import SecondTests
-    from slicebeam.pipelines.search.slice_counter import SliceCounter
 
 NO_LABEL, NEW, REFINES, INHERITED = range(4)
-LABELS = (None, "new", "refines", "inherited")
+LABELS: tuple[Any, ...] = (None, "new", "refines", "inherited")
 # By whether a child is above its parents.
 _TAILS: tuple[tuple[bool, Tail], ...] = ((True, "upper"), (False, "lower"))
 # A child refines its parents when it is worse than each of them by this much, at this p.
@@ -45,14 +40,12 @@ _SECONDS_WORTH_A_SAMPLE = 4.0
 _LONGEST_IMPLICATION = 3
 
 
-def says_more(label: NDArray[np.int8]) -> NDArray[np.bool_]:
+def says_more(label: NDArray[np.int8]) -> BoolArray:
     """Return which slices say more than those above them."""
     return np.isin(label, (NEW, REFINES))
 
 
-def parent_sums(
-    second_tests: SecondTests, kept: SliceTable, significant: NDArray[np.bool_]
-) -> SliceTable:
+def parent_sums(second_tests: SecondTests, kept: SliceTable, significant: BoolArray) -> SliceTable:
     """Return the sums of slices and of the parents of significant ones, counted where the search did not, by key."""
     counter, prepared = second_tests.counter, second_tests.prepared
     lattice, space = prepared.lattice, prepared.space
@@ -74,7 +67,7 @@ def parent_sums(
 
 
 def _make_exact(
-    known: SliceTable, second_tests: SecondTests, kept: SliceTable, significant: NDArray[np.bool_]
+    known: SliceTable, second_tests: SecondTests, kept: SliceTable, significant: BoolArray
 ) -> None:
     """Count the exact AUC, and average precision, of those parents of significant slices on which a label depends."""
     prepared, keys = second_tests.prepared, kept.keys
@@ -101,11 +94,11 @@ def _make_exact(
 def labels(
     own: Metric,
     kept: SliceTable,
-    significant: NDArray[np.bool_],
-    delta: NDArray[np.float64],
+    significant: BoolArray,
+    delta: FloatArray,
     parents: SliceTable,
     prepared: EncodedDataset,
-) -> tuple[NDArray[np.int8], Keys, NDArray[np.float64]]:
+) -> tuple[NDArray[np.int8], Keys, FloatArray]:
     """Return label, key of the best parent and p of the refinement test [slices].
 
     *new*: no slice above it is significant in the same direction. *refines*: it is worse than each
@@ -151,13 +144,8 @@ def labels(
     return label, best, p_refine
 
 
-def _refinement(
-    own: Metric, slices: Slices, parents: Slices, upward: NDArray[np.bool_]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the p-values of refinement, and how much further the slices deviate than their parents [pairs].
-
-    Whichever way a slice deviates, it must deviate further.
-    """
+def _refinement(own: Metric, slices: Slices, parents: Slices, upward: BoolArray) -> Pair:
+    """Return the p-values of refinement, and how much further slices deviate the same way than their parents [pairs]."""
     p = np.empty(len(slices))
     for side, tail in _TAILS:
         some = np.flatnonzero(upward == side)
@@ -166,11 +154,8 @@ def _refinement(
     return p, np.where(upward, 1, -1) * (own.delta(slices) - own.delta(parents))
 
 
-def label_is_open(own: Metric, slices: Slices, parents: Slices) -> NDArray[np.bool_]:
-    """Return of which children [pairs] the error of the parent's AUC, or average precision, leaves open if they refine it.
-
-    Test and margin are monotone in it, so its ends decide; errors as large as the margin leave it open.
-    """
+def label_is_open(own: Metric, slices: Slices, parents: Slices) -> BoolArray:
+    """Return of which children [pairs] the error of the parent's area leaves the label open, by its two ends."""
     upward = own.delta(slices) > 0
     refines = []
     for side in (-1, 1):
@@ -180,23 +165,14 @@ def label_is_open(own: Metric, slices: Slices, parents: Slices) -> NDArray[np.bo
     error = own.value_error(parents)
     if parents.is_paired:
         error = error + own.value_error(parents.old)
-    is_open: NDArray[np.bool_] = (refines[0] != refines[1]) | (error >= REFINE_MARGIN)
+    is_open: BoolArray = (refines[0] != refines[1]) | (error >= REFINE_MARGIN)
     return is_open
 
 
 def same_examples(
-    kept: SliceTable,
-    significant: NDArray[np.bool_],
-    shown_in: NDArray[np.int64],
-    counter: SliceCounter,
+    kept: SliceTable, significant: BoolArray, shown_in: IntArray, counter: SliceCounter
 ) -> Keys:
-    """Return for each slice the key of the one to show that has the same examples.
-
-    That is the shortest one of those that say more in the most metrics.
-
-    Only slices with equal sums can be the same. Of two nested predicates the longer one holds of
-    as many examples only if they are the same; the row hashes of the others are compared.
-    """
+    """Return for each slice the key of the shortest one with the same examples that says more in the most metrics."""
     keys, sums, prepared = kept.keys, kept["sums"], counter.prepared
     same, levels = keys.copy(), prepared.lattice.cross_sizes(keys)
     shown = shown_in > 0
@@ -229,9 +205,7 @@ def same_examples(
     return same
 
 
-def nested_classes(
-    keys: Keys, sizes: NDArray[np.int64], positions: NDArray[np.int64], lattice: Lattice
-) -> NDArray[np.int64]:
+def nested_classes(keys: Keys, sizes: IntArray, positions: IntArray, lattice: Lattice) -> IntArray:
     """Return numbers [positions] that are equal where nesting shows the examples to be the same.
 
     Where a conjunction holds of as many examples as a part of it, that part implies the rest. So
@@ -241,7 +215,7 @@ def nested_classes(
     ordered = keys[by_key]
     levels = lattice.cross_sizes(keys)
     longer, shorter = [positions], [positions]
-    implied: list[tuple[Keys, NDArray[np.int64]]] = []
+    implied: list[tuple[Keys, IntArray]] = []
     for level in range(2, min(lattice.max_cross_size, _LONGEST_IMPLICATION) + 1):
         some = np.flatnonzero(levels == level)
         digits = lattice.digits(keys[some])[:, :level]
@@ -267,7 +241,7 @@ def nested_classes(
 
 
 def _closures(
-    conjunctions: Keys, implied: list[tuple[Keys, NDArray[np.int64]]], lattice: Lattice
+    conjunctions: Keys, implied: list[tuple[Keys, IntArray]], lattice: Lattice
 ) -> NDArray[np.uint64]:
     """Return a hash of each conjunction with the singletons, by their digits, that its parts imply."""
     causes = np.concatenate([np.zeros(0, np.int64), *(cause for cause, _ in implied)])
@@ -296,11 +270,11 @@ def _closures(
     return closed
 
 
-def _hashes(keys: Keys, sizes: NDArray[np.int64], counter: SliceCounter) -> NDArray[np.uint64]:
+def _hashes(keys: Keys, sizes: IntArray, counter: SliceCounter) -> NDArray[np.uint64]:
     """Return numbers [slices] that are equal where the slices hold the same examples."""
     found = np.arange(keys.size, dtype=np.uint64)
     undecided = np.arange(keys.size)
-    prepared, work, engine = counter.prepared, counter.work, counter.engine
+    prepared, run = counter.prepared, counter.run
     lattice, rows, shards = prepared.lattice, prepared.rows, prepared.shards
 
     def expected() -> float:
@@ -317,10 +291,12 @@ def _hashes(keys: Keys, sizes: NDArray[np.int64], counter: SliceCounter) -> NDAr
             break
         if undecided.size < keys.size:
             seconds = expected()
-        folder, some = work.folder(stage), keys[undecided]
-        wired = sum_slices(hash_sums, some, lattice, some_shards, folder, seconds, engine.workers)
+        folder, some = run.work.folder(stage), keys[undecided]
+        wired = sum_slices(
+            hash_sums, some, lattice, some_shards, folder, seconds, run.engine.workers
+        )
         of_shards = seconds * len(some_shards) / len(shards)
-        known, sums = slice_sums(run_parts(work, engine, stage, wired, seconds=of_shards))
+        known, sums = slice_sums(run.parts(stage, wired, seconds=of_shards))
         sums = sums[np.searchsorted(known, some)]
         found[undecided] = sums
         _, inverse, members = np.unique(sums, return_inverse=True, return_counts=True)

@@ -1,44 +1,45 @@
-"""From tested slices to reported ones: corrections, labels, duplicates, intervals, order."""
+"""From tested slices to reported ones: corrections, labels, duplicates, intervals, order, and the table of all."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from scipy.special import stdtrit
 
+from slicebeam.metrics.measures.metric import Metric, Slices
 from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.prepare.exact_auc import put_whole
-from slicebeam.pipelines.search.iterations import q_values
+from slicebeam.pipelines.search.iterations import SliceTable, q_values, tables_of
 from slicebeam.pipelines.search.refinement_labels import (
+    LABELS,
     NO_LABEL,
     labels,
     parent_sums,
     same_examples,
     says_more,
 )
-from slicebeam.pipelines.search.slice_counter import SliceTable, tables_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair
     from slicebeam.metrics.counting.lattice import Keys
-    from slicebeam.metrics.measures.metric import Metric, Slices
+    from slicebeam.pipelines.changelist.slices import Finding, FindingModel
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.iterations import SearchResult
-    from slicebeam.pipelines.search.slice_counter import SliceCounter
+    from slicebeam.pipelines.search.iterations import SearchResult, SliceCounter
     from slicebeam.transforms.encode.predicates import Singleton
+
 
 # Slices up to this number are all saved unless --save-slices says otherwise.
 SAVE_ALL_UP_TO = 1_000_000
@@ -49,52 +50,47 @@ _SLICES_AT_A_TIME = 1 << 16
 
 @dataclass
 class MetricResult:
-    """The results of one metric for all kept slices; every array is [slices].
+    """The results of one metric for all kept slices; every array is [slices], most are columns of slices.parquet.
 
-    Most are columns of slices.parquet. ``complement`` is NaN for
-    baseline. ``value_low``, ``value_high``: interval of the value; NaN where stretch is. ``value_error``:
-    how far the value, and for baseline the reference, may be off; 0 where both are exact. ``stretch``:
-    how much wider intervals of values are than independent examples would make them; NaN where examples
-    go together and the slice was not resampled.
+    ``complement`` and its error are NaN for baseline. ``value_error``: how far the value, and for baseline the
+    reference, may be off. ``stretch``: how much wider intervals of values are than independent examples would
+    make them; NaN, as these, where examples go together and the slice was not resampled.
     """
 
     name: str
-    value: NDArray[np.float64]
-    reference: NDArray[np.float64]
-    complement: NDArray[np.float64]
-    delta: NDArray[np.float64]
-    ci_low: NDArray[np.float64]
-    ci_high: NDArray[np.float64]
-    value_low: NDArray[np.float64]
-    value_high: NDArray[np.float64]
-    stretch: NDArray[np.float64]
-    p_value: NDArray[np.float64]
-    q_value: NDArray[np.float64]
-    significant: NDArray[np.bool_]
+    value: FloatArray
+    reference: FloatArray
+    complement: FloatArray
+    delta: FloatArray
+    ci_low: FloatArray
+    ci_high: FloatArray
+    value_low: FloatArray
+    value_high: FloatArray
+    stretch: FloatArray
+    p_value: FloatArray
+    q_value: FloatArray
+    significant: BoolArray
     reason: NDArray[np.int8]
     method: NDArray[np.int8]
     label: NDArray[np.int8]  # position in ``LABELS``
     parent: Keys  # key of the best parent, 0 without a label
-    p_refine: NDArray[np.float64]  # of the refinement test, NaN if there is none
-    value_error: NDArray[np.float64]
-    complement_error: NDArray[np.float64]  # how far the complement may be off; NaN for baseline
+    p_refine: FloatArray  # of the refinement test, NaN if there is none
+    value_error: FloatArray
+    complement_error: FloatArray  # how far the complement may be off; NaN for baseline
 
     @property
-    def gain(self) -> NDArray[np.float64]:
+    def gain(self) -> FloatArray:
         """How much better than its reference the metric is [slices]; NaN where that is undefined."""
         return self.delta if metric(self.name).higher_is_better else -self.delta
 
     @property
-    def worse(self) -> NDArray[np.bool_]:
+    def worse(self) -> BoolArray:
         """On which slices [slices] the metric is worse than its reference."""
         return self.gain < 0
 
 
 class SliceNames:
-    """The identity, the text and the predicate of slices.
-
-    Given slices that no predicate describes have the id of their document, and no predicate.
-    """
+    """The identity, the text and the predicate of slices; given slices without a predicate have their document's id."""
 
     def __init__(self, prepared: EncodedDataset) -> None:
         self.lattice, given = prepared.lattice, prepared.given
@@ -118,18 +114,15 @@ class SliceNames:
         self._ids = None if given is None else pa.array([None, *ids], pa.string())
 
     def ids(self, keys: Keys) -> pa.Array:
-        """Return the ids [slices]: 16 hexadecimal digits from the singletons, in any order.
-
-        Key 0, no slice, has none.
-        """
+        """Return the ids [slices]: 16 hexadecimal digits from the singletons, in any order; null for key 0, no slice."""
         digits = self._numbers(keys).astype(">u8").tobytes().hex().encode("ascii")
         texts = np.frombuffer(digits, dtype="S16").astype(str)
         ids = pa.array(texts, pa.string(), mask=keys == 0)
         return ids if self._ids is None else pc.coalesce(self._ids.take(pa.array(keys)), ids)
 
-    def has_id(self, keys: Keys, slice_id: str) -> NDArray[np.bool_]:
+    def has_id(self, keys: Keys, slice_id: str) -> BoolArray:
         """Return which slices [slices] have an id, given as its 16 hexadecimal digits."""
-        found: NDArray[np.bool_] = self._numbers(keys) == np.uint64(int(slice_id, 16))
+        found: BoolArray = self._numbers(keys) == np.uint64(int(slice_id, 16))
         return found
 
     def _numbers(self, keys: Keys) -> NDArray[np.uint64]:
@@ -159,10 +152,9 @@ class SliceNames:
 class Results:
     """The results of a run: all kept slices, ordered by level and predicate, and what they came from.
 
-    ``same_as``: int64 [slices] key of the shortest slice with the same examples that says more than
-    those above it, in as many metrics as any; the slice's own key where there is no other.
-    ``reasons`` and ``methods``: int64 [metrics, codes] tested slices, kept or not, by their position in
-    ``REASONS`` and ``METHODS``; those tested, and those untested, at 0.
+    ``same_as``: int64 [slices] key of the slice to show that has the same examples; else the slice's own.
+    ``reasons`` and ``methods``: int64 [metrics, codes] numbers of tested slices, kept or not, by `REASONS` and
+    `METHODS`; those tested, and those untested, at 0.
     """
 
     config: RunConfig
@@ -171,28 +163,37 @@ class Results:
     searched: SearchResult
     names: SliceNames
     keys: Keys  # int64 [slices]
-    levels: NDArray[np.int64]  # int64 [slices]
-    sums: NDArray[np.int64]  # int64 [slices, columns]
+    levels: IntArray  # int64 [slices]
+    sums: IntArray  # int64 [slices, columns]
     metrics: list[MetricResult]
     same_as: Keys
-    saved: str  # ``tested`` or ``significant``: which slices were kept
-    reasons: NDArray[np.int64]
-    methods: NDArray[np.int64]
+    saved: Literal["tested", "significant"]  # which slices were kept
+    reasons: IntArray
+    methods: IntArray
 
     @cached_property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> IntArray:
         """Examples of each slice [slices]."""
         return self.prepared.space.sizes(self.sums)
 
     @cached_property
-    def significant(self) -> NDArray[np.bool_]:
+    def significant(self) -> BoolArray:
         """Which slices are significant in any metric [slices]."""
         return np.any([one.significant for one in self.metrics], axis=0)
 
     @cached_property
-    def says_more(self) -> NDArray[np.bool_]:
+    def says_more(self) -> BoolArray:
         """Which slices say more than those above them in any metric [slices]."""
         return np.any([says_more(one.label) for one in self.metrics], axis=0)
+
+
+@dataclass(frozen=True)
+class FindingList:
+    """The findings of one metric in one direction, which its model names."""
+
+    positions: IntArray  # int64 [findings] of their slices among the results, by rank
+    findings: tuple[Finding, ...]
+    model: FindingModel
 
 
 def direction_of(own: Metric, delta: float) -> Literal["improved", "degraded", "none"]:
@@ -203,21 +204,27 @@ def direction_of(own: Metric, delta: float) -> Literal["improved", "degraded", "
 
 
 def collect(searched: SearchResult, names: SliceNames) -> Results:
-    """Return the results of a search, or of given slices: all of these, tested or not.
-
-    A given slice that is too small to be tested, or has no example, has p = 1 and a reason. Given slices
-    are not held against each other: there are no labels, and none counts as another's duplicate.
-    """
+    """Return the results of a search, or of all given slices, which are not held against each other."""
     counter = searched.second_tests.counter
     config, prepared = counter.config, counter.prepared
     lattice, given = prepared.lattice, prepared.given
     total = sum(searched.tested_per_level)
-    saved = "tested" if given is not None else getattr(config, "save_slices", None)
+    saved: Any = "tested" if given is not None else getattr(config, "save_slices", None)
     saved = saved or ("tested" if total <= SAVE_ALL_UP_TO else "significant")
     kept, codes = _load(config, prepared, searched, keep_all=saved == "tested")
     if given is not None:
-        kept = _with_empty(kept, lattice.singleton_keys())
-        codes = _counted(kept["reason"], kept["method"])
+        # Slices without an example are in no part.
+        keys, small = lattice.singleton_keys(), np.isnan(kept["p"])
+        columns = {name: np.where(small, 1.0, kept[name]) for name in ("p", "q")}
+        columns["reason"] = np.where(small, Reason.SMALL_SLICE, kept["reason"]).astype(np.int8)
+        of_empty = {"p": 1.0, "q": 1.0, "reason": Reason.NO_EXAMPLES, "se": np.nan}
+        for name, values in {**kept.columns, **columns}.items():
+            columns[name] = np.full(
+                (keys.size, *values.shape[1:]), of_empty.get(name, 0), values.dtype
+            )
+            columns[name][np.searchsorted(keys, kept.keys)] = values
+        kept = SliceTable(keys, columns)
+        codes = _codes(kept["reason"], REASONS), _codes(kept["method"], METHODS)
     put_whole(kept["sums"], prepared.of_all, prepared.space)
     levels = lattice.cross_sizes(kept.keys)
     if saved == "significant":
@@ -235,7 +242,15 @@ def collect(searched: SearchResult, names: SliceNames) -> Results:
     ]
     if given is not None:
         for measured in metrics:
-            _leave_out_comparisons(measured, prepared)
+            measured.label[:] = NO_LABEL
+            measured.parent[:] = 0
+            empty = measured.reason == Reason.NO_EXAMPLES
+            # Outside a slice without examples there are all examples.
+            if prepared.space.comparison == "overall":
+                measured.complement[empty] = measured.reference[empty]
+            # Some metrics have a value by convention where there is no example.
+            for name in ("value", "value_low", "value_high", "delta", "ci_low", "ci_high"):
+                getattr(measured, name)[empty] = np.nan
         levels = np.array(list(map(len, given.membership.predicates)), np.int64)
         same_as = keys.copy()
     else:
@@ -257,45 +272,14 @@ def collect(searched: SearchResult, names: SliceNames) -> Results:
     )
 
 
-def _leave_out_comparisons(measured: MetricResult, prepared: EncodedDataset) -> None:
-    """Leave out how given slices compare with each other, and the values of those without examples."""
-    measured.label[:] = NO_LABEL
-    measured.parent[:] = 0
-    empty = measured.reason == Reason.NO_EXAMPLES
-    # Outside a slice without examples there are all examples.
-    if prepared.space.comparison == "overall":
-        measured.complement[empty] = measured.reference[empty]
-    # Some metrics have a value by convention where there is no example.
-    for name in ("value", "value_low", "value_high", "delta", "ci_low", "ci_high"):
-        getattr(measured, name)[empty] = np.nan
-
-
-def _with_empty(kept: SliceTable, keys: Keys) -> SliceTable:
-    """Return all slices by key: those without an example are in no part."""
-    at = np.searchsorted(keys, kept.keys)
-    small = np.isnan(kept["p"])
-    columns = dict(kept.columns)
-    for name in ("p", "q"):
-        columns[name] = np.where(small, 1.0, columns[name])
-    columns["reason"] = np.where(small, Reason.SMALL_SLICE, columns["reason"]).astype(np.int8)
-    of_empty = {"p": 1.0, "q": 1.0, "reason": Reason.NO_EXAMPLES, "se": np.nan}
-    for name, values in columns.items():
-        whole = np.full((keys.size, *values.shape[1:]), of_empty.get(name, 0), values.dtype)
-        whole[at] = values
-        columns[name] = whole
-    return SliceTable(keys, columns)
-
-
 def _load(
     config: RunConfig, prepared: EncodedDataset, searched: SearchResult, *, keep_all: bool
-) -> tuple[SliceTable, tuple[NDArray[np.int64], NDArray[np.int64]]]:
+) -> tuple[SliceTable, tuple[IntArray, IntArray]]:
     """Return the slices that may be reported, and `Results.reasons` and `Results.methods`.
 
     Columns: ``sums`` [slices, columns], ``p``, ``q``, ``reason``, ``method`` and ``se`` [slices, metrics].
-    Given slices too small to be tested are kept, with p and q NaN.
-
-    A slice whose p exceeds alpha is not significant after any correction, and does not change the
-    q-value of one that is, so that of very many slices only the others are kept in memory.
+    Given slices too small to be tested are kept, with p and q NaN. Of very many slices, those whose p exceeds
+    alpha are left out: they are not significant after any correction, and change no other q-value.
     """
     lattice, metrics = prepared.lattice, range(len(config.metric))
     no_codes = np.zeros((0, len(metrics)), np.int8)
@@ -303,13 +287,13 @@ def _load(
     columns: dict[str, NDArray[Any]] = {name: no_codes.astype(kind) for name, kind in kinds.items()}
     columns["sums"] = np.zeros((0, prepared.space.columns), np.int64)
     pieces = [SliceTable(np.zeros(0, np.int64), columns)]
-    reasons, methods = _counted(no_codes, no_codes)
+    reasons, methods = _codes(no_codes, REASONS), _codes(no_codes, METHODS)
     for table in tables_of(searched.parts):
         columns = {name: table.stacked(name, metrics) for name in kinds}
         columns |= table.counts(prepared.space).columns
         is_large = ~np.isnan(columns["p"][:, 0])
-        more = _counted(columns["reason"][is_large], columns["method"][is_large])
-        reasons, methods = reasons + more[0], methods + more[1]
+        reasons = reasons + _codes(columns["reason"][is_large], REASONS)
+        methods = methods + _codes(columns["method"][is_large], METHODS)
         wanted = is_large | (prepared.given is not None)
         if not keep_all and config.used_correction not in ("bh", "by"):
             first = lattice.cross_sizes(table.keys) == 1
@@ -324,15 +308,10 @@ def _load(
     return SliceTable(kept.keys, {**kept.columns, "q": q}), (reasons, methods)
 
 
-def _counted(
-    reason: NDArray[np.int8], method: NDArray[np.int8]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Count codes [slices, metrics]."""
-    reasons, methods = (
-        np.array([np.bincount(column, minlength=len(kinds)) for column in codes.T], np.int64)
-        for codes, kinds in ((reason, REASONS), (method, METHODS))
-    )
-    return reasons, methods
+def _codes(codes: NDArray[np.int8], meanings: tuple[str, ...]) -> IntArray:
+    """Count codes [slices, metrics] by metric and meaning."""
+    counts = [np.bincount(column, minlength=len(meanings)) for column in codes.T]
+    return np.array(counts, np.int64)
 
 
 def _metric_result(
@@ -341,7 +320,7 @@ def _metric_result(
     own = metric_on(config.metric[number], prepared.space)
     slices = prepared.slices(kept["sums"])
     value, delta = own.value(slices), own.delta(slices)
-    low, high = _pieces(slices, lambda some, _: own.delta_interval(some, CONFIDENCE))
+    low, high = _pieces(slices, lambda part: own.delta_interval(part, CONFIDENCE))
     errors = kept["se"][:, number]
     drawn = ~np.isnan(errors)
     stretch = np.ones(value.shape)
@@ -395,29 +374,182 @@ def _metric_result(
     )
 
 
-def _pieces(
-    slices: Slices,
-    interval: Callable[[Slices, slice], tuple[NDArray[np.float64], NDArray[np.float64]]],
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _pieces(slices: Slices, interval: Callable[[Slices], Pair]) -> Pair:
     """Return intervals (low, high) [slices], some slices at a time."""
     low, high = np.empty(len(slices)), np.empty(len(slices))
     for begin in range(0, len(slices), _SLICES_AT_A_TIME):
         some = slice(begin, begin + _SLICES_AT_A_TIME)
-        low[some], high[some] = interval(slices.rows(some), some)
+        low[some], high[some] = interval(slices.rows(some))
     return low, high
 
 
-def stretched_interval(
-    own: Metric, slices: Slices, stretch: NDArray[np.float64]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def stretched_interval(own: Metric, slices: Slices, stretch: FloatArray) -> Pair:
     """Return the intervals (low, high) [slices] of the values."""
-
-    def stretched(part: Slices, some: slice) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        value = own.value(part)
-        low, high = (
-            value + stretch[some] * (end - value) for end in own.value_interval(part, CONFIDENCE)
-        )
-        return low, high
-
-    low, high = _pieces(slices, stretched)
+    value = own.value(slices)
+    ends = _pieces(slices, lambda part: own.value_interval(part, CONFIDENCE))
+    low, high = (value + stretch * (end - value) for end in ends)
     return np.maximum(low, own.range[0]), np.minimum(high, own.range[1])
+
+
+# The document lists this many slices at most; all of them are in slices.parquet.
+MOST_REPORTED = 1000
+_ROWS_AT_A_TIME = 1 << 15
+
+
+def _fields(kind: pa.DataType, names: str) -> list[tuple[str, pa.DataType]]:
+    return [(name, kind) for name in names.split()]
+
+
+SCHEMA = pa.schema(
+    [
+        *_fields(pa.string(), "slice_id slice predicate"),
+        ("cross_size", pa.int8()),
+        ("n", pa.int64()),
+        ("share", pa.float64()),
+        ("metric", pa.string()),
+        *_fields(pa.float64(), "value value_low value_high value_error"),
+        *_fields(pa.float64(), "reference complement complement_error"),
+        *_fields(pa.float64(), "delta ci_low ci_high p_value q_value"),
+        ("significant", pa.bool_()),
+        *_fields(pa.float64(), "impact inconsistency"),
+        *_fields(pa.int64(), "improved degraded"),
+        *_fields(pa.string(), "label parent test reason"),
+        *_fields(pa.int32(), "finding singleton_1 singleton_2 singleton_3"),
+    ]
+)
+# The columns of numbers that may be undefined, as `MetricResult` has them.
+_NUMBERS = (
+    *("value", "value_low", "value_high", "reference", "complement"),
+    *("delta", "ci_low", "ci_high", "p_value", "q_value"),
+)
+# Slices of more conditions have their first ones in the columns of codes.
+_SINGLETONS = 3
+
+
+def write_slices(stream: IO[bytes], results: Results, lists: Sequence[FindingList]) -> None:
+    """Write the table of all kept slices, metric by metric, by level and predicate."""
+    # One row group at a time: the texts of a million slices would take a gigabyte.
+    with pq.ParquetWriter(stream, SCHEMA, compression="zstd") as writer:
+        for measured in results.metrics:
+            rank = np.zeros(results.keys.size, np.int32)
+            for list_ in lists:
+                if list_.model.metric == measured.name:
+                    rank[list_.positions] = np.arange(1, list_.positions.size + 1)
+            for begin in range(0, results.keys.size, _ROWS_AT_A_TIME):
+                part = slice(begin, begin + _ROWS_AT_A_TIME)
+                writer.write_table(_table(results, measured, part, rank[part]))
+
+
+def _table(
+    results: Results, measured: MetricResult, part: slice, rank: NDArray[np.int32]
+) -> pa.Table:
+    names, space = results.names, results.prepared.space
+    keys, sizes, label = results.keys[part], results.sizes[part], measured.label[part]
+    # How examples changed between two models; null where that is not known.
+    moved = metric_on(measured.name, space).movement(Slices(results.sums[part], space))
+    nulls = pa.nulls(keys.size)
+    counts = [None, None] if moved is None else [moved.improved, moved.degraded]
+    improved, degraded = (nulls if count is None else pa.array(count) for count in counts)
+    columns = {
+        "slice_id": names.ids(keys),
+        "slice": names.texts(keys),
+        "predicate": names.predicates(keys),
+        "cross_size": pa.array(results.levels[part].astype(np.int8)),
+        "n": pa.array(sizes),
+        "share": pa.array(sizes / results.prepared.rows),
+        "metric": pa.array([measured.name] * keys.size, pa.string()),
+        **{name: _floats(getattr(measured, name)[part]) for name in _NUMBERS},
+        "significant": pa.array(measured.significant[part]),
+        "impact": _floats(sizes * measured.delta[part]),
+        "inconsistency": nulls if moved is None else _floats(moved.inconsistency),
+        "improved": improved,
+        "degraded": degraded,
+        "label": pa.array(LABELS, pa.string()).take(pa.array(label)),
+        "parent": names.ids(np.where(label == NO_LABEL, 0, measured.parent[part])),
+        "test": _texts(METHODS, measured.method[part]),
+        "reason": _texts(REASONS, measured.reason[part]),
+        "finding": pa.array(rank, mask=rank == 0),
+    }
+    for name in ("value", "complement"):
+        # Null as well where the number that it is about is undefined.
+        number, error = getattr(measured, name)[part], getattr(measured, f"{name}_error")[part]
+        columns[f"{name}_error"] = _floats(np.where(np.isnan(number), np.nan, error))
+    digits = names.lattice.digits(keys)
+    for at in range(_SINGLETONS):
+        # From 1 in the order of the document's domains.
+        digit = digits[:, at] if at < digits.shape[1] else np.zeros(len(digits), np.int64)
+        columns[f"singleton_{at + 1}"] = pa.array(digit.astype(np.int32), mask=digit == 0)
+    return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
+
+
+def _floats(values: FloatArray) -> pa.Array:
+    """Return floats with null where a number is undefined."""
+    return pa.array(values, pa.float64(), mask=np.isnan(values))
+
+
+def _texts(texts: tuple[str, ...], codes: NDArray[np.int8]) -> pa.Array:
+    """Return the meanings of the codes, null for 0."""
+    return pa.array([None, *texts[1:]], pa.string()).take(pa.array(codes))
+
+
+@dataclass(frozen=True)
+class Reported:
+    """The slices that a run reports, as positions in its `Results`, the worst of each metric first.
+
+    ``positions`` has each slice once: those of the first metric, then those only of the second, and so on.
+    """
+
+    positions: IntArray
+    by_metric: tuple[IntArray, ...]
+
+    def listed(self, needed: IntArray, most: int = MOST_REPORTED) -> IntArray:
+        """Return at most ``most`` positions in their order, as many of each metric as of any; those needed are among them."""
+        others = np.setdiff1d(needed, self.positions)
+        every = np.concatenate([self.positions, others])
+        if every.size <= most:
+            return every
+        last = max(int(one.max(initial=0)) for one in (every, *self.by_metric))
+        best = np.full(last + 1, every.size)
+        for order in self.by_metric:
+            best[order] = np.minimum(best[order], np.arange(order.size))
+        best[needed] = -1
+        return every[np.sort(np.argsort(best[every], kind="stable")[:most])]
+
+
+def joined(orders: Sequence[IntArray]) -> Reported:
+    """Return the reported slices from the order of each metric."""
+    every = np.concatenate(orders)
+    _, first = np.unique(every, return_index=True)
+    return Reported(every[np.sort(first)], tuple(orders))
+
+
+def said_by(results: Results, measured: MetricResult) -> IntArray:
+    """Return the positions of the slices that say more in a metric, each set of examples once."""
+    return np.flatnonzero(says_more(measured.label) & (results.same_as == results.keys))
+
+
+def worst_first(results: Results, measured: MetricResult) -> IntArray:
+    """Return the slices to report, each set of examples once: those first that are surely worst, by the nearer interval end."""
+    chosen = said_by(results, measured)
+    delta = measured.delta[chosen]
+    upward = np.where(delta > 0, measured.ci_low[chosen], -measured.ci_high[chosen])
+    # With --alternative both the worse slices come first.
+    order = np.lexsort(
+        (results.keys[chosen], results.levels[chosen], -upward, ~measured.worse[chosen])
+    )
+    return chosen[order]
+
+
+def given_order(results: Results) -> Reported:
+    """Return all given slices: significant ones first, by the nearer interval end, the worse before the better."""
+    orders, significant = [], []
+    for measured in results.metrics:
+        worse = measured.worse
+        nearer = np.where(measured.delta > 0, measured.ci_low, -measured.ci_high)
+        harm = np.where(np.isnan(nearer), -np.inf, np.where(worse, 1, -1) * nearer)
+        # Nothing says of a slice without a delta that it is worse, whichever way is better.
+        last = np.isnan(measured.delta)
+        order = np.lexsort((results.keys, -harm, ~worse, last, ~measured.significant))
+        orders.append(order)
+        significant.append(order[measured.significant[order]])
+    return Reported(joined([*significant, orders[0]]).positions, tuple(orders))

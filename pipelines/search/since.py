@@ -20,10 +20,9 @@ from slicebeam.pipelines.changelist.changes import (
     Since,
     SinceSlice,
 )
-from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, estimate, finite
 from slicebeam.pipelines.changelist.reading import TABLE, read_search, read_table
-from slicebeam.pipelines.prepare.inherited_domains import is_carried_on, why_absent
+from slicebeam.pipelines.prepare.inherited import is_carried_on, why_absent
 from slicebeam.pipelines.search.iterations import adjusted_overall
 from slicebeam.pipelines.search.summary import of_metrics, promise, shown, verdict
 from slicebeam.transforms.count.finding_passes import CountListed, without_buckets
@@ -33,11 +32,9 @@ from slicebeam.transforms.encode.predicates import Singleton
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
     from slicebeam.metrics.kinds import Correction
-    from slicebeam.pipelines.changelist.changes import Change
-    from slicebeam.pipelines.changelist.slices import Slice
+    from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.search.results import Results
 
@@ -109,22 +106,13 @@ def earlier_run(config: RunConfig, *, by_data: bool = False) -> BaselineRun | No
 
 
 def _rows(document: SearchChangeList, name: str) -> Iterator[tuple[Any, ...]]:
-    """Yield the values of the columns for each slice that a document lists."""
-    for one in document.slices:
-        for change in one.changes:
+    for slice_ in document.slices:
+        for change in slice_.changes:
             if change.metric == name:
-                ends = [
-                    (some.value, some.lo, some.hi)
-                    for some in (change.after, change.delta or Estimate())
-                ]
-                yield (
-                    one.slice_id,
-                    one.size.n,
-                    *ends[0],
-                    *ends[1],
-                    change.p_adjusted,
-                    change.significant,
-                )
+                value, delta = change.after, change.delta or Estimate()
+                ends = value.value, value.lo, value.hi, delta.value, delta.lo, delta.hi
+                called = change.p_adjusted, change.significant
+                yield slice_.slice_id, slice_.size.n, *ends, *called
 
 
 class _Tested:
@@ -135,9 +123,9 @@ class _Tested:
         now: tuple[Any, ...],
         then: tuple[Any, ...],
         alpha: float,
-        corrected: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-        higher_is_better: bool | NDArray[np.bool_],
-        large: bool | NDArray[np.bool_] = True,
+        corrected: Callable[[FloatArray], FloatArray],
+        higher_is_better: bool | BoolArray,
+        large: bool | BoolArray = True,
     ) -> None:
         self.found = difference(now, then, CONFIDENCE)
         tested = ~np.isnan(self.found.p) & large
@@ -171,10 +159,7 @@ class _Tested:
 
 
 def compare_runs(earlier: BaselineRun, document: SearchChangeList, results: Results) -> Since:
-    """Return what changed since an earlier run, by each metric that both runs measured.
-
-    On slices that both tested, the differences of deltas and those of values are two families of tests.
-    """
+    """Return what changed since an earlier run: of each metric, deltas and values of slices are two families of tests."""
     config = results.config
     ids = results.names.ids(results.keys).to_numpy(zero_copy_only=False).astype(str)
     by_name = {measured.name: vars(measured) for measured in results.metrics}
@@ -211,7 +196,6 @@ def compare_runs(earlier: BaselineRun, document: SearchChangeList, results: Resu
 def _summary(
     earlier: BaselineRun, overall: Sequence[OverallSince], counts: Sequence[MetricSince]
 ) -> str:
-    """Return what changed in plain words: the metrics over all examples, then the slices."""
     parts = [f"Since {earlier.document.created_at:%Y-%m-%d %H:%M} UTC:"]
     for one, count in zip(overall, counts, strict=True):
         own, change = metric(one.metric), one.value_change
@@ -228,11 +212,6 @@ def _summary(
 def _correction(config: RunConfig) -> Correction:
     # A slice is compared whatever was significant, so that nothing selected it.
     return "bh" if config.used_correction == "fdr-level" else config.used_correction
-
-
-def _of_slices(config: RunConfig, p: NDArray[np.float64]) -> NDArray[np.float64]:
-    ones = np.ones(p.size, np.int64)
-    return adjusted(p, ones, (p.size,), _correction(config), 1, len(config.metric))
 
 
 def _corrected_for(config: RunConfig, counts: Sequence[MetricSince]) -> str:
@@ -253,18 +232,6 @@ def _corrected_for(config: RunConfig, counts: Sequence[MetricSince]) -> str:
     )
 
 
-def _reported(document: SearchChangeList, name: str) -> dict[str, Slice]:
-    """Return the slices that a document reports for a metric, by their ids."""
-    is_primary = name == next(one.key for one in document.metrics if one.primary)
-    reported = {}
-    for one in document.slices:
-        places = {change.metric: change.place for change in one.changes}
-        # Slices that a person added have no places.
-        if places.get(name) is not None or (is_primary and not any(places.values())):
-            reported[one.slice_id] = one
-    return reported
-
-
 class _Listing:
     """The slices of two runs by a metric [slices]: the tests of their differences, and which the document lists."""
 
@@ -278,7 +245,16 @@ class _Listing:
     ) -> None:
         self.earlier, self.document, self.metric = earlier, document, metric_name
         reported_now, reported_then = (
-            _reported(one, metric_name) for one in (document, earlier.document)
+            {
+                slice_.slice_id: slice_
+                for slice_ in searched.slices
+                for places in [{change.metric: change.place for change in slice_.changes}]
+                # Slices that a person added have no places.
+                if places.get(metric_name) is not None
+                or (metric_name in primary and not any(places.values()))
+            }
+            for searched in (document, earlier.document)
+            for primary in [[entry.key for entry in searched.metrics if entry.primary]]
         )
         self.known = reported_then | reported_now
         runs = now, earlier.measured[metric_name]
@@ -292,15 +268,19 @@ class _Listing:
         self.position = np.full(self.ids.size, -1)
         self.position[at[0]] = np.arange(at[0].size)
 
-        smallest = config.used_min_slice_size
+        def corrected(p: FloatArray) -> FloatArray:
+            ones = np.ones(p.size, np.int64)
+            return adjusted(p, ones, (p.size,), _correction(config), 1, len(config.metric))
+
+        smallest, is_better = config.used_min_slice_size, metric(metric_name).higher_is_better
         large = (self.now["n"] >= smallest) & (self.then["n"] >= smallest)
         self.delta, self.value = (
             _Tested(
                 tuple(self.now[name] for name in estimates),
                 tuple(self.then[name] for name in estimates),
                 config.used_alpha,
-                partial(_of_slices, config),
-                metric(metric_name).higher_is_better,
+                corrected,
+                is_better,
                 large,
             )
             for estimates in (_DELTA, _VALUE)
@@ -314,14 +294,9 @@ class _Listing:
         self.unmatched = int(np.count_nonzero(in_then & (self.now["n"] < 0)))
 
     def counts(self) -> MetricSince:
-        """Return how many slices changed."""
-        return MetricSince(
-            metric=self.metric,
-            new=int(np.count_nonzero(self.new)),
-            gone=int(np.count_nonzero(self.gone)),
-            **self.delta.counts(),
-            **self.value.counts("value_"),
-        )
+        new, gone = (int(np.count_nonzero(slices)) for slices in (self.new, self.gone))
+        of_tests = self.delta.counts() | self.value.counts("value_")
+        return MetricSince(metric=self.metric, new=new, gone=gone, **of_tests)
 
     def slices(self, results: Results, most: int) -> Iterator[SinceSlice]:
         """Yield the first listed slices: the worst first, then new, gone, better and unchanged ones."""
@@ -369,20 +344,18 @@ class _Listing:
                 like=like.get(at),
             )
 
-    def _like(
-        self, results: Results, changed: NDArray[np.int64], kind: NDArray[np.int64]
-    ) -> dict[int, str]:
+    def _like(self, results: Results, changed: IntArray, kind: IntArray) -> dict[int, str]:
         """Return of changed slices, the surest first, the id of the first that changed alike and holds mostly the same examples."""
         changed = changed[self.position[changed] >= 0][:_MOST_HELD_AGAINST]
         if changed.size < 2:
             return {}
-        prepared, counter = results.prepared, results.counter
+        prepared = results.prepared
         keys = results.keys[self.position[changed]]
         scaling = without_buckets(prepared.scaling)
         every = np.ones((1, prepared.space.cells), np.bool_)
         counting = CountListed(keys, prepared.lattice, scaling, every, keys.size, sums_known=True)
         stage, seconds = f"since-{results.config.metric.index(self.metric)}", keys.size * _PER_SLICE
-        found = prepared.scan(stage, counting, counter.work, counter.engine, seconds)
+        found = prepared.scan(stage, counting, seconds)
         both = np.sum([part["both"] for part in found], axis=0).reshape(keys.size, keys.size)
         both = np.maximum(both, both.T)
         sizes = np.diag(both)
@@ -426,7 +399,7 @@ class _Listing:
         return f"{when} it was too small to be tested, or not visited"
 
 
-def _spread(run: Columns, places: NDArray[np.int64], size: int) -> Columns:
+def _spread(run: Columns, places: IntArray, size: int) -> Columns:
     """Return the columns of a run with its slices at other places; n is -1 where it has none."""
     columns = {}
     for name, empty in {"n": -1, "significant": False}.items() | dict.fromkeys(
@@ -460,7 +433,6 @@ def _warnings(
     overall: Sequence[OverallSince],
     counts: Sequence[MetricSince],
 ) -> Iterator[str]:
-    """Yield the comparisons that are missing, and cautions."""
     measured = [one.key for one in earlier.document.metrics]
     for when, missing in (
         ("then", [name for name in config.metric if name not in measured]),
@@ -490,10 +462,8 @@ def _cautions(
     then = earlier.document
     if then.dataset.fingerprint == document.dataset.fingerprint:
         yield "Both runs have the same examples and predictions: nothing can have changed."
-    chosen = then.check is None and (
-        not earlier.has_all or then.search.saved_slices == "significant"
-    )
-    if chosen:
+    is_selected = not earlier.has_all or then.search.saved_slices == "significant"
+    if then.check is None and is_selected:
         yield (
             "Only slices that were significant then are compared. They were chosen for being "
             f"extreme, so some look better now by chance alone. Keep {TABLE} with all tested "
@@ -532,57 +502,46 @@ def _cautions(
 def _overall_since(
     config: RunConfig, then: SearchChangeList, now: SearchChangeList, metrics: Collection[str]
 ) -> tuple[OverallSince, ...]:
-    """Return the metrics over all examples then and now, with the tests of their differences.
-
-    These are tests of independent samples: of values, of two models also of deltas, all one family
-    (Holm, unless nothing is corrected).
-    """
-    pairs = [(_overall(then, name), _overall(now, name)) for name in metrics]
+    """Return the metrics over all examples then and now; values, and deltas of two models, are one family of tests."""
+    of_all = [{change.metric: change for change in run.global_} for run in (then, now)]
+    pairs = [(of_all[0][name], of_all[1][name]) for name in metrics]
     is_better = np.array([metric(name).higher_is_better for name in metrics] * 2)
     tested = _Tested(
-        _estimates([one.after for _, one in pairs] + [one.delta for _, one in pairs]),
-        _estimates([one.after for one, _ in pairs] + [one.delta for one, _ in pairs]),
+        _estimates([after.after for _, after in pairs] + [after.delta for _, after in pairs]),
+        _estimates([before.after for before, _ in pairs] + [before.delta for before, _ in pairs]),
         config.used_alpha,
         partial(adjusted_overall, config),
         is_better,
     )
-    changes = [tested.at(place) for place in range(2 * len(pairs))]
-    is_baseline = config.comparison == "baseline"
-    return tuple(
-        OverallSince(
-            metric=after.metric,
-            n_now=after.n,
-            n_then=before.n,
-            now=after.after,
-            then=before.after,
-            value_change=value,
-            delta_now=after.delta,
-            delta_then=before.delta,
-            delta_change=delta,
-            reason=_reason(config, before, after)
-            if value is None or (delta is None and is_baseline)
-            else None,
+    found = []
+    for number, (before, after) in enumerate(pairs):
+        value, delta = tested.at(number), tested.at(number + len(pairs))
+        reason = None
+        if value is None or (delta is None and config.comparison == "baseline"):
+            reason = "one of the runs has no interval for it"
+            if config.group:
+                reason = "examples are grouped, and only slices are resampled by groups"
+            for when, change in (("now", after), ("then", before)):
+                if change.after.value is None:
+                    reason = f"{change.metric} was undefined {when}"
+        found.append(
+            OverallSince(
+                metric=after.metric,
+                n_now=after.n,
+                n_then=before.n,
+                now=after.after,
+                then=before.after,
+                value_change=value,
+                delta_now=after.delta,
+                delta_then=before.delta,
+                delta_change=delta,
+                reason=reason,
+            )
         )
-        for (before, after), value, delta in zip(
-            pairs, changes[: len(pairs)], changes[len(pairs) :], strict=True
-        )
-    )
+    return tuple(found)
 
 
-def _overall(document: SearchChangeList, name: str) -> Change:
-    return next(one for one in document.global_ if one.metric == name)
-
-
-def _reason(config: RunConfig, before: Change, after: Change) -> str:
-    for when, change in (("then", before), ("now", after)):
-        if change.after.value is None:
-            return f"{change.metric} was undefined {when}"
-    if config.group:
-        return "examples are grouped, and only slices are resampled by groups"
-    return "one of the runs has no interval for it"
-
-
-def _estimates(estimates: Sequence[Estimate | None]) -> tuple[NDArray[np.float64], ...]:
+def _estimates(estimates: Sequence[Estimate | None]) -> tuple[FloatArray, ...]:
     """Return numbers and the ends of their intervals; NaN for those without."""
     rows = [(one.value, one.lo, one.hi) if one else (None,) * 3 for one in estimates]
     columns = np.array(rows, np.float64).T

@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from slicebeam.metrics.counting.lattice import Lattice, contains
+from slicebeam.metrics.counting.lattice import Keys, Lattice, contains
 from slicebeam.metrics.measures.registry import metric
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.counting.lattice import Keys
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.statistic_space import StatisticSpace
     from slicebeam.pipelines.config.slices import RunConfig
 
@@ -43,13 +41,13 @@ class SearchState:
 
     min_size: int
     keys: Keys = field(default_factory=lambda: np.zeros(0, np.int64))  # int64 [slices], sorted
-    sizes: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    p: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    first_p: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    delta: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0))
-    significant: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, bool))
+    sizes: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    p: FloatArray = field(default_factory=lambda: np.zeros(0))
+    first_p: FloatArray = field(default_factory=lambda: np.zeros(0))
+    delta: FloatArray = field(default_factory=lambda: np.zeros(0))
+    significant: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
 
-    def add(self, keys: Keys, sizes: NDArray[np.int64]) -> None:
+    def add(self, keys: Keys, sizes: IntArray) -> None:
         """Add slices that were not known before, and are not tested yet."""
         order = np.argsort(keys)
         at = np.searchsorted(self.keys, keys[order])
@@ -65,9 +63,9 @@ class SearchState:
     def learn(
         self,
         keys: Keys,
-        p: NDArray[np.float64],
-        first_p: NDArray[np.float64] | None = None,
-        delta: NDArray[np.float64] | None = None,
+        p: FloatArray,
+        first_p: FloatArray | None = None,
+        delta: FloatArray | None = None,
     ) -> None:
         """Record the tests of known slices; the arrays are as in the attributes."""
         at = np.searchsorted(self.keys, keys)
@@ -76,11 +74,11 @@ class SearchState:
         if delta is not None:
             self.delta[at] = delta
 
-    def size_of(self, keys: Keys) -> NDArray[np.int64]:
+    def size_of(self, keys: Keys) -> IntArray:
         """Return the sizes of known slices."""
         return self.sizes[np.searchsorted(self.keys, keys)]
 
-    def closed(self, *, prune_significant: bool) -> NDArray[np.bool_]:
+    def closed(self, *, prune_significant: bool) -> BoolArray:
         """Return below which slices nothing is visited: small ones, and pruned ones."""
         small = self.sizes < self.min_size
         return small | self.significant if prune_significant else small
@@ -92,7 +90,7 @@ class NextVisit:
 
     candidates: Keys  # int64 [slices], sorted
     bases: Keys  # int64 [slices] a known slice that the candidate adds one predicate to; 0 for none
-    base_sizes: NDArray[np.int64]  # int64 [slices] examples of the base
+    base_sizes: IntArray  # int64 [slices] examples of the base
     expected: float  # estimated number of nonempty candidates
 
 
@@ -124,7 +122,7 @@ class Strategy:
         singles = np.arange(1, self.lattice.base, dtype=np.int64)
         return singles[~contains(closed, self.lattice.singleton_keys())]
 
-    def _without_closed(self, keys: Keys, closed: Keys, levels: range) -> NDArray[np.bool_]:
+    def _without_closed(self, keys: Keys, closed: Keys, levels: range) -> BoolArray:
         """Return which slices have no closed ancestor on some levels."""
         kept = np.ones(keys.size, bool)
         for ancestor in self.lattice.subsets(keys, levels):
@@ -215,8 +213,13 @@ class Priority(Strategy):
         """Pop slices of the queue until their children are K; None where they have none."""
         is_closed = known.closed(prune_significant=self.prune_significant)
         queue, closed = self._queue(known, ~is_closed), known.keys[is_closed]
-        exact = self._nonempty_rates(known)
-        rates = np.array([float(rate) for rate in exact])
+        # The share of non-empty slices for each cross size; that of the last one seen.
+        exact, levels = [Fraction(1)], self.lattice.cross_sizes(known.keys)
+        for level in range(1, self.lattice.max_cross_size + 1):
+            sizes = known.sizes[levels == level]
+            nonempty = Fraction(int(np.count_nonzero(sizes)), max(sizes.size, 1))
+            exact.append(nonempty if sizes.size else exact[-1])
+        rates = np.array(list(map(float, exact)))
         # Sums of rounded rates may miss K by a little.
         limit = self.limit * (1 - 1e-9)
         step = min(64, self.width)
@@ -242,7 +245,7 @@ class Priority(Strategy):
         expected = sum(n * rate for n, rate in zip(counts.tolist(), exact, strict=True))
         return self._visit(pieces, known, float(expected))
 
-    def _queue(self, known: SearchState, is_open: NDArray[np.bool_]) -> Keys:
+    def _queue(self, known: SearchState, is_open: BoolArray) -> Keys:
         """Return the slices that can be extended, the most promising first, ties by predicate."""
         waiting = is_open & ~contains(self.popped, known.keys)
         waiting &= self.lattice.cross_sizes(known.keys) < self.lattice.max_cross_size
@@ -251,7 +254,7 @@ class Priority(Strategy):
             return keys[np.lexsort((keys, known.first_p[waiting]))]
         return keys[np.lexsort((keys, -self._evidence(keys, known)))]
 
-    def _evidence(self, keys: Keys, known: SearchState) -> NDArray[np.float64]:
+    def _evidence(self, keys: Keys, known: SearchState) -> FloatArray:
         """Return how many standard errors (difference over z) each slice is from its most similar known parent."""
         at = np.searchsorted(known.keys, keys)
         z, delta = -ndtri(np.maximum(known.first_p[at], _LEAST_P)), known.delta[at]
@@ -266,19 +269,9 @@ class Priority(Strategy):
                 left[some] = np.minimum(left[some], 1 - of_parent / delta[some])
         return np.where(np.isnan(left), z, z * left)
 
-    def _nonempty_rates(self, known: SearchState) -> list[Fraction]:
-        """Return the share of non-empty slices for each cross size; that of the last one seen."""
-        levels = self.lattice.cross_sizes(known.keys)
-        rates = [Fraction(1)]
-        for level in range(1, self.lattice.max_cross_size + 1):
-            seen = int(np.count_nonzero(levels == level))
-            nonempty = int(np.count_nonzero((levels == level) & (known.sizes > 0)))
-            rates.append(Fraction(nonempty, seen) if seen else rates[-1])
-        return rates
-
     def _children(
         self, some: Keys, known: SearchState, closed: Keys, chosen: Keys
-    ) -> tuple[Keys, NDArray[np.int64]]:
+    ) -> tuple[Keys, IntArray]:
         """Return new candidates with the position of the base that reaches each first."""
         lattice = self.lattice
         digits, singles = lattice.digits(some), self._open_singles(closed)

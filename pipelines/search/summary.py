@@ -19,9 +19,9 @@ from slicebeam.metrics.errors import counted
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.pipelines.changelist.changes import LARGE_DRIFT, NO_DRIFT
 from slicebeam.pipelines.changelist.document import ChangeList
-from slicebeam.pipelines.changelist.testing import Gate
+from slicebeam.pipelines.changelist.testing import Gate, MetricTests, Testing, Tolerated
 from slicebeam.pipelines.run.open_run import sealed
-from slicebeam.transforms.storage.storage import written_whole
+from slicebeam.transforms.storage.storage import StoragePath, written_whole
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,11 +31,9 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import Change, Difference, OverallSince
     from slicebeam.pipelines.changelist.parts import Estimate
     from slicebeam.pipelines.changelist.shifted import ShiftFocus
-    from slicebeam.pipelines.changelist.testing import MetricTests, Testing, Tolerated
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.findings import FindingList
-    from slicebeam.transforms.storage.storage import StoragePath
+    from slicebeam.pipelines.search.results import FindingList
 
 Document = TypeVar("Document", bound=ChangeList)
 
@@ -74,26 +72,46 @@ def summary(
         if change.after.value is None or (change.before and change.before.value is None):
             sentences.append(f"It could not be tested: {tested.blind}.")
             continue
-        found = _found(config, prepared, tested)
         of_metric = [list_ for list_ in lists if list_.model.metric == tested.metric]
-        possible = any(one.model.stop != "not possible" for one in of_metric)
-        if possible and tested.significant and prepared.given is None:
-            number = counted(sum(len(one.findings) for one in of_metric), "finding")
-            found = _held(of_metric) or f"{found[:-1]}; {number}."
-        sentences.append(found)
+        sentences.append(_found(config, prepared, tested, of_metric))
     return " ".join(sentences)
 
 
-def _held(lists: Sequence[FindingList]) -> str | None:
-    """Return what the findings hold, in a sentence; None without any, of both sides, or that are no parts of a sum."""
-    listed = [list_ for list_ in lists if list_.findings]
-    if len(listed) != 1 or listed[0].model.direction != "worse":
-        return None
-    findings, share = listed[0].findings, listed[0].findings[-1].held_share
-    if share is None:
-        return None
-    hold = "holds" if len(findings) == 1 else "hold"
-    return f"{counted(len(findings), 'finding')} {hold} {share:.0%} of {listed[0].model.whole}."
+def _found(
+    config: RunConfig, prepared: EncodedDataset, tests: MetricTests, lists: Sequence[FindingList]
+) -> str:
+    """Return how many slices are significant in a metric, or what its findings hold, in a sentence."""
+    if config.comparison == "baseline":
+        what = {"worse": "degraded", "better": "improved", "both": "changed"}[config.alternative]
+    else:
+        what = {"worse": "worse", "better": "better", "both": "different"}[config.alternative]
+    number, reported = tests.significant, tests.reported
+    are = "are" if number > 1 else "is"
+    if tests.blind is not None:
+        text = "No slice could be tested"
+    elif prepared.given is None:
+        text = f"No slice is significantly {what}"
+        if number:
+            text = f"{counted(number, 'slice')} {are} significantly {what}"
+    elif reported < 2:
+        text = "There was no slice to check"
+        if reported:
+            text = f"The checked slice is {'' if number else 'not '}significantly {what}"
+    else:
+        how_many = f"{number:,}" if number else "None"
+        text = f"{how_many} of the {reported:,} checked slices {are} significantly {what}"
+    possible = any(list_.model.stop != "not possible" for list_ in lists)
+    if prepared.given is None and number and possible:
+        # What the findings of both sides hold, or of the better one, is no part of a sum.
+        listed = [list_ for list_ in lists if list_.findings]
+        findings = counted(sum(len(list_.findings) for list_ in listed), "finding")
+        is_sum = len(listed) == 1 and listed[0].model.direction == "worse"
+        share = listed[0].findings[-1].held_share if is_sum else None
+        text = f"{text}; {findings}"
+        if share is not None:
+            hold = "holds" if len(listed[0].findings) == 1 else "hold"
+            text = f"{findings} {hold} {share:.0%} of {listed[0].model.whole}"
+    return f"{text}."
 
 
 def overall_sentences(overall: Sequence[Change]) -> list[str]:
@@ -140,28 +158,6 @@ def _overall(change: Change) -> str:
     own = metric(change.metric)
     text = f"{own.title} is {shown(own, change.after.value)}"
     return text if change.before is None else f"{text}, was {shown(own, change.before.value)}"
-
-
-def _found(config: RunConfig, prepared: EncodedDataset, tests: MetricTests) -> str:
-    """Return how many slices are significant in a metric, in a sentence."""
-    if config.comparison == "baseline":
-        what = {"worse": "degraded", "better": "improved", "both": "changed"}[config.alternative]
-    else:
-        what = {"worse": "worse", "better": "better", "both": "different"}[config.alternative]
-    found, reported = tests.significant, tests.reported
-    if tests.blind is not None:
-        return "No slice could be tested."
-    if prepared.given is not None:
-        if not reported:
-            return "There was no slice to check."
-        number = f"{found:,}" if found else "None"
-        are = "are" if found > 1 else "is"
-        if reported == 1:
-            return f"The checked slice is {'' if found else 'not '}significantly {what}."
-        return f"{number} of the {reported:,} checked slices {are} significantly {what}."
-    if not found:
-        return f"No slice is significantly {what}."
-    return f"{counted(found, 'slice')} {'is' if found == 1 else 'are'} significantly {what}."
 
 
 def change_text(one: Change) -> str:
@@ -217,26 +213,21 @@ def gate_of(document: ChangeList, fail_on: str | None) -> Gate | None:
     if fail_on is None:
         return None if validation is None else judged(None, missed)
     margins = _tolerated(document)
-    drifted, unseen = _drifted(document) if fail_on in ("drift", "any") else ([], [])
+    drifted, unseen = [], []
+    if fail_on in ("drift", "any"):
+        tests = document.earlier_data.drift if document.earlier_data else ()
+        unseen = [] if tests else [NO_DRIFT]
+        drifted = [
+            f"{test.feature} has drifted (population stability index {test.stability_index:.2f})"
+            for test in tests
+            if test.significant and test.stability_index >= LARGE_DRIFT
+        ]
     if fail_on == "drift":
         return judged(fail_on, (*missed, *drifted), unseen)
     failures = (*falls(document), *missed, *_worse_slices(document, margins), *drifted)
     gate = judged(fail_on, failures, (*_untested(document), *unseen))
     by_metric = ", ".join(f"{name} {one.tolerance:g}" for name, one in margins.items())
     return gate.model_copy(update={"tolerated": by_metric}) if margins else gate
-
-
-def _drifted(document: ChangeList) -> tuple[list[str], list[str]]:
-    """Return which features are distributed differently, and by enough; and why that was not tested."""
-    tests = document.earlier_data.drift if document.earlier_data else ()
-    if not tests:
-        return [], [NO_DRIFT]
-    drifted = [
-        f"{test.feature} has drifted (population stability index {test.stability_index:.2f})"
-        for test in tests
-        if test.significant and test.stability_index >= LARGE_DRIFT
-    ]
-    return drifted, []
 
 
 def judged(fail_on: Any, failures: Sequence[str], untested: Sequence[str] = ()) -> Gate:
@@ -291,7 +282,6 @@ def falls(document: ChangeList) -> list[str]:
 
 
 def _tolerated(document: ChangeList) -> dict[str, Tolerated]:
-    """Return where metrics are worse by more than is tolerated, by metric."""
     tests = () if document.testing is None else document.testing.metrics
     return {test.metric: test.tolerated for test in tests if test.tolerated is not None}
 
@@ -310,7 +300,6 @@ def _focus(document: ChangeList) -> ShiftFocus | None:
 
 
 def _worse_slices(document: ChangeList, margins: dict[str, Tolerated]) -> list[str]:
-    """Return on how many slices each metric is significantly worse."""
     if document.testing is None:
         # After a shift, the slices that the user named.
         changes = [
@@ -329,7 +318,6 @@ def _worse_slices(document: ChangeList, margins: dict[str, Tolerated]) -> list[s
 
 
 def _untested(document: ChangeList) -> list[str]:
-    """Return what could not be tested, and why."""
     if document.testing is None:
         return []
     metrics = document.testing.metrics
@@ -351,5 +339,4 @@ def _untested(document: ChangeList) -> list[str]:
 
 
 def _has_fallen(change: Change | Difference | None) -> bool:
-    """Return whether a change is significant, and for the worse."""
     return change is not None and change.significant and change.direction == "degraded"

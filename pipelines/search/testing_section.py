@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from decimal import ROUND_UP, Context
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -28,17 +29,14 @@ from slicebeam.pipelines.search.refinement_labels import nested_classes
 from slicebeam.pipelines.search.summary import of_metrics, promise
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from numpy.typing import NDArray
-
-    from slicebeam.metrics.measures.metric import Metric
+    from slicebeam.metrics.arrays import IntArray
+    from slicebeam.metrics.kinds import Alternative
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.prepare.given_slices import GivenSlices
-    from slicebeam.pipelines.search.iterations import SearchResult
-    from slicebeam.pipelines.search.results import MetricResult, Results
-    from slicebeam.pipelines.search.slices_table import Reported
+    from slicebeam.pipelines.prepare.inherited import GivenSlices
+    from slicebeam.pipelines.search.results import MetricResult, Reported, Results
     from slicebeam.transforms.encode.extract_predictions import LabelCounts
 
 # So many slices that could not be tested are named.
@@ -61,7 +59,21 @@ def testing(results: Results, reported: Reported) -> Testing:
     expected = None
     if config.used_correction == "none":
         expected = config.used_alpha * sum(searched.tested_per_level) * len(config.metric)
-    unseen = tuple(_unseen(results))
+    unseen, lost, prepared = [], [], results.prepared
+    if prepared.lost and isinstance(config, SearchConfig):
+        names = ", ".join(map(repr, prepared.lost))
+        columns = "feature" if len(prepared.lost) == 1 else "features"
+        lost.append(
+            f"slices of {columns} {names}, which {config.domains_option} {config.domains} has and "
+            "this data does not have"
+        )
+    if config.alternative != "better":
+        for measured, reasons in zip(results.metrics, results.reasons, strict=True):
+            surely_better = (measured.reason == Reason.UNVARYING) & (measured.gain >= 0)
+            count = int(reasons[Reason.UNVARYING]) - int(np.count_nonzero(surely_better))
+            if count:
+                of = counted(count, "slice")
+                unseen.append(f"{measured.name} on {of}: {Reason.UNVARYING.text}")
     replicates = None
     if config.resamples_examples:
         unit: Literal["rows", "groups"] = "groups" if config.group else "rows"
@@ -83,7 +95,7 @@ def testing(results: Results, reported: Reported) -> Testing:
         metrics=metrics,
         expected_false=expected,
         warnings=tuple(_warnings(results, metrics, unseen)),
-        unseen=(*_lost(results), *unseen),
+        unseen=(*lost, *unseen),
     )
 
 
@@ -114,23 +126,27 @@ def _corrected_for(results: Results) -> str:
 
 
 def _metric_tests(results: Results, number: int, reported: int) -> MetricTests:
-    """Return how far the slices could be tested by a metric."""
-    measured, reasons = results.metrics[number], results.reasons[number]
+    config, measured, reasons = results.config, results.metrics[number], results.reasons[number]
     untested = {
         REASONS[code]: int(reasons[code])
         for code in range(1, len(REASONS))
         if reasons[code] and code not in _ANSWERS
     }
-    blind = metric_on(measured.name, results.prepared.space).undefined_reason(
-        results.prepared.slices()
-    )
+    own = metric_on(measured.name, results.prepared.space)
+    blind = own.undefined_reason(results.prepared.slices())
     if blind is None:
         blind = _blind(results, measured, reasons, untested)
     degraded = int(np.count_nonzero(measured.significant & measured.worse))
-    looks = blind is None and not degraded and results.config.alternative != "better"
+    looks = blind is None and not degraded and config.alternative != "better"
+    test = f"AutoSlicer's t over {config.used_replicates} Poisson replicates, uncalibrated"
+    if not config.is_paper:
+        # The most frequent one first.
+        counts = results.methods[number][1:]
+        used = np.argsort(-counts, kind="stable")[: np.count_nonzero(counts)].tolist()
+        test = "; ".join(METHODS[1 + code] for code in used) or "none: there was nothing to test"
     return MetricTests(
         metric=measured.name,
-        test=_tests_used(results.config, results.methods[number]),
+        test=test,
         tested=0 if blind is not None else int(reasons.sum()) - sum(untested.values()),
         untested=untested,
         blind=blind,
@@ -147,7 +163,7 @@ _ANSWERS = (Reason.CONSTANT, Reason.UNCHANGED, Reason.NOT_RESAMPLED)
 
 
 def _blind(
-    results: Results, measured: MetricResult, reasons: NDArray[np.int64], untested: dict[str, int]
+    results: Results, measured: MetricResult, reasons: IntArray, untested: dict[str, int]
 ) -> str | None:
     """Return why no slice at all could be tested; None if some could, or none was given."""
     searched = results.searched
@@ -174,44 +190,33 @@ def _blind(
 
 
 def _noticeable(results: Results, name: str) -> Iterator[Noticeable]:
-    """Yield the smallest fall of a metric that is noticed with probability `POWER`, over all examples and on slices.
-
-    Slices by the strictest threshold of any level, at which a single slice is significant.
-    """
+    """Yield the smallest fall that is noticed with probability `POWER`, over all examples and on a single significant slice."""
     from slicebeam.metrics.measures.power import POWER, smallest_fall
 
     config, prepared = results.config, results.prepared
     if config.group or config.resamples_examples or config.comparison == "earlier":
         return
-    measured, everything = metric(name), prepared.slices()
+    everything, family = prepared.slices(), results.searched.tests_per_level
+    tests: list[tuple[int | None, float, Alternative]] = []
     if everything.is_paired:
-        alpha = config.used_alpha / len(config.metric)
-        fall = smallest_fall(measured, everything, None, alpha, "both")
-        if fall is not None:
-            yield Noticeable(n=None, fall=fall, power=POWER)
-    alpha = config.used_alpha / _strictness(config, results.searched)
-    for n in SLICE_SIZES:
-        if n >= prepared.rows:
-            return
-        fall = smallest_fall(measured, everything, n, alpha, config.alternative)
+        tests.append((None, config.used_alpha / len(config.metric), "both"))
+    alpha = config.used_alpha / _strictness(config, family)
+    tests += [(n, alpha, config.alternative) for n in SLICE_SIZES if n < prepared.rows]
+    for n, threshold, side in tests:
+        fall = smallest_fall(metric(name), everything, n, threshold, side)
         if fall is not None:
             yield Noticeable(n=n, fall=fall, power=POWER)
 
 
-def _strictness(config: RunConfig, searched: SearchResult) -> float:
+def _strictness(config: RunConfig, family: tuple[int, ...]) -> float:
     """Return by how much the correction raises the p-value of a slice that alone is significant, at most."""
-    family, p = searched.tests_per_level, np.array([_TINY])
-    levels = np.flatnonzero(family) + 1
-    # Each level by itself: a slice that alone has a small p-value.
-    q = [q_values(config, p, np.array([level]), family).item() for level in levels]
+    levels = [np.array([level]) for level in np.flatnonzero(family) + 1]
+    q = [q_values(config, np.array([_TINY]), level, family).item() for level in levels]
     return max(q, default=_TINY) / _TINY
 
 
 def _nearest_misses(results: Results, measured: MetricResult) -> Iterator[NearMiss]:
-    """Yield the worse slices with the smallest p-values, the nearest first; none of given ones, which are all reported.
-
-    None is a part of another, and none has the same examples as another.
-    """
+    """Yield the nearest misses among the worse slices, none a part of another or with the same examples; none of given ones."""
     if results.prepared.given is not None:
         return
     lattice, names = results.prepared.lattice, results.names
@@ -241,10 +246,8 @@ def _nearest_misses(results: Results, measured: MetricResult) -> Iterator[NearMi
 
 
 def _not_tested(given: GivenSlices, results: Results) -> Iterator[str]:
-    """Yield which given slices could not be tested, and why."""
     lines: list[str] = []
-    for at, text in enumerate(given.texts):
-        name = given.names[at]
+    for at, (name, text) in enumerate(zip(given.names, given.texts, strict=True)):
         title = text if name in (None, text) else f"{name} ({text})"
         by_reason: dict[int, list[str]] = {}
         for measured in results.metrics:
@@ -264,40 +267,8 @@ def _not_tested(given: GivenSlices, results: Results) -> Iterator[str]:
         yield f"… {len(lines) - _MOST_LINES:,} more: column reason of the table of slices."
 
 
-def _lost(results: Results) -> Iterator[str]:
-    """Yield the features of the earlier run of which no slice can be tested."""
-    config, prepared = results.config, results.prepared
-    if prepared.lost and isinstance(config, SearchConfig):
-        names = ", ".join(map(repr, prepared.lost))
-        columns = "feature" if len(prepared.lost) == 1 else "features"
-        yield (
-            f"slices of {columns} {names}, which {config.domains_option} {config.domains} has and "
-            "this data does not have"
-        )
-
-
-def _unseen(results: Results) -> Iterator[str]:
-    """Yield where a metric may be worse though nothing could be tested."""
-    if results.config.alternative == "better":
-        return
-    for measured, reasons in zip(results.metrics, results.reasons, strict=True):
-        surely_better = (measured.reason == Reason.UNVARYING) & (measured.gain >= 0)
-        count = int(reasons[Reason.UNVARYING]) - int(np.count_nonzero(surely_better))
-        if count:
-            yield f"{measured.name} on {counted(count, 'slice')}: {Reason.UNVARYING.text}"
-
-
-def _tests_used(config: RunConfig, counts: NDArray[np.int64]) -> str:
-    """Return the tests of the slices, the most frequent one first, by how often each was used."""
-    if config.is_paper:
-        return f"AutoSlicer's t over {config.used_replicates} Poisson replicates, uncalibrated"
-    order = np.argsort(-counts[1:], kind="stable")
-    used = [METHODS[1 + code] for code in order.tolist() if counts[1 + code]]
-    return "; ".join(used) or "none: there was nothing to test"
-
-
 def _warnings(
-    results: Results, metrics: tuple[MetricTests, ...], unseen: tuple[str, ...]
+    results: Results, metrics: tuple[MetricTests, ...], unseen: Sequence[str]
 ) -> Iterator[str]:
     config, prepared = results.config, results.prepared
     for tests in metrics:
@@ -354,39 +325,28 @@ def _warnings(
             f"{name}: the largest value or weight dwarfs the others, so sums without it are "
             "rough; bound it."
         )
-    if prepared.space.ranked:
-        ranked = [metric(name).title for name in config.metric if metric(name).needs.ranked]
-        named = " and ".join(ranked)
-        titles = named if len(ranked) == 1 else f"Each of {named}"
-        error = np.max([one.value_error for one in results.metrics], axis=0)
-        rough = int(np.count_nonzero(error))
-        if rough:
-            slices = "slice" if rough == 1 else "slices"
-            which = f"that can't be significant whatever the {named}"
-            if config.resamples_examples:
-                which = "that a first, quick test finds far from significant"
-            if config.is_paper:
-                which = "that are not reported"
-            exact = (
-                f"{titles} is exact except for {rough:,} listed {slices} {which}: there scores are "
-            )
-            if config.comparison == "earlier":
-                exact = f"{titles} is taken of scores that are "
-            yield (
-                f"{exact}"
-                f"counted in {BUCKETS} buckets, and it is off by at most "
-                f"{_upward(float(error.max()))} (each slice's own bound: value_error in "
-                "the table of slices)."
-            )
-
-
-def _upward(bound: float) -> str:
-    """Return a bound rounded up to two digits."""
-    text = f"{bound:.1e}"
-    if float(text) < bound:
-        digit = 10.0 ** (int(text.partition("e")[2]) - 1)
-        text = f"{float(text) + digit:.1e}"
-    return f"{float(text):g}"
+    error = np.max([measured.value_error for measured in results.metrics], axis=0)
+    rough = int(np.count_nonzero(error))
+    if not prepared.space.ranked or not rough:
+        return
+    ranked = [metric(name).title for name in config.metric if metric(name).needs.ranked]
+    named = " and ".join(ranked)
+    titles = named if len(ranked) == 1 else f"Each of {named}"
+    which = f"that can't be significant whatever the {named}"
+    if config.resamples_examples:
+        which = "that a first, quick test finds far from significant"
+    if config.is_paper:
+        which = "that are not reported"
+    slices = "slice" if rough == 1 else "slices"
+    exact = f"{titles} is exact except for {rough:,} listed {slices} {which}: there scores are"
+    if config.comparison == "earlier":
+        exact = f"{titles} is taken of scores that are"
+    # Rounded up to two digits.
+    off = float(Context(prec=2, rounding=ROUND_UP).create_decimal(float(error.max())))
+    yield (
+        f"{exact} counted in {BUCKETS} buckets, and it is off by at most {off:g} (each slice's own "
+        "bound: value_error in the table of slices)."
+    )
 
 
 # Where the most frequent class has this share, a model that misses all examples of all others keeps
@@ -400,12 +360,7 @@ _ONLY_WRONG = Needs(indicators=("wrong",))
 
 
 def unbalanced_classes(config: RunConfig, prepared: EncodedDataset) -> Iterator[str]:
-    """Yield a line where accuracy, or what equals it, says little of the model.
-
-    At least 80 % of the examples have one class, or always predicting the most frequent class would be right
-    as often. Not with other metrics, which show what accuracy hides, nor of two models, whose difference
-    such a constant cancels from, nor with weights.
-    """
+    """Yield a line where accuracy, or what equals it, says little: one class prevails, and no other metric shows more."""
     counts = prepared.label_counts
     names = [name for name in config.metric if metric(name).needs == _ONLY_WRONG]
     if not names or counts is None or config.comparison == "baseline" or config.weight:
@@ -430,7 +385,10 @@ def unbalanced_classes(config: RunConfig, prepared: EncodedDataset) -> Iterator[
     no_better = total - wrong <= largest
     if not no_better and largest < _MOST_FREQUENT * total:
         return
-    value, constant = _value(own, wrong, total), _value(own, total - largest, total)
+    value, constant = (
+        percent((total - missed if own.higher_is_better else missed) / total)
+        for missed in (wrong, total - largest)
+    )
     what = (
         f"is no better than always predicting {most_frequent} ({constant})"
         if no_better
@@ -460,10 +418,6 @@ def _remedy(prepared: EncodedDataset, counts: LabelCounts) -> str:
     if len(counts.classes) > _MOST_MACRO:
         return f"{of_rarest}."
     return f"{macro}, {of_rarest}."
-
-
-def _value(own: Metric, wrong: int, total: int) -> str:
-    return percent((total - wrong if own.higher_is_better else wrong) / total)
 
 
 def _shown(value: Any) -> str:

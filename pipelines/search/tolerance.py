@@ -18,8 +18,7 @@ from slicebeam.pipelines.search.iterations import adjusted_overall, q_values
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from numpy.typing import NDArray
-
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.search.results import MetricResult, Results
@@ -90,11 +89,7 @@ def check_published(document: SearchChangeList, tolerance: Mapping[str, float]) 
 def with_tolerances(
     document: SearchChangeList, tolerance: Mapping[str, float], results: Results
 ) -> SearchChangeList:
-    """Return a document that says where metrics are significantly worse by more than is tolerated.
-
-    A slice that is not significantly worse is not so by more than a tolerance, for no p-value here is below
-    that of the plain test, and every correction is monotone in each p-value.
-    """
+    """Return a document that says where significantly worse metrics are so by more than is tolerated."""
     config, prepared = results.config, results.prepared
     overall = [
         math.nan if change.p_value is None or change.reason else change.p_value
@@ -127,7 +122,7 @@ def with_tolerances(
     return document.model_copy(update={"testing": testing})
 
 
-def _p_values(measured: MetricResult, margin: float, results: Results) -> NDArray[np.float64]:
+def _p_values(measured: MetricResult, margin: float, results: Results) -> FloatArray:
     """Return p-values [slices]; 1 where a slice is not significantly worse."""
     config, gain = results.config, measured.gain
     at = np.flatnonzero(measured.significant & (gain < -margin))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import InputError, OptionError, nearest_hint
 from slicebeam.pipelines.changelist.document import ShiftChangeList
 from slicebeam.pipelines.config.shift import parse_budget
-from slicebeam.pipelines.prepare.given_slices import given_slices, read_given
+from slicebeam.pipelines.prepare.inherited import given_slices, read_given
 from slicebeam.pipelines.prepare.source import read_rows, read_source
 from slicebeam.pipelines.run.open_run import open_run
 from slicebeam.pipelines.run.stage import Stage
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.paid_api.api_file import ApiFile
     from slicebeam.pipelines.paid_api.calls import Item
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.stage import Observer
-    from slicebeam.pipelines.run.work_folder import WorkFolder
+    from slicebeam.pipelines.run.stage import Observer, Workspace
     from slicebeam.pipelines.shift.answers import AnswerSource
     from slicebeam.pipelines.shift.model_answers import AnsweringModel
     from slicebeam.pipelines.shift.pool import LabelledPool
@@ -67,14 +66,12 @@ def run_shift(
         open_run(config, engine, observer, ShiftChangeList, resume=resume) as run,
         ExitStack() as stack,
     ):
-        done, work = run.published, run.work
+        done = run.published
         if done is not None:
             _check_gate(fail_on, done.shift.focus is None or done.shift.focus.higher_is_better)
             judged = judged_anew(done, run.document, gate_of(done, fail_on))
             return PublishedShift(judged, run.document)
-        sliced = read_sliced_pool(
-            config, run.files, work, engine, observer, api, limit, old_document
-        )
+        sliced = read_sliced_pool(config, run, api, limit, old_document)
         pool = sliced.pool
         weights = focus_weights(config.focus, pool)
         strata = strata_of(pool, weights)
@@ -159,10 +156,7 @@ class SlicedPool:
 
 def read_sliced_pool(
     config: ShiftConfig,
-    files: Sequence[str],
-    work: WorkFolder,
-    engine: Engine,
-    observer: Observer,
+    run: Workspace,
     api: ApiFile | None,
     limit: int | None,
     old_document: ShiftChangeList | None = None,
@@ -180,8 +174,8 @@ def read_sliced_pool(
                 f"--changelist {config.changelist} reports no slice to assess separately; leave "
                 "it out, or give --by"
             )
-    observer.stage(Stage("reading the pool"))
-    source = read_source(config, files, work, engine)
+    run.show(Stage("reading the pool"))
+    source = read_source(config, run)
     label_type = source.column_type(config.label, "--label")
     common = class_type(config.label, label_type, config.label, label_type)
     for option, name in (

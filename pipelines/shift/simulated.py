@@ -216,7 +216,7 @@ def _read(
         pools = []
         for method in methods:
             own = config.model_copy(update={"method": method, "api": None})
-            sliced = read_sliced_pool(own, run.files, run.work, engine, observer, None, _MOST_ITEMS)
+            sliced = read_sliced_pool(own, run, None, _MOST_ITEMS)
             pools.append(sliced.pool)
     return pools
 

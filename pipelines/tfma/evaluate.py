@@ -21,7 +21,7 @@ from slicebeam.pipelines.changelist.testing import (
     TfmaValue,
     Validation,
 )
-from slicebeam.pipelines.run.stage import Stage, run_stage
+from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.tfma.messages import TfmaMessage
 from slicebeam.pipelines.tfma.request import BASELINE, REPLICATES, seconds_of
 from slicebeam.transforms.encode.conditions import SliceMembership
@@ -37,13 +37,11 @@ from slicebeam.transforms.tfma.evaluation import (
 from slicebeam.transforms.tfma.install import tfma_module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.pipelines.tfma.request import Evaluation
     from slicebeam.transforms.encode.extract_predictions import Side
     from slicebeam.transforms.tfma.evaluation import TfmaNumber
@@ -52,18 +50,14 @@ CONFIDENCE = 0.95
 
 
 def with_tfma(
-    document: SearchChangeList,
-    evaluation: Evaluation,
-    prepared: EncodedDataset,
-    work: WorkFolder,
-    engine: Engine,
-    say: Callable[[Stage], None],
+    document: SearchChangeList, evaluation: Evaluation, prepared: EncodedDataset
 ) -> tuple[SearchChangeList, list[TfmaMessage]]:
     """Return the document with what TFMA says of its slices, and TFMA's messages."""
     config = evaluation.config
     slices = [part for part in document.slices if part.predicate is not None]
     seconds = seconds_of(evaluation, prepared.rows + sum(part.size.n for part in slices))
-    say(Stage(f"TFMA evaluates {len(slices):,} slices: about {seconds:.3g} s of CPU"))
+    run = prepared.run
+    run.show(Stage(f"TFMA evaluates {len(slices):,} slices: about {seconds:.3g} s of CPU"))
     numbers, features = evaluation.numbers(), evaluation.features()
     source = prepared.source
     for name in (*numbers, *features):
@@ -84,11 +78,9 @@ def with_tfma(
         models,
         {side: prepared.model_columns[side] for side in models},
     )
-    path = work.folder("tfma") / "messages.parquet"
+    path = run.work.folder("tfma") / "messages.parquet"
     serialized = evaluation.message.SerializeToString(deterministic=True)
-    run_stage(
-        work,
-        engine,
+    run.stage(
         "tfma",
         partial(_build, EvaluateSlices(examples, serialized, config.seed, path)),
         path.is_file,

@@ -12,11 +12,11 @@ import pytest
 import yaml
 from scipy import stats
 
-import slicebeam.pipelines.search.run_steps
+import slicebeam.pipelines.search.search
 from slicebeam.pipelines.changelist.document import ChangeList, json_schema
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.search.findings import finding_lists
-from slicebeam.pipelines.search.slices_table import SCHEMA
+from slicebeam.pipelines.search.results import SCHEMA
 from tests.conftest import ADULT_ROLES, slow
 from tests.oracles import lattice, predicates, significance
 from tests.publications import Written, assert_published, publish_set
@@ -296,7 +296,7 @@ def test_a_run_that_another_one_overtook(tmp_path, adult_path, monkeypatch, capf
         return finding_lists(*arguments)
 
     with monkeypatch.context() as patched:
-        patched.setattr(slicebeam.pipelines.search.run_steps, "finding_lists", meanwhile)
+        patched.setattr(slicebeam.pipelines.search.search, "finding_lists", meanwhile)
         assert run(command) == 2
     first, second = capfd.readouterr().err.splitlines()
     begins = f"slicebeam: {output}/changelist.json was published by somebody else at"

@@ -20,7 +20,7 @@ from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.discovery import fitting
 from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.pipelines.run.engine import Engine, runner_config
-from slicebeam.pipelines.search import slice_counter
+from slicebeam.pipelines.search import iterations
 from slicebeam.runner_configs import portable
 from slicebeam.runner_configs.cluster import ask
 from slicebeam.transforms.count.tables import work_items
@@ -238,7 +238,7 @@ def test_same_result(tmp_path, planted, engines, in_process, monkeypatch, engine
     expected = in_process(way)
     # As if there were more workers than blocks: the tables of shards are shuffled and summed.
     monkeypatch.setattr(
-        slice_counter, "work_items", lambda blocks, shards, *_: work_items(blocks, shards, 99.0, 99)
+        iterations, "work_items", lambda blocks, shards, *_: work_items(blocks, shards, 99.0, 99)
     )
     found = search(tmp_path, data=planted, **(SMALL | WAYS[way] | engines.options(engine)))
     assert found.slices_bytes == expected.slices_bytes

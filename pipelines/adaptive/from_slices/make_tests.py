@@ -33,11 +33,10 @@ from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of
 from slicebeam.pipelines.define.document_data import open_data
-from slicebeam.pipelines.search.fingerprints import fingerprint_again
+from slicebeam.pipelines.search.fingerprints import OtherDataError, check_same_data
 from slicebeam.pipelines.show.terminal_text import harmless
 from slicebeam.pipelines.show.worst_slices import shown_slices
 from slicebeam.transforms.encode.column import plain_type
-from slicebeam.transforms.storage.files import expand_paths
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
@@ -162,24 +161,15 @@ def _chosen(config: AdaptFromConfig, document: SearchChangeList) -> list[Slice]:
 def _check_data(
     uri: str, config: AdaptFromConfig, examples: DocumentData, note: Callable[[str], None]
 ) -> None:
-    """Refuse data that is not what a document is about, by its fingerprint.
-
-    That of a discovery needs all embeddings: the texts of its examples are compared instead.
-    """
+    """Refuse data that is not what a document is about; of a discovery, texts are compared instead."""
     document = examples.known.document
-    if document.discovery is not None:
-        return
-    files = expand_paths(config.data or document.dataset.uri)
+    files, remedy = config.data or document.dataset.uri, "run the search again"
     try:
-        found = fingerprint_again(uri, document, files, config.confirmed)
+        check_same_data(uri, document, files, config.confirmed, remedy)
+    except OtherDataError:
+        raise
     except SlicebeamError as error:
         note(f"whether the data is still that of the run could not be checked: {error}")
-        return
-    if found != document.dataset.fingerprint:
-        raise InputError(
-            f"{' '.join(config.data or document.dataset.uri)} is no longer the data that {uri} is about (it has "
-            "another fingerprint); name that data with --data, or run the search again"
-        )
 
 
 def _text_columns(

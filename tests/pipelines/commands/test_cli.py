@@ -133,7 +133,7 @@ def test_a_search_loads_what_it_uses(data, tmp_path):
     assert not {name for name in own for room in rooms if name.startswith(room)}
     assert own.isdisjoint(
         {f"pipelines.search.{one}" for one in ("explain", "since", "tolerance", "parity", "sensitivity")}
-        | {"pipelines.prepare.inherited_domains", "metrics.discovery.mixture"}
+        | {"pipelines.prepare.inherited", "metrics.discovery.mixture"}
         | {"transforms.encode.models", "runner_configs.local_processes", "pipelines.config.shift"}
     )  # fmt: skip
 

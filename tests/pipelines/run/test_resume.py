@@ -20,12 +20,11 @@ from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.config.shift import ShiftConfig
 from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.pipelines.run import engine
-from slicebeam.pipelines.run import stage as run_stages
+from slicebeam.pipelines.run.stage import Workspace
 from slicebeam.pipelines.run.work_folder import WorkFolder, described
-from slicebeam.pipelines.search import findings, slice_counter
-from slicebeam.pipelines.search.check import run_check
+from slicebeam.pipelines.search import findings, iterations
 from slicebeam.pipelines.search.discover import run_discovery
-from slicebeam.pipelines.search.search import run_search
+from slicebeam.pipelines.search.search import run_check, run_search
 from slicebeam.pipelines.shift.run import run_shift
 from slicebeam.pipelines.show.terminal import Terminal
 from slicebeam.runner_configs.backend import FinishedJob
@@ -141,7 +140,7 @@ def test_a_run_that_was_killed_before_it_published_anew_goes_on(given, tmp_path,
     assert run(given) == 0
     before = contents(tmp_path / "out")
     with monkeypatch.context() as patch:
-        patch.setattr("slicebeam.pipelines.search.run_steps.build", Mock(side_effect=Killed))
+        patch.setattr("slicebeam.pipelines.search.search.build", Mock(side_effect=Killed))
         refuses(Killed, "", run, given)
     # Until the new result is whole the old one stays.
     assert contents(tmp_path / "out").items() > before.items()
@@ -337,8 +336,8 @@ def test_a_finished_block_is_not_counted_again(adult_path, tmp_path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(WorkFolder, "finish", dying("iteration-1", parts))
         refuses(EngineError, "died", search, tmp_path, **options)
-    counting = Mock(wraps=slice_counter.work_items)
-    monkeypatch.setattr(slice_counter, "work_items", counting)
+    counting = Mock(wraps=iterations.work_items)
+    monkeypatch.setattr(iterations, "work_items", counting)
     search(tmp_path, resume=True, **options)
     assert parts[0] > 2
     assert [list(call.args[0]) for call in counting.call_args_list] == [[parts[0] - 1]]
@@ -369,17 +368,17 @@ OF_GROUPS = slow("iteration-1-resampled-groups", {"group": "fnlwgt"})
     ("stage", "options"), [("hashes", {}), OF_GROUPS], ids=["hashes", "groups"]
 )
 def test_a_part_that_vanishes_is_named(tmp_path, adult_path, monkeypatch, stage, options):
-    inner, removed = run_stages.run_stage, []
+    inner, removed = Workspace.stage, []
 
-    def without_a_part(work, engine, name, *arguments, **keywords):
-        noted = inner(work, engine, name, *arguments, **keywords)
+    def without_a_part(run, name, *arguments, **keywords):
+        noted = inner(run, name, *arguments, **keywords)
         if name == stage:
             # The last of all, which no count of the others tells to be missing.
-            removed.append(max(work.path_of(stage).glob("*.arrow")))
+            removed.append(max(run.work.path_of(stage).glob("*.arrow")))
             removed[0].unlink()
         return noted
 
-    monkeypatch.setattr(run_stages, "run_stage", without_a_part)
+    monkeypatch.setattr(Workspace, "stage", without_a_part)
     roles = {"label": "income", "prediction": "prediction", "max_cross_size": 2}
     given = {"data": adult_path, **roles, **options}
     refuses(EngineError, r"\d{6}\.arrow", search, tmp_path / "out", **given)

@@ -15,7 +15,7 @@ from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.changelist.document import json_schema
 from slicebeam.pipelines.config.check import check_config, inherited_options
 from slicebeam.pipelines.run.engine import Engine, runner_config
-from slicebeam.pipelines.search.check import run_check
+from slicebeam.pipelines.search.search import run_check
 from slicebeam.pipelines.show.terminal import Terminal
 from tests.conftest import ADULT_ROLES
 from tests.refusals import refuses
@@ -254,7 +254,7 @@ def test_resume(slices, tmp_path, adult_path, monkeypatch):
 
     with monkeypatch.context() as patched:
         fault = Mock(side_effect=KeyboardInterrupt)
-        patched.setattr("slicebeam.pipelines.search.run_steps.build", fault)
+        patched.setattr("slicebeam.pipelines.search.search.build", fault)
         with pytest.raises(KeyboardInterrupt):
             check(tmp_path / "out", **options)
     assert (tmp_path / "out" / "_work" / "stages" / "shards.json").exists()

@@ -10,7 +10,7 @@ from slicebeam.pipelines.changelist.parts import Confusion
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.search import findings
-from slicebeam.pipelines.search import run_steps as search_module
+from slicebeam.pipelines.search import search as search_module
 from slicebeam.pipelines.show.error_kinds import error_text
 from slicebeam.pipelines.show.result import notebook_html
 from tests.oracles import predicates

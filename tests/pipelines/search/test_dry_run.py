@@ -23,11 +23,7 @@ from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.pipelines.prepare.features import looks_like_output
-from slicebeam.pipelines.prepare.inherited_domains import (
-    InheritedDomains,
-    checked_domain,
-    drift_lines,
-)
+from slicebeam.pipelines.prepare.inherited import InheritedDomains, checked_domain, drift_lines
 from slicebeam.pipelines.run.engine import Engine
 from slicebeam.pipelines.search import dry_run as dry_runs
 from slicebeam.runner_configs.dataflow import Dataflow

@@ -290,7 +290,7 @@ def test_the_lists_of_two_metrics_against_the_table(tmp_path, adult_path):
 
 
 def test_of_many_slices_each_metric_has_its_share():
-    from slicebeam.pipelines.search.slices_table import joined
+    from slicebeam.pipelines.search.results import joined
 
     reported = joined([np.arange(0, 3000), np.arange(5000, 5800), np.arange(100, 200)])
     assert reported.positions.size == 3800

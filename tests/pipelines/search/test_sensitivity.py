@@ -87,10 +87,7 @@ def test_nothing_is_told_where_a_slice_is_worse(tmp_path):
 
 
 def test_the_threshold_is_that_of_a_slice_that_alone_is_significant():
-    class Levels:
-        tests_per_level = (9, 0, 41)
-
-    factor = _strictness(Corrected, Levels)
+    factor = _strictness(Corrected, (9, 0, 41))
     for p, significant in ((0.0499 / factor, True), (0.0501 / factor, False)):
         assert (adjusted([p], [3], (9, 0, 41), "fdr-level", 3, 2) <= 0.05).all() == significant
 

@@ -23,8 +23,7 @@ from slicebeam.pipelines.prepare.features import LabelPrediction, predicts_label
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from slicebeam.pipelines.search import findings, strategies
 from slicebeam.pipelines.search.refinement_labels import nested_classes
-from slicebeam.pipelines.search.results import MetricResult
-from slicebeam.pipelines.search.slices_table import given_order
+from slicebeam.pipelines.search.results import MetricResult, given_order
 from slicebeam.pipelines.search.strategies import Iterative, Priority, SearchState
 from slicebeam.transforms.storage.work_files import open_arrow, write_arrow
 from tests.oracles import lattice as oracle

@@ -381,7 +381,7 @@ def test_quiet_tells_errors_only(adult_path, tmp_path, capsys):
 
 def test_interrupted(adult_path, tmp_path, capsys, monkeypatch):
     fault = Mock(side_effect=KeyboardInterrupt)
-    monkeypatch.setattr("slicebeam.pipelines.search.run_steps.build", fault)
+    monkeypatch.setattr("slicebeam.pipelines.search.search.build", fault)
     assert run(arguments(adult_path, tmp_path, "--log-format=json")) == 130
     told = events(capsys)[-1]
     assert told["message"] == "interrupted; a search continues with the same options and --resume"

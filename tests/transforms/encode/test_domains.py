@@ -20,7 +20,7 @@ from scipy import stats
 from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.pipelines.changelist.document import Domain, Seen
 from slicebeam.pipelines.commands.cli import run
-from slicebeam.pipelines.prepare.inherited_domains import why_absent
+from slicebeam.pipelines.prepare.inherited import why_absent
 from slicebeam.transforms.encode.definitions import Condition
 from slicebeam.transforms.encode.domains import (
     ColumnSummary,
