@@ -18,17 +18,17 @@ def flags(options: Mapping[str, Any]) -> list[str]:
     A switch that is on is its name alone, one that is off ``--no_name``; a list is one flag an
     entry, a mapping is JSON.
     """
-    given: list[str] = []
+    arguments: list[str] = []
     for name, value in options.items():
         if isinstance(value, bool):
-            given.append(f"--{name}" if value else f"--no_{name}")
+            arguments.append(f"--{name}" if value else f"--no_{name}")
         elif isinstance(value, (list, tuple)):
-            given += [f"--{name}={one}" for one in value]
+            arguments += [f"--{name}={entry}" for entry in value]
         elif isinstance(value, dict):
-            given.append(f"--{name}={json.dumps(value)}")
+            arguments.append(f"--{name}={json.dumps(value)}")
         elif value is not None:
-            given.append(f"--{name}={value}")
-    return given
+            arguments.append(f"--{name}={value}")
+    return arguments
 
 
 class _Parser(argparse.ArgumentParser):
@@ -54,21 +54,19 @@ def check_beam_options(
     known = {name.removeprefix("--") for name in parser._option_string_actions}  # noqa: SLF001
     for name, value in options.items():
         if name in own:
-            raise InputError(
-                f"beam_options {name!r}: the options of the engine set it; leave it out"
-            )
+            raise InputError(f"--beam {name}: slicebeam sets it; leave it out")
         if name not in known:
             if name in engine_options:
                 continue
             raise InputError(
-                f"beam_options: {unknown_name('option', name, sorted({*known, *engine_options}))}"
+                f"--beam: {unknown_name('option', name, sorted({*known, *engine_options}))}"
             )
         try:
             _, unread = parser.parse_known_args(flags({name: value}))
         except InputError as error:
-            raise InputError(f"beam_options {name} {value!r}: {error}") from error
+            raise InputError(f"--beam {name} {value!r}: {error}") from error
         if unread:
-            raise InputError(f"beam_options {name} {value!r}: Beam does not take this value")
+            raise InputError(f"--beam {name} {value!r}: Beam does not take this value")
 
 
 def _subclasses(kind: type) -> Sequence[Any]:

@@ -7,9 +7,11 @@ died, and waits for it instead of starting it twice.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import (
@@ -19,68 +21,64 @@ from slicebeam.metrics.errors import (
     SlicebeamError,
     install_hint,
 )
-from slicebeam.runner_configs.backend import Backend, FinishedJob
+from slicebeam.runner_configs.backend import FinishedJob
 from slicebeam.runner_configs.beam_options import check_beam_options, flags
-from slicebeam.runner_configs.dataflow_service import DataflowService, is_passing, refusal
+from slicebeam.runner_configs.beam_runner import BeamRunner
+from slicebeam.runner_configs.dataflow_service import (
+    SERVICE_TIMEOUT,
+    DataflowService,
+    is_transient,
+    to_engine_error,
+)
 from slicebeam.runner_configs.job_log import reported
 
 if TYPE_CHECKING:
     from slicebeam.runner_configs.backend import Build
     from slicebeam.runner_configs.dataflow_service import Job
-    from slicebeam.runner_configs.options import DataflowOptions
+    from slicebeam.runner_configs.options import RunnerOptions
 
 _log = logging.getLogger(__name__)
 
 # Machines that blocks of work are cut for where the user does not say how many there may be.
 _MACHINES = 10
-# What the service starts where no machine type is given has so many.
-_VCPUS = 1
 # Seconds that the messages of a failed job may take to be there, and a cancelled job to end.
 _MESSAGES = 30.0
 _CANCELLED = 600.0
-# Older ones do not understand the licence in pyproject.toml, and Beam builds with what is installed.
-_SETUPTOOLS = 77
-_OWN = frozenset(
-    {
-        "runner", "project", "region", "temp_location", "staging_location", "num_workers",
-        "max_num_workers", "machine_type", "worker_machine_type", "disk_size_gb",
-        "service_account_email", "network", "subnetwork", "use_public_ips", "no_use_public_ips",
-        "setup_file", "sdk_container_image", "sdk_location", "label", "labels", "experiment",
-        "experiments", "dataflow_endpoint", "no_auth", "job_name", "streaming",
-        "save_main_session", "template_location", "update", "dry_run",
-    }
-)  # fmt: skip
+# Seconds between two looks how a job goes, and that it may take to be accepted.
+_FIRST_POLL, _LONGEST_POLL = 0.05, 10.0
+_NEEDED = ("project", "region", "temp_location")
 
 
-def vcpus_of(machine_type: str | None) -> int:
-    """Return how many a machine has, which the name of its type ends in.
-
-    >>> vcpus_of("n2-standard-4"), vcpus_of("e2-custom-6-4096"), vcpus_of(None)
-    (4, 6, 1)
-    """
-    name = machine_type or ""
-    found = re.search(r"custom-(\d+)-\d+", name) or re.search(r"-(\d+)$", name)
-    return int(found.group(1)) if found else _VCPUS
-
-
-class Dataflow(Backend):
+class Dataflow(BeamRunner):
     """Runs jobs on Dataflow."""
 
     storage_hint = "use gs:// paths"
+    least_seconds = 300.0
+    own_options = (
+        *("runner", "job_name", "streaming", "save_main_session", "template_location", "update"),
+        "dry_run",
+    )
 
-    def __init__(self, options: DataflowOptions) -> None:
-        self.options = options
-        self.smallest_job_seconds = options.smallest_job_seconds
-        self.counters = options.counters
-        machines = options.max_num_workers or options.num_workers or _MACHINES
-        self.workers = machines * vcpus_of(options.machine_type)
-        self.name = f"dataflow ({options.region}), up to {self.workers} vCPUs"
-        self.service = DataflowService(options)
+    def __init__(self, options: RunnerOptions, runner: str) -> None:
+        super().__init__(options, runner)
+        for name in _NEEDED:
+            if not self.text(name):
+                raise InputError(f"{runner} needs --beam {name}=…")
+        machines = self.number("max_num_workers") or self.number("num_workers") or _MACHINES
+        self.workers = options.workers or machines
+        self.region = self.text("region")
+        self.name = f"dataflow ({self.region}), {self.workers} workers"
+        self.service = DataflowService(
+            self.text("project"),
+            self.region,
+            self.text("dataflow_endpoint"),
+            is_anonymous=bool(self.beam.get("no_auth")),
+        )
         self._vcpu_seconds = 0.0
 
     def runs_on_other_machines(self) -> str | None:
         """Return where workers are: never here."""
-        return f"dataflow in {self.options.region}"
+        return f"dataflow in {self.region}"
 
     def sees(self, path: str) -> bool:
         """Return whether workers see a path: they have no credentials but Google's."""
@@ -88,80 +86,45 @@ class Dataflow(Backend):
 
     def check(self) -> None:
         """Refuse what could not work."""
-        options = self.options
         try:
             import apache_beam.runners.dataflow.internal.apiclient  # noqa: F401
         except ImportError as error:
             raise EngineError(
                 f"dataflow needs Google's client libraries ({error}); {install_hint('dataflow')}"
             ) from error
-        if options.setup_file is not None:
-            self._check_setup_file()
-        elif options.sdk_container_image is None:
-            raise InputError(
-                "dataflow's workers need slicebeam: give --runner-option setup_file=./setup.py "
-                "in a checkout of it, or sdk_container_image with an image that contains it"
-            )
-        check_beam_options(options.beam_options, own=_OWN)
-
-    def _check_setup_file(self) -> None:
-        from importlib.metadata import PackageNotFoundError, version
-
-        path = self.options.setup_file
-        if path is None or not path.is_file():
+        setup_file = self.text("setup_file")
+        if setup_file and not Path(setup_file).is_file():
             raise FileError(
-                f"option setup_file {path}: no such file; name the setup.py of a checkout of "
+                f"--beam setup_file={setup_file}: no such file; name the setup.py of a checkout of "
                 "slicebeam, or give sdk_container_image instead"
             )
-        if path.name != "setup.py":
+        if not setup_file and not self.text("sdk_container_image"):
             raise InputError(
-                f"option setup_file {path}: it must be named setup.py, as Beam requires"
+                "dataflow's workers need slicebeam: give --beam setup_file=./setup.py in a "
+                "checkout of it, or --beam sdk_container_image=… with an image that contains it"
             )
-        try:
-            found = version("setuptools")
-        except PackageNotFoundError:
-            found = "0"
-        if int(found.split(".")[0]) < _SETUPTOOLS:
-            raise EngineError(
-                "option setup_file: Beam packs slicebeam with the setuptools of this "
-                f"environment, which is {found}; pip install 'setuptools>={_SETUPTOOLS}'"
-            )
+        check_beam_options(self.beam, own=self.own_options)
 
     def sent_options(self, name: str) -> list[str]:
         """Return Beam's options of a job, as flags."""
-        options = self.options
-        setup_file = options.setup_file
-        given: dict[str, Any] = {
-            "runner": "DataflowRunner",
-            "job_name": name,
-            "project": options.project,
-            "region": options.region,
-            "temp_location": options.temp_location,
-            "staging_location": options.staging_location or options.temp_location,
-            "num_workers": options.num_workers,
-            "max_num_workers": options.max_num_workers,
-            "machine_type": options.machine_type,
-            "disk_size_gb": options.disk_size_gb,
-            "service_account_email": options.service_account,
-            "network": options.network,
-            "subnetwork": options.subnetwork,
-            "use_public_ips": options.use_public_ips,
-            "sdk_container_image": options.sdk_container_image,
-            # What is in the image is used, and nothing else is fetched.
-            "sdk_location": "container" if options.sdk_container_image else None,
-            "label": [f"{key}={value}" for key, value in options.labels.items()],
-            # Else Beam lists what is installed here, which takes seconds and tells workers nothing.
-            "experiments": ["disable_logging_submission_environment", *options.experiments],
-            "dataflow_endpoint": options.endpoint,
-            # A switch that is off is left out: Beam knows no name for it.
-            "no_auth": options.no_auth or None,
-            **options.beam_options,
-        }
-        if setup_file is not None:
-            # Beam goes to the folder of the file, and knows none in a bare name.
-            is_bare = not setup_file.is_absolute() and len(setup_file.parts) == 1
-            given["setup_file"] = f"./{setup_file}" if is_bare else str(setup_file)
-        return flags(given)
+        experiments = self.beam.get("experiments", [])
+        # Beam goes to the folder of the file, and knows none in a bare name.
+        folder, file = os.path.split(self.text("setup_file"))
+        return flags(
+            {
+                "runner": self.runner,
+                "job_name": name,
+                # What is in the image is used, and nothing else is fetched.
+                "sdk_location": "container" if self.text("sdk_container_image") else None,
+                **self.beam,
+                "setup_file": f"{folder or '.'}/{file}" if file else None,
+                # Else Beam lists what is installed here, which takes seconds and tells workers nothing.
+                "experiments": [
+                    "disable_logging_submission_environment",
+                    *(experiments if isinstance(experiments, list) else [experiments]),
+                ],
+            }
+        )
 
     def attach(self, name: str) -> Any | None:
         """Return the result of a job that an earlier process of this run sent, None without one.
@@ -180,7 +143,7 @@ class Dataflow(Backend):
         ended = [
             job
             for job in self.service.active_jobs()
-            if is_of(job.name, name) and not (but and is_of(job.name, but))
+            if is_job_of_stage(job.name, name) and not (but and is_job_of_stage(job.name, but))
         ]
         for job in ended:
             self.service.cancel(job.id)
@@ -189,15 +152,15 @@ class Dataflow(Backend):
 
     def run(self, build: Build, name: str) -> Any:
         """Run a pipeline: send it, and wait."""
-        own_name = name
+        job_name = name
         earlier = self._attempts(name)
         if earlier:
-            own_name = f"{name}-{len(earlier) + 1}"
+            job_name = f"{name}-{len(earlier) + 1}"
         try:
-            return self._finish(self.service.job(self._sent(build, own_name)))
+            return self._finish(self.service.job(self._sent(build, job_name)))
         except KeyboardInterrupt:
             # It may have been accepted, though nothing was heard of it yet.
-            self._cancel(job.id for job in self.service.jobs_named(own_name) if job.is_active)
+            self._cancel(job.id for job in self.service.jobs_named(job_name) if job.is_active)
             raise
 
     def _attempts(self, name: str) -> list[Job]:
@@ -205,10 +168,10 @@ class Dataflow(Backend):
         attempts: list[Job] = []
         while True:
             number = len(attempts) + 1
-            found = self.service.jobs_named(name if number == 1 else f"{name}-{number}")
-            if not found:
+            jobs = self.service.jobs_named(name if number == 1 else f"{name}-{number}")
+            if not jobs:
                 return attempts
-            attempts.append(found[-1])
+            attempts.append(jobs[-1])
 
     def _sent(self, build: Build, name: str) -> str:
         """Send a job and return its id."""
@@ -220,12 +183,12 @@ class Dataflow(Backend):
             except SlicebeamError:
                 raise
             except Exception as error:
-                known = [job for job in self.service.jobs_named(name) if job.is_active]
-                if known:
+                active = [job for job in self.service.jobs_named(name) if job.is_active]
+                if active:
                     # Its acceptance was lost on the way.
-                    return known[-1].id
+                    return active[-1].id
                 waited = time.monotonic() - begun
-                if not is_passing(error) or waited + pause > self.options.service_timeout:
+                if not is_transient(error) or waited + pause > SERVICE_TIMEOUT:
                     raise self._not_sent(error, name) from error
                 _log.warning("job %s was not accepted: %s", name, error)
             time.sleep(pause)
@@ -243,7 +206,7 @@ class Dataflow(Backend):
         return job_id
 
     def _not_sent(self, error: Exception, name: str) -> SlicebeamError:
-        refused = refusal(error, f"take job {name}")
+        refused = to_engine_error(error, f"take job {name}")
         if refused is not None:
             return refused
         ours = reported(str(error))
@@ -273,7 +236,7 @@ class Dataflow(Backend):
 
     def _until_over(self, job_id: str, seconds: float = _CANCELLED) -> Job | None:
         """Return a job when it is over, None if that takes too long."""
-        end = time.monotonic() + seconds
+        end, pause = time.monotonic() + seconds, _FIRST_POLL
         state = ""
         while True:
             job = self.service.job(job_id)
@@ -284,7 +247,8 @@ class Dataflow(Backend):
                 return job
             if time.monotonic() > end:
                 return None
-            time.sleep(min(self.options.poll_seconds, max(0.0, end - time.monotonic()) + 0.01))
+            time.sleep(min(pause, max(0.0, end - time.monotonic()) + 0.01))
+            pause = min(1.2 * pause, _LONGEST_POLL)
 
     def _cancel(self, job_ids: Any) -> None:
         """Cancel jobs; if that fails tell the user, since they continue to cost money."""
@@ -304,22 +268,23 @@ class Dataflow(Backend):
         if job.state == "JOB_STATE_CANCELLED":
             return EngineError(f"{where} was cancelled by someone else; see {console}")
         texts: list[str] = []
-        end = time.monotonic() + _MESSAGES
+        end, pause = time.monotonic() + _MESSAGES, _FIRST_POLL
         while not texts:
             texts = self.service.errors(job.id)
             if texts or time.monotonic() > end:
                 break
             # They come some time after the failure.
-            time.sleep(self.options.poll_seconds)
+            time.sleep(pause)
+            pause = min(1.2 * pause, _LONGEST_POLL)
         for text in texts:
             _log.error("%s: %s", where, text)
         ours = next(filter(None, map(reported, texts)), None)
         if ours is not None:
             return ours
-        told = sorted(texts, key=lambda text: "Traceback" not in text)
-        lines = [line.strip() for line in (told or [""])[0].splitlines() if line.strip()]
+        text = min(texts, key=lambda text: "Traceback" not in text, default="")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
         # A traceback ends in its reason, and a message begins with it.
-        reason = (lines or ["no reason given"])[-1 if "Traceback" in (told or [""])[0] else 0]
+        reason = (lines or ["no reason given"])[-1 if "Traceback" in text else 0]
         state = job.state.removeprefix("JOB_STATE_").lower()
         return EngineError(f"{where} is {state}: {reason[:300]}; see {console}")
 
@@ -328,12 +293,12 @@ class Dataflow(Backend):
         return self._vcpu_seconds
 
 
-def is_of(name: str, stage: str) -> bool:
+def is_job_of_stage(name: str, stage: str) -> bool:
     """Return whether a job is one of a stage: by a plan, perhaps, and a further attempt, perhaps.
 
-    >>> is_of("run-iteration-1-0a1b2c3d-2", "run-iteration-1")
+    >>> is_job_of_stage("run-iteration-1-0a1b2c3d-2", "run-iteration-1")
     True
-    >>> is_of("run-iteration-1-resampled-0a1b2c3d", "run-iteration-1")
+    >>> is_job_of_stage("run-iteration-1-resampled-0a1b2c3d", "run-iteration-1")
     False
     """
     return bool(re.fullmatch(rf"{re.escape(stage)}(-[0-9a-f]{{8}})?(-\d{{1,3}})?", name))

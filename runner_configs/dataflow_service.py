@@ -10,8 +10,6 @@ from slicebeam.metrics.errors import EngineError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from slicebeam.runner_configs.options import DataflowOptions
-
 Answer = TypeVar("Answer")
 
 _ACTIVE = frozenset(
@@ -25,6 +23,8 @@ _ACTIVE = frozenset(
 )  # fmt: skip
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _LONGEST_REASON = 300
+# Seconds for which a request is repeated that the service cannot answer now.
+SERVICE_TIMEOUT = 300.0
 # Seconds that one request may take.
 _TIMEOUT = 60.0
 
@@ -60,11 +60,12 @@ class JobCounts:
 class DataflowService:
     """Calls the service of a project and region.
 
-    A request that the service can't answer now, because it is overloaded or unreachable, is repeated for ``service_timeout`` seconds.
+    A request that the overloaded or unreachable service cannot answer is repeated for a while.
     """
 
-    def __init__(self, options: DataflowOptions) -> None:
-        self.options = options
+    def __init__(self, project: str, region: str, endpoint: str, *, is_anonymous: bool) -> None:
+        self.place = {"project_id": project, "location": region}
+        self.endpoint, self.is_anonymous = endpoint, is_anonymous
         self._clients: dict[str, Any] = {}
 
     def jobs_named(self, name: str) -> list[Job]:
@@ -77,22 +78,22 @@ class DataflowService:
         return [job for job in self._jobs(filter="ACTIVE") if job.is_active]
 
     def _jobs(self, **request: Any) -> list[Job]:
-        return self._ask(
+        return self._call(
             "Jobs.list_jobs", "list its jobs", lambda jobs: list(map(_job, jobs)), **request
         )
 
     def job(self, job_id: str) -> Job:
         """Return the state of a job."""
-        return self._ask("Jobs.get_job", f"report the state of job {job_id}", _job, job_id=job_id)
+        return self._call("Jobs.get_job", f"report the state of job {job_id}", _job, job_id=job_id)
 
     def cancel(self, job_id: str) -> None:
         """Ask for the end of a job."""
         wanted = {"requested_state": "JOB_STATE_CANCELLED"}
-        self._ask("Jobs.update_job", f"cancel job {job_id}", job_id=job_id, job=wanted)
+        self._call("Jobs.update_job", f"cancel job {job_id}", job_id=job_id, job=wanted)
 
     def errors(self, job_id: str) -> list[str]:
         """Return the error messages of a job."""
-        return self._ask(
+        return self._call(
             "Messages.list_job_messages",
             f"report the messages of job {job_id}",
             lambda messages: [message.message_text for message in messages],
@@ -103,7 +104,7 @@ class DataflowService:
     def counts(self, job_id: str) -> JobCounts:
         """Return the counts of a job."""
         what = f"report the metrics of job {job_id}"
-        answer = self._ask("Metrics.get_job_metrics", what, job_id=job_id)
+        answer = self._call("Metrics.get_job_metrics", what, job_id=job_id)
         user: dict[str, int] = {}
         seconds = 0.0
         for metric in answer.metrics:
@@ -119,11 +120,11 @@ class DataflowService:
     def console(self, job_id: str) -> str:
         """Return the address of the page about a job."""
         return (
-            f"https://console.cloud.google.com/dataflow/jobs/{self.options.region}/{job_id}"
-            f"?project={self.options.project}"
+            f"https://console.cloud.google.com/dataflow/jobs/{self.place['location']}/{job_id}"
+            f"?project={self.place['project_id']}"
         )
 
-    def _ask(
+    def _call(
         self,
         call: str,
         what: str,
@@ -132,13 +133,13 @@ class DataflowService:
     ) -> Any:
         """Return what is read of an answer; its further pages are asked for on the way."""
         kind, _, method = call.partition(".")
-        request |= {"project_id": self.options.project, "location": self.options.region}
+        request |= self.place
 
         def answer() -> Any:
             return read(getattr(client, method)(request=request, timeout=_TIMEOUT))
 
         client = self._client(kind)
-        return self._told(answer, what)
+        return self._retry(answer, what)
 
     def _client(self, kind: str) -> Any:
         if kind not in self._clients:
@@ -147,43 +148,43 @@ class DataflowService:
             from google.cloud import dataflow_v1beta3 as api
 
             options: dict[str, Any] = {}
-            if self.options.no_auth:
+            if self.is_anonymous:
                 options["credentials"] = AnonymousCredentials()  # type: ignore[no-untyped-call]
-            if self.options.endpoint:
-                options["client_options"] = ClientOptions(api_endpoint=self.options.endpoint)
+            if self.endpoint:
+                options["client_options"] = ClientOptions(api_endpoint=self.endpoint)
                 # As Beam has it: what stands in for the service speaks JSON.
-                if "localhost" in self.options.endpoint:
+                if "localhost" in self.endpoint:
                     options["transport"] = "rest"
             client = getattr(api, f"{kind}V1Beta3Client")
-            self._clients[kind] = self._told(lambda: client(**options), "be reached")
+            self._clients[kind] = self._retry(lambda: client(**options), "be reached")
         return self._clients[kind]
 
-    def _told(self, call: Callable[[], Answer], what: str) -> Answer:
+    def _retry(self, call: Callable[[], Answer], what: str) -> Answer:
         """Return the result of a call, repeated while the service is overloaded or away."""
         from google.api_core.retry import Retry
 
         retry = Retry(
-            predicate=is_passing,
+            predicate=is_transient,
             initial=_FIRST_PAUSE,
             maximum=_LONGEST_PAUSE,
-            timeout=self.options.service_timeout,
+            timeout=SERVICE_TIMEOUT,
         )
         try:
             answer: Answer = retry(call)()
         except Exception as error:
-            failure = refusal(error, what)
+            failure = to_engine_error(error, what)
             if failure is None:
                 raise
             raise failure from error
         return answer
 
 
-def _job(told: Any) -> Job:
-    created = told.create_time.timestamp() if told.create_time else 0.0
-    return Job(told.id, told.name, told.current_state.name, created)
+def _job(answer: Any) -> Job:
+    created = answer.create_time.timestamp() if answer.create_time else 0.0
+    return Job(answer.id, answer.name, answer.current_state.name, created)
 
 
-def is_passing(error: BaseException) -> bool:
+def is_transient(error: BaseException) -> bool:
     """Return whether a request may succeed when it is sent again."""
     import requests
     from google.api_core import exceptions
@@ -201,7 +202,7 @@ def is_passing(error: BaseException) -> bool:
     )
 
 
-def refusal(error: BaseException, what: str) -> EngineError | None:
+def to_engine_error(error: BaseException, what: str) -> EngineError | None:
     """Return the error to report for an error of the service, None if it is not one."""
     import requests
     from google.api_core import exceptions
@@ -211,8 +212,7 @@ def refusal(error: BaseException, what: str) -> EngineError | None:
         cause = error.cause or error
         return EngineError(
             f"dataflow did not answer a request to {what} ({_reason(cause)}); running jobs "
-            "continue: try again later with --resume (a longer time limit: --runner-option "
-            "service_timeout=SECONDS)"
+            "continue: try again later with --resume"
         )
     if isinstance(error, GoogleAuthError):
         return EngineError(

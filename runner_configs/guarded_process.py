@@ -69,10 +69,10 @@ class GuardedProcess:
                 start_new_session=True,
                 env={**os.environ, **(environment or {})},
             )
-        said = self._guardian.stdout
-        if said is None:
+        stdout = self._guardian.stdout
+        if stdout is None:
             raise TypeError("a process without pipes")
-        first = said.readline().decode("utf-8").strip()
+        first = stdout.readline().decode("utf-8").strip()
         if not first.isdigit():
             self.stop()
             raise EngineError(f"cannot start {command[0]}: {first or 'no reason given'}")

@@ -180,8 +180,8 @@ def _serve(connection: Connection) -> None:
                     _run_job(element)
                 else:
                     outputs = outputs_of(steps, part, element)
-        except SlicebeamError as known:
-            error = known
+        except SlicebeamError as raised:
+            error = raised
         except Exception:  # noqa: BLE001  (the driver reports it)
             traceback.print_exc()
             error = RuntimeError(traceback.format_exc())

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 import socket
-from typing import TYPE_CHECKING
+import stat
+import tempfile
+from pathlib import Path
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.runner_configs import private_network
-from slicebeam.runner_configs.private_sockets import socket_folder
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # The program's port for jobs, and that for artifacts where it has another one.
 JOBS, ARTIFACTS = private_network.JOBS, private_network.ARTIFACTS
+
+# Bytes of the longest path of a Unix socket that every system takes, and of the longest name in it.
+_LONGEST_PATH = 103
+_LONGEST_NAME = 16
+_PLAIN = re.compile(r"[\w/.+-]+", re.ASCII)
+_LAST = "/tmp"  # noqa: S108  (mkdtemp makes a folder in it that nobody else can enter)
 
 
 class NetworkAccess:
@@ -41,7 +47,7 @@ class NetworkAccess:
     def remove(self) -> None:
         """Remove the sockets."""
         if self._master is not None:
-            # Which wakes the thread that waits for connections.
+            # Unblocks accept().
             self._master.shutdown(socket.SHUT_RDWR)
             self._master = None
         shutil.rmtree(self.sockets, ignore_errors=True)
@@ -60,4 +66,26 @@ def no_network(name: str, why: str) -> EngineError:
         f"{name} listens on every address of this machine, runs any code it receives as you, and "
         f"cannot have a private network: {why}; --runner-option private_network=false runs it "
         "anyway"
+    )
+
+
+def socket_folder() -> Path:
+    """Return a new folder for sockets: temporary, or in ``/tmp`` where that path means something else to gRPC."""
+    tried = dict.fromkeys((tempfile.gettempdir(), _LAST))
+    for parent in tried:
+        if not os.path.isdir(parent) or not _PLAIN.fullmatch(parent):  # noqa: PTH112
+            continue
+        folder = Path(tempfile.mkdtemp(prefix="slicebeam-", dir=parent))
+        if stat.S_IMODE(folder.stat().st_mode) & 0o077:
+            folder.rmdir()
+            raise EngineError(
+                f"{parent} cannot hold private folders, which the sockets of an engine "
+                "need; set TMPDIR to a folder on a local disk"
+            )
+        if len(os.fsencode(folder)) + 1 + _LONGEST_NAME <= _LONGEST_PATH:
+            return folder
+        folder.rmdir()
+    raise EngineError(
+        f"the path of the temporary folder {next(iter(tried))} is too long for sockets, or "
+        "contains special characters; set TMPDIR to another folder"
     )

@@ -53,16 +53,16 @@ def refusal() -> str:
 @cache
 def private_address(sockets: Path, url: str) -> str:
     """Return the Unix socket that leads to ``host:port`` in a private network."""
-    found = _LAST_PORT.search(url)
-    if found is None:
+    match = _LAST_PORT.search(url)
+    if match is None:
         return url
-    with socket.socket(socket.AF_UNIX) as asked:
-        asked.settimeout(_WAIT)
-        asked.connect(str(sockets / _DOOR))
-        asked.sendall(f"{found[1]}\n".encode("ascii"))
-        if not asked.recv(1):
-            raise OSError(f"cannot reach port {found[1]} of the engine's private network")
-    return f"unix:{sockets / found[1]}"
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.settimeout(_WAIT)
+        connection.connect(str(sockets / _DOOR))
+        connection.sendall(f"{match[1]}\n".encode("ascii"))
+        if not connection.recv(1):
+            raise OSError(f"cannot reach port {match[1]} of the engine's private network")
+    return f"unix:{sockets / match[1]}"
 
 
 def enter() -> None:
@@ -95,14 +95,14 @@ def forward(sockets: Path) -> None:
 
         return connect
 
-    known: set[int] = set()
+    opened: set[int] = set()
 
     def open_port(asking: socket.socket) -> None:
         with asking, contextlib.suppress(OSError, ValueError):
             port = int(asking.makefile("r").readline())
-            if port not in known:
+            if port not in opened:
                 serve(listening(sockets / str(port)), piped(into(port)))
-                known.add(port)
+                opened.add(port)
             asking.sendall(b"\n")
 
     # Ports are opened one after another.
@@ -146,14 +146,14 @@ def serve(at: socket.socket, answer: Callable[[socket.socket], None]) -> None:
 def piped(connect: Callable[[], socket.socket]) -> Callable[[socket.socket], None]:
     """Return what answers a connection by another one, in threads that copy between them."""
 
-    def pipe(one: socket.socket) -> None:
+    def pipe(accepted: socket.socket) -> None:
         try:
             other = connect()
         except OSError:
             # Nobody listens there, or not yet.
-            one.close()
+            accepted.close()
             return
-        for source, target in ((one, other), (other, one)):
+        for source, target in ((accepted, other), (other, accepted)):
             threading.Thread(target=_copy, args=(source, target), daemon=True).start()
 
     return pipe

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.config.check import CheckConfig, inherited_options
-from slicebeam.pipelines.config.common import validated
+from slicebeam.pipelines.config.common import IN_PROCESS, EngineChoice, validated
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed, refuse_unconfirmed
 from slicebeam.pipelines.config.discover import LSA
 from slicebeam.pipelines.define.predicates import how_read
@@ -49,8 +49,7 @@ def measured(
     *,
     data: tuple[str, ...] | None,
     changelist_uri: str,
-    runner_config: str = "direct",
-    runner_option: tuple[str, ...] = (),
+    engine: EngineChoice = IN_PROCESS,
     confirmed: Confirmed = NOTHING,
 ) -> list[Slice]:
     """Return slices with their sizes and changes, as a check of them would find them.
@@ -62,11 +61,11 @@ def measured(
     """
     known = PublishedDiscovery(changelist_uri, document, confirmed)
     wanted = _wanted(known, definitions)
-    with _check(known, data, runner_config, runner_option) as (config, engine, split):
+    with _check(known, data, engine) as (config, running, split):
         own = data is None
         prepare = partial(_prepared, wanted=wanted, known=known, split=split, is_own_data=own)
         steps = Steps(prepare)
-        published = run_steps(config, steps, engine, SilentObserver())
+        published = run_steps(config, steps, running, SilentObserver())
     found = {slice_.slice_id: slice_ for slice_ in published.changelist.slices}
     return [
         found[slice_id_of(definition)].model_copy(update={"name": name})
@@ -79,8 +78,7 @@ def coverage_of(
     *,
     data: tuple[str, ...] | None,
     changelist_uri: str,
-    runner_config: str = "direct",
-    runner_option: tuple[str, ...] = (),
+    engine: EngineChoice = IN_PROCESS,
     confirmed: Confirmed = NOTHING,
 ) -> tuple[SliceCoverage, ...]:
     """Return how much the slices of a document explain together; see `measured`."""
@@ -96,15 +94,15 @@ def coverage_of(
         and wishes_of(wanted, ()).embeddings
     ):
         raise OptionError(f"all examples would have to be embedded by {discovery.encoder} again")
-    with _check(known, data, runner_config, runner_option) as (config, engine, split):
+    with _check(known, data, engine) as (config, running, split):
         files = expand_paths(config.data)
         work = WorkFolder(storage_path(config.output))
         work.begin(config, files, resume=False)
         with work:
-            of_run = files, work, engine, _in_silence, split
+            of_run = files, work, running, _in_silence, split
             prepared = prepare_given(config, wanted, known, *of_run, is_own_data=data is None)
             keys = prepared.lattice.singleton_keys()
-            return count_listed(config, prepared, keys, work, engine).coverage
+            return count_listed(config, prepared, keys, work, running).coverage
 
 
 def _in_silence(_: Stage) -> None:
@@ -127,10 +125,7 @@ def _wanted(
 
 @contextmanager
 def _check(
-    known: PublishedDiscovery,
-    data: tuple[str, ...] | None,
-    runner_config: str,
-    runner_option: tuple[str, ...],
+    known: PublishedDiscovery, data: tuple[str, ...] | None, choice: EngineChoice
 ) -> Iterator[tuple[CheckConfig, Engine, ExampleSplit | None]]:
     """Yield a check with the options of a document, in a temporary folder, and the examples left out."""
     document = known.document
@@ -147,13 +142,12 @@ def _check(
     options["data"] = data or document.dataset.uri
     with (
         tempfile.TemporaryDirectory(prefix="slicebeam-") as folder,
-        start_engine(runner_config, runner_option) as engine,
+        start_engine(*choice) as engine,
     ):
         options |= {
             "output": str(Path(folder) / "out"),
             "changelist": known.uri,
-            "runner_config": runner_config,
-            "runner_option": runner_option,
+            **dict(zip(("runner_config", "runner_option", "beam"), choice, strict=True)),
         }
         config = validated(CheckConfig, options)
         yield config, engine, split_of(known) if data is None else None

@@ -11,6 +11,7 @@ from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of, later_revision, publish_revision
 from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.changelist.slices import Origin
+from slicebeam.pipelines.config.common import IN_PROCESS, EngineChoice
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
 from slicebeam.transforms.storage.storage import storage_path
 
@@ -39,16 +40,15 @@ class Counting:
     """Where slices are counted; ``other_data``: whether it may be other data than the document's."""
 
     data: tuple[str, ...] = ()
-    runner_config: str = "direct"
-    runner_option: tuple[str, ...] = ()
+    engine: EngineChoice = IN_PROCESS
     confirmed: Confirmed = NOTHING
     other_data: bool = False
 
     @classmethod
     def of(cls, config: CountingConfig) -> Counting:
         """Return where a command's options say."""
-        engine = config.runner_config, config.runner_option
-        return cls(config.data, *engine, config.confirmed, config.other_data)
+        engine = config.runner_config, config.runner_option, config.beam
+        return cls(config.data, engine, config.confirmed, config.other_data)
 
 
 # A slice that somebody made after looking at the result has an interval, and no test: the correction
@@ -118,8 +118,7 @@ class EditSession:
             [(one.name, one.definition) for one in wanted],
             data=counting.data or None,
             changelist_uri=self.uri,
-            runner_config=counting.runner_config,
-            runner_option=counting.runner_option,
+            engine=counting.engine,
             confirmed=counting.confirmed,
         )
         slices = []
@@ -177,8 +176,7 @@ class EditSession:
                     document,
                     data=counting.data or None,
                     changelist_uri=self.uri,
-                    runner_config=counting.runner_config,
-                    runner_option=counting.runner_option,
+                    engine=counting.engine,
                     confirmed=counting.confirmed,
                 )
             except InputError as error:

@@ -193,14 +193,16 @@ class Engine:
         return time.process_time() + self._backend.cpu_seconds()
 
 
-def start_engine(name: str, options: Any) -> Engine:
+def start_engine(name: str, options: Any, beam: Any = ()) -> Engine:
     """Return the engine; its worker processes start while this one imports."""
-    return Engine(runner_config(name, options))
+    return Engine(runner_config(name, options, beam))
 
 
 def _backend(config: RunnerConfig) -> Backend:
     """Return the engine of its options."""
-    backend: Backend = resolve_name(config.options.backend)(config.options)
+    kind = resolve_name(config.backend)
+    is_direct = isinstance(config.options, DirectOptions)
+    backend: Backend = kind(config.options) if is_direct else kind(config.options, config.runner)
     return backend
 
 

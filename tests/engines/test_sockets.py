@@ -21,11 +21,11 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.run.engine import Engine, runner_config
-from slicebeam.runner_configs import guardian, private_network, private_sockets
+from slicebeam.runner_configs import guardian, network_access, private_network
 from slicebeam.runner_configs.flink import Flink
 from slicebeam.runner_configs.guarded_process import GuardedProcess
 from slicebeam.runner_configs.loopback import LoopbackPool
-from slicebeam.runner_configs.private_sockets import socket_folder
+from slicebeam.runner_configs.network_access import socket_folder
 from tests.open_sockets import at_work, attacked, listening, needs_root
 from tests.refusals import refusal, refuses
 
@@ -105,7 +105,7 @@ def test_the_folder_of_sockets_has_a_short_path(temporary, monkeypatch):
     assert folder.parent == Path("/tmp")
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.rmdir()
-    monkeypatch.setattr(private_sockets, "_LAST", str(long))
+    monkeypatch.setattr(network_access, "_LAST", str(long))
     said = "too long for sockets, or contains .*; set TMPDIR to another"
     refuses(EngineError, said, socket_folder)
     long.rmdir()
@@ -128,10 +128,10 @@ def program(path, text):
     return path
 
 
-def sent(name, options, log):
+def sent(name, options, beam, log):
     """The error of a job that cannot be sent, and what the user was told before."""
     notes = []
-    with Engine(runner_config(name, options)) as engine:
+    with Engine(runner_config(name, options, beam)) as engine:
         engine.log_to(log, note=notes.append)
         error = refusal(EngineError, engine.run, lambda pipeline: None, "test")
     return error, notes
@@ -145,13 +145,13 @@ def test_without_private_networks_programs_are_refused(tmp_path, monkeypatch):
     log = tmp_path / "log"
     # As the command does, which leaves the warnings of libraries out.
     monkeypatch.setattr(logging.getLogger(), "level", logging.ERROR)
-    prism, open_to_all = [f"binary={binary}"], "private_network=false"
-    for name, options in {"prism": prism, "flink": []}.items():
-        message, notes = sent(name, options, log)
+    prism, open_to_all = [f"prism_location={binary}"], "private_network=false"
+    for name, beam in {"prism": prism, "flink": []}.items():
+        message, notes = sent(name, [], beam, log)
         assert "cannot have a private network: Operation not permitted; --runner-opt" in message
         assert "private_network=false runs it anyway" in message
         assert not notes
-        message, notes = sent(name, [*options, open_to_all], log)
+        message, notes = sent(name, [open_to_all], beam, log)
         assert message.startswith("p ended with code 3")
         assert len(notes) == 1
         assert notes[0].startswith(
@@ -159,21 +159,21 @@ def test_without_private_networks_programs_are_refused(tmp_path, monkeypatch):
         )
         assert "private_network is false; see docs/how-to/engines.md" in notes[0]
         assert notes[0] in log.read_text()
-    cluster = ["master=10.0.0.5:8081", *PROCESS]
-    _, notes = sent("flink", cluster, log)
+    cluster = ["flink_master=10.0.0.5:8081", *PROCESS]
+    _, notes = sent("flink", [], cluster, log)
     begins = "warning: anyone who can connect to 10.0.0.5 can run code there, and so can any"
     assert notes[0].startswith(begins)
     # It would be of no use to workers that are not in it.
     monkeypatch.setattr(private_network, "refusal", lambda: "")
-    message, _ = sent("flink", ["environment=docker", "environment_config=image"], log)
+    message, _ = sent("flink", [], ["environment_type=DOCKER", "environment_config=image"], log)
     assert "it must reach workers in containers" in message
     monkeypatch.setattr(Flink, "await_service", lambda *_: None)
-    _, notes = sent("flink", ["job_endpoint=10.0.0.5:8099", *cluster], log)
+    _, notes = sent("flink", [], ["job_endpoint=10.0.0.5:8099", *cluster], log)
     said = "warning: anyone who can connect to 10.0.0.5:8099 can run code there; see"
     assert notes[0].startswith(said)
 
 
-PROCESS = ["environment=process", "environment_config=w"]
+PROCESS = ["environment_type=PROCESS", "environment_config=w"]
 # Says where it is, takes one connection, and sends back what comes.
 ECHO = f"""
 import os, socket, sys
@@ -305,7 +305,7 @@ NETWORK = Path(private_network.__file__).name
 @pytest.mark.parametrize("engine", EMBEDDED)
 def test_another_user_can_use_no_socket_of_an_engine(tmp_path, engines, engine):
     options = engines.options(engine)
-    with at_work(tmp_path, options["runner_config"], options["runner_option"]) as (_, sockets):
+    with at_work(tmp_path, *options.values()) as (_, sockets):
         told = attacked(sockets, tmp_path)
     # Its services are there, where nobody else is.
     assert any(one.is_private and not one.is_unix for one in sockets)
@@ -320,7 +320,7 @@ def test_another_user_can_use_no_socket_of_an_engine(tmp_path, engines, engine):
 def test_without_a_private_network_a_job_server_takes_jobs_and_no_pool_starts(tmp_path, engines):
     """Of which the run warns; and the attack is one that works."""
     options = engines.options("flink-embedded", "private_network=false")
-    with at_work(tmp_path, "flink", options["runner_option"]) as (_, sockets):
+    with at_work(tmp_path, *options.values()) as (_, sockets):
         told = attacked(sockets, tmp_path)
     assert any(found.get("takes_jobs") for found in told.values()), told
     assert not any(found.get("starts") for found in told.values()), told
@@ -332,7 +332,7 @@ def test_without_a_private_network_a_job_server_takes_jobs_and_no_pool_starts(tm
 def test_beside_a_flink_cluster_there_is_but_a_pool_that_asks_for_a_secret(tmp_path, engines):
     options = engines.options("flink-cluster")
     nodes = set(engines.flink.pids())
-    with at_work(tmp_path, "flink", options["runner_option"]) as (started, sockets):
+    with at_work(tmp_path, *options.values()) as (started, sockets):
         pool = started._backend._environment().url
         told = attacked({one for one in sockets if nodes.isdisjoint(parents(one.pid))}, tmp_path)
     assert pool.startswith("127.0.0.1:")

@@ -215,7 +215,7 @@ DECIDE = named("""
 """)
 # save_slices leaves rows of a table out when it is published.
 MAY_DIFFER = named("""
-    chunk_rows memory_budget output runner_config runner_option save_slices work_dir
+    beam chunk_rows memory_budget output runner_config runner_option save_slices work_dir
 """)
 # Embeddings and members lie in a file for each chunk, and are added up in its order.
 DECIDE_BY_CHUNKS = frozenset({"chunk_rows", "memory_budget"})

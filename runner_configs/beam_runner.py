@@ -1,0 +1,92 @@
+"""A runner of Beam's, of any class: it is sent jobs with Beam's own options."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from slicebeam.metrics.errors import InputError, unknown_name
+from slicebeam.runner_configs.backend import Backend, run_aside
+from slicebeam.runner_configs.beam_options import check_beam_options, flags
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from slicebeam.runner_configs.backend import Build
+    from slicebeam.runner_configs.options import RunnerOptions
+
+_WORKERS = 2
+
+
+class BeamRunner(Backend):
+    """Runs jobs on a runner of Beam's."""
+
+    least_seconds = 0.0
+    # Beam's option that says how many workers there are, if the runner has one.
+    workers_option = ""
+    # Beam's options that a job is sent with by slicebeam alone.
+    own_options: Sequence[str] = ("runner", "job_name", "streaming", "save_main_session")
+
+    def __init__(self, options: RunnerOptions, runner: str) -> None:
+        self.options, self.runner, self.name = options, runner, runner
+        self.beam = options.beam
+        self.workers = options.workers or self.number(self.workers_option) or _WORKERS
+        seconds = options.smallest_job_seconds
+        self.smallest_job_seconds = self.least_seconds if seconds is None else seconds
+
+    def text(self, name: str) -> str:
+        """Return an option of Beam, "" where it is not given; of several values Beam takes the last."""
+        value = self.beam.get(name)
+        if isinstance(value, list):
+            value = value[-1] if value else None
+        return "" if value is None else str(value)
+
+    def number(self, name: str) -> int | None:
+        """Return an option of Beam that is a whole number, None where it is not given."""
+        value = self.text(name)
+        try:
+            return int(value) if value else None
+        except ValueError:
+            raise InputError(f"--beam {name}={value}: it must be a whole number") from None
+
+    def check(self) -> None:
+        """Refuse a runner that Beam cannot load, and options that it does not know."""
+        from apache_beam.options.pipeline_options import StandardOptions
+        from apache_beam.runners.runner import create_runner
+
+        names = StandardOptions.KNOWN_RUNNER_NAMES
+        if "." not in self.runner and self.runner not in names:
+            raise unknown_name("runner", self.runner, names)
+        try:
+            create_runner(self.runner)
+        except (ImportError, AttributeError, ValueError, TypeError) as error:
+            raise InputError(f"--runner-config {self.runner}: {error}") from error
+        check_beam_options(self.beam, own=self.own_options)
+
+    def runs_on_other_machines(self) -> str | None:
+        """Return where workers may be that do not see this machine's files."""
+        return None if self.options.shared_folder else self.runner
+
+    def sent_options(self, name: str) -> list[str]:
+        """Return the options that a job is sent with, as flags."""
+        return flags({"runner": self.runner, "job_name": name, **self.beam})
+
+    def run(self, build: Build, name: str) -> Any:
+        """Run a pipeline: send it, and wait."""
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        pipeline = beam.Pipeline(options=PipelineOptions(self.sent_options(name)))
+        build(pipeline)
+        results: list[Any] = []
+
+        def submit() -> Any:
+            results.append(pipeline.run())
+            results[0].wait_until_finish()
+            return results[0]
+
+        try:
+            return run_aside(submit, lambda: None, self.options.job_timeout)
+        except BaseException:
+            if results:
+                results[0].cancel()
+            raise
