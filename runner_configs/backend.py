@@ -6,10 +6,11 @@ import os
 import re
 import threading
 import time
+from collections import Counter
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError
 
@@ -23,26 +24,12 @@ _SCHEME = re.compile(r"(?!file:)[a-zA-Z][a-zA-Z0-9+.-]+://")
 _PATIENCE = 0.5
 
 
-class FinishedJob:
-    """What Beam calls the result of a job: counts of ours, by name."""
-
-    def __init__(self, counted: dict[str, int]) -> None:
-        self._counted = counted
-
-    def metrics(self) -> FinishedJob:
-        """Return an object that can be queried for counts."""
-        return self
-
-    def query(self) -> dict[str, list[Any]]:
-        """Return all counts."""
-        from apache_beam.metrics.execution import MetricKey, MetricResult
-        from apache_beam.metrics.metricbase import MetricName
-
-        counters = [
-            MetricResult(MetricKey("", MetricName("slicebeam", name)), value, None)
-            for name, value in self._counted.items()
-        ]
-        return {"counters": counters}
+def counts_of(result: Any, kind: str = "committed") -> Counter[str]:
+    """Return what a job of Beam's counted, by name: of two kinds of counts each runner has one right."""
+    counts: Counter[str] = Counter()
+    for counter in result.metrics().query()["counters"]:
+        counts[counter.key.metric.name] += getattr(counter, kind) or 0
+    return counts
 
 
 class Backend:
@@ -51,8 +38,6 @@ class Backend:
     name: str
     workers: int
     smallest_job_seconds: float = 0.0
-    # Which of Beam's two kinds of counts this engine reports correctly.
-    counters: Literal["committed", "attempted"] = "committed"
     log: Path = Path(os.devnull)
     note: Callable[[str], None] = staticmethod(lambda _: None)
     storage_hint: str = (
@@ -71,16 +56,16 @@ class Backend:
         """Return whether workers on other machines see a path."""
         return bool(_SCHEME.match(path))
 
-    def run(self, build: Build, name: str) -> Any:
-        """Run the pipeline that a function puts together, and return Beam's result."""
+    def run(self, build: Build, name: str) -> Counter[str]:
+        """Run the pipeline that a function puts together, and return its counts."""
         raise NotImplementedError
 
     def sent_options(self, name: str) -> list[str]:  # noqa: ARG002
         """Return the options that a job is sent with, as flags."""
         return []
 
-    def attach(self, name: str) -> Any | None:  # noqa: ARG002
-        """Return the result of a job that an earlier process of this run sent, None without one.
+    def attach(self, name: str) -> Counter[str] | None:  # noqa: ARG002
+        """Return the counts of a job that an earlier process of this run sent, None without one.
 
         For engines whose jobs continue without the process that sent them.
         """

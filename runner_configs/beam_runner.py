@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import InputError, unknown_name
-from slicebeam.runner_configs.backend import Backend, run_aside
+from slicebeam.runner_configs.backend import Backend, counts_of, run_aside
 from slicebeam.runner_configs.beam_options import check_beam_options, flags
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Sequence
 
     from slicebeam.runner_configs.backend import Build
@@ -23,6 +24,8 @@ class BeamRunner(Backend):
     least_seconds = 0.0
     # Beam's option that says how many workers there are, if the runner has one.
     workers_option = ""
+    # Which of Beam's two kinds of counts the runner reports correctly.
+    counts_kind = "committed"
     # Beam's options that a job is sent with by slicebeam alone.
     own_options: Sequence[str] = ("runner", "job_name", "streaming", "save_main_session")
 
@@ -51,13 +54,12 @@ class BeamRunner(Backend):
     def check(self) -> None:
         """Refuse a runner that Beam cannot load, and options that it does not know."""
         from apache_beam.options.pipeline_options import StandardOptions
-        from apache_beam.runners.runner import create_runner
 
         names = StandardOptions.KNOWN_RUNNER_NAMES
         if "." not in self.runner and self.runner not in names:
             raise unknown_name("runner", self.runner, names)
         try:
-            create_runner(self.runner)
+            self.beam_runner()
         except (ImportError, AttributeError, ValueError, TypeError) as error:
             raise InputError(f"--runner-config {self.runner}: {error}") from error
         check_beam_options(self.beam, own=self.own_options)
@@ -66,27 +68,46 @@ class BeamRunner(Backend):
         """Return where workers may be that do not see this machine's files."""
         return None if self.options.shared_folder else self.runner
 
+    def beam_runner(self) -> Any:
+        """Return Beam's object that sends jobs."""
+        from apache_beam.runners.runner import create_runner
+
+        return create_runner(self.runner)
+
     def sent_options(self, name: str) -> list[str]:
         """Return the options that a job is sent with, as flags."""
         return flags({"runner": self.runner, "job_name": name, **self.beam})
 
-    def run(self, build: Build, name: str) -> Any:
-        """Run a pipeline: send it, and wait."""
+    def job_flags(self, name: str) -> list[str]:
+        """Return also the options that a job gets from services of the run, which are started."""
+        return self.sent_options(name)
+
+    def watch(self, name: str) -> None:
+        """Raise where waiting for a job is in vain."""
+
+    def end(self, name: str, result: Any) -> None:  # noqa: ARG002
+        """End a job that failed, or that nobody waits for any more; no result: before Beam had one."""
+        if result is not None:
+            result.cancel()
+
+    def run(self, build: Build, name: str) -> Counter[str]:
+        """Run a pipeline: send it, wait, and return its counts."""
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
 
-        pipeline = beam.Pipeline(options=PipelineOptions(self.sent_options(name)))
+        options = PipelineOptions(self.job_flags(name))
+        pipeline = beam.Pipeline(runner=self.beam_runner(), options=options)
         build(pipeline)
-        results: list[Any] = []
+        result: Any = None
 
         def submit() -> Any:
-            results.append(pipeline.run())
-            results[0].wait_until_finish()
-            return results[0]
+            nonlocal result
+            result = pipeline.run()
+            result.wait_until_finish()
 
         try:
-            return run_aside(submit, lambda: None, self.options.job_timeout)
+            run_aside(submit, lambda: self.watch(name), self.options.job_timeout)
         except BaseException:
-            if results:
-                results[0].cancel()
+            self.end(name, result)
             raise
+        return counts_of(result, self.counts_kind)

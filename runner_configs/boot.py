@@ -24,7 +24,7 @@ def arguments(texts: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="slicebeam-worker", description=__doc__)
     parser.add_argument("--id", required=True)
     parser.add_argument("--provision_endpoint", required=True)
-    for name in ("logging_endpoint", "control_endpoint", "artifact_endpoint", "semi_persist_dir"):
+    for name in ("logging_endpoint", "control_endpoint"):
         parser.add_argument(f"--{name}", default="")
     args = parser.parse_known_args(texts)[0]
     # Prism quotes it, though no shell reads it.
@@ -68,8 +68,6 @@ def main() -> None:
         ),
         "RUNNER_CAPABILITIES": " ".join(info.runner_capabilities),
     }
-    if args.semi_persist_dir:
-        os.environ["SEMI_PERSISTENT_DIRECTORY"] = args.semi_persist_dir
 
     from apache_beam.runners.worker import sdk_worker_main
 

@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.runner_configs.guarded_process import wait_for
+from slicebeam.runner_configs.guardian import MASTER
 from slicebeam.runner_configs.job_log import reported
 from slicebeam.runner_configs.job_service import JavaJobService, split_address
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Sequence
 
+    from slicebeam.runner_configs.backend import Build
     from slicebeam.runner_configs.options import RunnerOptions
 
 # Seconds that the master may take to answer, that the slots of the last job may take to be free
@@ -51,26 +54,20 @@ class Flink(JavaJobService):
     master_option = "flink_master"
     local_masters = re.compile(r"|\[local\]|\[auto\]")
     jar_option = "flink_job_server_jar"
+    beam_server = "apache_beam.runners.portability.flink_runner:FlinkJarJobServer"
 
     def __init__(self, options: RunnerOptions, runner: str) -> None:
         super().__init__(options, runner)
         scheme = "" if "://" in self.master else "http://"
         self.rest = f"{scheme}{self.master}".rstrip("/") if self.host else ""
+        self.leads_to = split_address(self.rest, self.master_option) if self.rest else None
         self._next_poll = 0.0
-
-    @property
-    def gradle_target(self) -> str:  # type: ignore[override]
-        """The name of the job server among Beam's programs."""
-        from apache_beam.options.pipeline_options import FlinkRunnerOptions
-
-        version = self.text("flink_version") or FlinkRunnerOptions.PUBLISHED_FLINK_VERSIONS[-1]
-        return f":runners:flink:{version}:job-server:shadowJar"
 
     def check(self) -> None:
         """Refuse a cluster that does not answer, is of another version, or has too few slots."""
         super().check()
         wanted = self.text("flink_version") or None
-        built = None if self.endpoint_option else jar_version(self.jar())
+        built = None if self.job_endpoint else jar_version(self.jar())
         if wanted and built and wanted != built:
             raise EngineError(
                 f"{self.jar()} is a job server for Flink {built}, and --beam flink_version={wanted}; "
@@ -108,11 +105,8 @@ class Flink(JavaJobService):
 
     def server_command(self, folder: Path, port: int) -> Sequence[str]:
         """Return the command of the job server."""
-        master = self.rest or "[local]"
-        if self.rest and self._network is not None:
-            address = split_address(self.rest, self.master_option)
-            master = f"http://{self._network.lead_to(*address)}"
-        return [*self.java_command(folder, port, *_OPENS), f"--flink-master={master}"]
+        master = f"http://127.0.0.1:{MASTER}" if self.rest and self.is_private else self.rest
+        return self.java_command(folder, port, master or "[local]", *_OPENS)
 
     def outside(self) -> str | None:
         """Return the addresses that the job server must reach outside a private network."""
@@ -180,19 +174,18 @@ class Flink(JavaJobService):
                 )
             time.sleep(0.2)
 
-    def after(self, name: str) -> None:
-        """Log the restarts of a job, which it does not report itself."""
-        if not self.rest:
-            return
+    def run(self, build: Build, name: str) -> Counter[str]:
+        """Run a pipeline, and log its restarts, which the engine does not report itself."""
+        counts = super().run(build, name)
         log = logging.getLogger("slicebeam")
         try:
-            for job in self._jobs(name):
+            for job in self._jobs(name) if self.rest else ():
                 for failure in self._failures(job):
-                    why = failure.get("exceptionName")
-                    log.warning("job %s was restarted after %s", name, why)
+                    log.warning("job %s was restarted after %s", name, failure.get("exceptionName"))
         except EngineError as error:
             # The job is done: only what it went through is not known.
             log.warning("job %s: %s", name, error)
+        return counts
 
     def _failures(self, job: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the failures of a job so far, with or without restarts."""

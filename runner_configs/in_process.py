@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shutil
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from slicebeam.runner_configs.backend import Backend, FinishedJob
+from slicebeam.runner_configs.backend import Backend, counts_of
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Iterator
 
     import apache_beam as beam
@@ -36,7 +37,7 @@ class InProcess(Backend):
         """Return the options that a job is run with, as flags."""
         return [f"--direct_num_workers={self.workers}"]
 
-    def run(self, build: Build, name: str) -> Any:  # noqa: ARG002
+    def run(self, build: Build, name: str) -> Counter[str]:  # noqa: ARG002
         """Run a pipeline: by the worker processes where they can share its elements, else here."""
         from slicebeam.runner_configs.local_job import run_here, work_of
 
@@ -45,11 +46,11 @@ class InProcess(Backend):
             if self._processes is not None:
                 counts = self._processes.run(pipeline, self.log)
                 if counts is not None:
-                    return FinishedJob(counts)
+                    return counts
                 self.note("one process does a job whose elements depend on each other")
             elif (job := work_of(pipeline)) is not None:
-                return FinishedJob(run_here(job))
-            return pipeline.run()
+                return run_here(job)
+            return counts_of(pipeline.run())
 
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of the worker processes."""

@@ -10,29 +10,29 @@ import re
 import shutil
 import socket
 import sys
-import tempfile
 import time
 from contextlib import suppress
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, FileError, InputError
 from slicebeam.runner_configs import process_stat
-from slicebeam.runner_configs.backend import run_aside
 from slicebeam.runner_configs.beam_options import check_beam_options, flags
 from slicebeam.runner_configs.beam_runner import BeamRunner
-from slicebeam.runner_configs.guarded_process import GuardedProcess, wait_for
-from slicebeam.runner_configs.loopback import LoopbackPool
-from slicebeam.runner_configs.network_access import (
-    ARTIFACTS,
-    JOBS,
-    NetworkAccess,
-    no_network,
-    reason_against,
+from slicebeam.runner_configs.guarded_process import (
+    GuardedProcess,
+    private_address,
+    socket_folder,
+    wait_for,
+    why_not_private,
 )
+from slicebeam.runner_configs.guardian import ARTIFACTS, JOBS
+from slicebeam.runner_configs.loopback import LoopbackPool
 from slicebeam.transforms.storage.secrets import redacted
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Mapping, Sequence
 
     from slicebeam.runner_configs.backend import Build
@@ -89,32 +89,34 @@ class JobService(BeamRunner):
     local_masters = re.compile("")
     # The program's port for artifacts, in a network of its own.
     artifact_port = ARTIFACTS
+    # The address that it reaches outside a network of its own, through its folder.
+    leads_to: tuple[str, int] | None = None
 
     def __init__(self, options: RunnerOptions, runner: str) -> None:
         super().__init__(options, runner)
         self.master = self.text(self.master_option)
-        self.endpoint_option = self.text("job_endpoint")
+        self.job_endpoint = self.text("job_endpoint")
         is_local = bool(self.local_masters.fullmatch(self.master))
         self.host = "" if is_local else split_address(self.master, self.master_option)[0]
         # Whether all of the engine is in the program that the run starts.
-        self.is_embedded = is_local and not self.endpoint_option
+        self.is_embedded = is_local and not self.job_endpoint
         self.is_here = is_local or bool(_LOOPBACK.fullmatch(self.host))
         self.start_timeout = self.number("job_server_timeout") or _START
-        self._set_environment()
+        self.environment = (self.text("environment_type") or "LOOPBACK").upper()
+        self.environment_config = self.text("environment_config")
+        self._check_environment()
         where = "embedded" if is_local else "cluster"
         self.name = f"{self.engine} ({where}), parallelism {self.workers}"
-        self._network: NetworkAccess | None = None
-        self._has_warned = False
+        self.is_private = self._has_warned = False
         self._pool: LoopbackPool | None = None
         self._server: GuardedProcess | None = None
         self._endpoint = ""
         self._folder: Path | None = None
         self._last_answers: dict[str, float] = {}
 
-    def _set_environment(self) -> None:
-        """Take what starts the workers from Beam's options, and refuse what could not work."""
-        kind = self.environment = (self.text("environment_type") or "LOOPBACK").upper()
-        config = self.environment_config = self.text("environment_config")
+    def _check_environment(self) -> None:
+        """Refuse options of the workers that could not work."""
+        kind, config = self.environment, self.environment_config
         place = f"--beam environment_type={kind}"
         if kind not in _ENVIRONMENTS:
             raise InputError(f"{place}: choose from {', '.join(_ENVIRONMENTS)}")
@@ -136,7 +138,7 @@ class JobService(BeamRunner):
                 f"machine ({self.host})"
             )
         if kind == "PROCESS" and config.startswith("{"):
-            self._worker_command(config)
+            self._worker_command()
 
     # What differs between the engines.
 
@@ -154,7 +156,7 @@ class JobService(BeamRunner):
             return self.host
         if self.environment == "DOCKER":
             return "workers in containers"
-        return f"the worker pool {self._external}" if self._external else None
+        return f"the worker pool {self.environment_config}" if self._is_external else None
 
     def job_options(self) -> dict[str, Any]:
         """Return the options of every job; what must hold before it is checked."""
@@ -165,35 +167,29 @@ class JobService(BeamRunner):
     def cancel(self, name: str) -> None:
         """End a job that was sent and outlives the job service, which is ended before."""
 
-    def after(self, name: str) -> None:
-        """Look back at a job that is finished."""
-
     # What is the same for all.
 
-    def needed(self) -> dict[str, tuple[str, str]]:
-        """Return the option and the service of each address that must answer while a job runs."""
-        addresses = {}
-        if self._external:
-            addresses[self._external] = ("environment_config", "the worker pool")
-        if self.host:
-            what = f"the {self.engine.partition(' ')[0].capitalize()} master"
-            addresses[self.master] = (self.master_option, what)
-        return addresses
-
     @property
-    def _of_services(self) -> set[str]:
-        """Options that have had their effect when a job is sent: what it would say of them is wrong."""
-        return {"environment_type", "environment_config", self.master_option}
-
-    @property
-    def _external(self) -> str:
-        """The address of the worker pool of the user's, if there is one."""
-        return self.environment_config if self.environment == "EXTERNAL" else ""
+    def _is_external(self) -> bool:
+        """Whether the user's worker pool starts the workers."""
+        return self.environment == "EXTERNAL"
 
     @property
     def _is_shut_in(self) -> bool:
         """Whether the program starts the workers, in its private network."""
         return self.is_embedded and self.options.private_network and self.environment == "PROCESS"
+
+    def needed(self) -> dict[str, tuple[str, str]]:
+        """Return the option and the service of each address that must answer while a job runs."""
+        addresses = {}
+        if self._is_external:
+            addresses[self.environment_config] = ("environment_config", "the worker pool")
+        if self.host:
+            what = f"the {self.engine.capitalize()} master"
+            addresses[self.master] = (self.master_option, what)
+        if self.job_endpoint:
+            addresses[self.job_endpoint] = ("job_endpoint", "the job server")
+        return addresses
 
     def runs_on_other_machines(self) -> str | None:
         """Return where workers are that do not reach everything."""
@@ -216,141 +212,37 @@ class JobService(BeamRunner):
             return "use --beam environment_type=LOOPBACK, or --runner-option private_network=false"
         return super().storage_hint
 
-    @property
-    def folder(self) -> Path:
-        """Temporary folder of the engine's program; it is removed with it."""
-        if self._folder is None:
-            self._folder = Path(tempfile.mkdtemp(prefix="slicebeam-engine-"))
-        return self._folder
+    def check(self) -> None:
+        """Refuse what could not work and Beam would not report."""
+        for address, (option, what) in self.needed().items():
+            check_answers(address, option, what, "is it up, and is this its address?")
 
     def sent_options(self, name: str) -> list[str]:
         """Return the options of a job as flags, except for the address of a job service of the run."""
-        return flags(
-            {
-                "runner": self.runner,
-                "job_name": name,
-                "environment_type": self.environment,
-                **self.beam,
-            }
-        )
+        options = {"job_name": name, "environment_type": self.environment, **self.beam}
+        return flags({"runner": self.runner, **options})
 
-    def run(self, build: Build, name: str) -> Any:
-        """Run a pipeline: start its services, send it, and wait."""
-        import apache_beam as beam
-        from apache_beam.options.pipeline_options import PipelineOptions
-
-        self._start()
+    def job_flags(self, name: str) -> list[str]:
+        """Start the services of a job, and return its options."""
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+        self._last_answers = dict.fromkeys(self.needed(), time.monotonic())
+        # These have had their effect when a job is sent: what it would say of them is wrong.
+        services = {"environment_type", "environment_config", self.master_option}
         options = {
             **self.job_options(),
-            **{name: value for name, value in self.beam.items() if name not in self._of_services},
+            **{option: value for option, value in self.beam.items() if option not in services},
             "job_name": name,
             "job_endpoint": self._endpoint,
             # Beam ends the stream of a job's states after it, so that it bounds the whole job.
             "job_server_timeout": math.ceil(self.options.job_timeout) + 60,
         }
-        if self._network is not None:
-            options["artifact_endpoint"] = self._entrance(self._network, self.artifact_port)
-        pipeline = beam.Pipeline(
-            runner=self._beam_runner(), options=PipelineOptions(flags(options))
-        )
-        build(pipeline)
-        results: list[Any] = []
-
-        def submit() -> Any:
-            results.append(pipeline.run())
-            results[0].wait_until_finish()
-            return results[0]
-
-        self._last_answers = dict.fromkeys(self.needed(), time.monotonic())
-        try:
-            result = run_aside(submit, lambda: self.watch(name), self.options.job_timeout)
-        except BaseException:
-            self._end(name, results[0] if results else None)
-            raise
-        self.after(name)
-        return result
-
-    def _end(self, name: str, result: Any) -> None:
-        """End a job that failed, or that nobody waits for any more."""
-        if self._server is not None:
-            # First, so that nothing is sent to the engine after what is there was ended.
-            self._stop_server()
-        elif result is not None:
-            with suppress(Exception):
-                # A job service that is not ours: the user sees why the job failed, not this.
-                result.cancel()
-        try:
-            self.cancel(name)
-        except EngineError as error:
-            sys.stderr.write(f"slicebeam: {error}\n")
-
-    def _beam_runner(self) -> Any:
-        from apache_beam.runners.runner import create_runner
-
-        environment = self._environment()
-        kind: Any = type(create_runner(self.runner))
-
-        class EnvironmentRunner(kind):
-            """Names the environment itself: Beam would list and stage all installed packages."""
-
-            def default_environment(self, options: Any) -> Any:  # noqa: ARG002
-                return environment
-
-        return EnvironmentRunner()
-
-    def _environment(self) -> Any:
-        """Return what starts the Python of the workers."""
-        from apache_beam.transforms import environments
-
-        capabilities = environments.python_sdk_capabilities()
-        if self.environment == "DOCKER":
-            return environments.DockerEnvironment(
-                self.environment_config, capabilities=capabilities
-            )
-        if self.environment == "PROCESS":
-            command, variables = self._worker_command(self.environment_config)
-            return environments.ProcessEnvironment(
-                command, env=variables, capabilities=capabilities
-            )
-        if self._external:
-            return environments.ExternalEnvironment(self._external, capabilities=capabilities)
-        if self._pool is None:
-            # Where the engine is elsewhere, so are those that ask for workers.
-            self._pool = LoopbackPool(self._network if self.is_embedded else None)
-        return environments.ExternalEnvironment(
-            self._pool.address, {"secret": self._pool.secret}, capabilities
-        )
-
-    def _worker_command(self, config: str) -> tuple[str, dict[str, str]]:
-        """Return program and variables of a worker that a node starts."""
-        if config.startswith("{"):
-            try:
-                shape = json.loads(config)
-                return os.fspath(shape["command"]), shape.get("env", {})
-            except (ValueError, KeyError, TypeError) as error:
-                raise InputError(
-                    f'--beam environment_config={config}: write it as {{"command": "/path/of/worker"}}'
-                ) from error
-        if config:
-            return config, {}
-        # The same Python as here, by a file, since engines take no arguments with the command.
-        script = self.folder / "worker"
-        if not script.exists():
-            script.write_text(
-                f'#!/bin/sh\nexec "{sys.executable}" -m slicebeam.runner_configs.boot "$@"\n',
-                "utf-8",
-            )
-            script.chmod(0o755)
-        return str(script), {}
-
-    def check(self) -> None:
-        """Refuse what could not work and Beam would not report."""
-        for address, (option, what) in self.needed().items():
-            check_answers(address, option, what, "is it up, and is this its address?")
-        if self.endpoint_option:
-            check_answers(
-                self.endpoint_option, "job_endpoint", "the job server", "start it, or name another"
-            )
+        if self.is_private:
+            options["artifact_endpoint"] = self._address(self.artifact_port)
+        return flags(options)
 
     def _start(self) -> None:
         """Start the job service, or find the user's, once."""
@@ -358,54 +250,65 @@ class JobService(BeamRunner):
             if self._server is not None:
                 self._server.check()
             return
-        if self.endpoint_option:
-            self.warn(self.exposure(""))
-            self.await_service(self.endpoint_option)
-            self._endpoint = self.endpoint_option
-            return
-        network = self._network = NetworkAccess() if self._is_private() else None
-        port = JOBS if network is not None else free_port()
-        command = self.server_command(self.folder, port)
-        sockets = network.sockets if network is not None else None
-        self._server = GuardedProcess(
-            command, self.log, self.folder, self.server_environment(), sockets
-        )
-        endpoint = f"127.0.0.1:{port}" if network is None else self._entrance(network, port)
+        endpoint = self.job_endpoint
+        if endpoint:
+            self._warn(f"anyone who can connect to {endpoint} can run code there")
+        else:
+            self.is_private = self._can_be_private()
+            port = JOBS if self.is_private else free_port()
+            self._server = GuardedProcess(
+                self.server_command(self.folder, port),
+                self.log,
+                self.folder,
+                self.server_environment(),
+                is_private=self.is_private,
+                leads_to=self.leads_to if self.is_private else None,
+            )
+            endpoint = self._address(port)
         self.await_service(endpoint)
         self._endpoint = endpoint
 
-    def _entrance(self, network: NetworkAccess, port: int) -> str:
-        """Return the address of a port in the program's network."""
+    @property
+    def folder(self) -> Path:
+        """Temporary folder of the engine's program; it is removed with it."""
+        if self._folder is None:
+            self._folder = socket_folder()
+        return self._folder
+
+    def _address(self, port: int) -> str:
+        """Return the address of a port of the program's."""
+        if not self.is_private:
+            return f"127.0.0.1:{port}"
         try:
-            return network.address(port)
+            return private_address(self.folder, f"localhost:{port}")
         except OSError:
             # That the program has ended may be seen a moment after its network is gone.
             wait_for(lambda: False, f"the network of {self.name}", self.start_timeout, self._server)
             raise
 
-    def _is_private(self) -> bool:
-        """Return whether the program gets a private network; warn about open services."""
-        is_wanted = self.options.private_network
-        why = reason_against(self.outside(), wanted=is_wanted)
-        if why and is_wanted and self.is_embedded:
-            raise no_network(self.name, why)
-        exposure = self.exposure(why)
-        if exposure:
-            self.warn(exposure)
+    def _can_be_private(self) -> bool:
+        """Return whether the program gets a private network; warn of what is open."""
+        if not self.options.private_network:
+            why = "private_network is false"
+        else:
+            outside = self.outside()
+            why = f"it must reach {outside}" if outside else why_not_private()
+            if why and self.is_embedded:
+                raise EngineError(
+                    f"{self.name} listens on every address of this machine, runs any code it "
+                    f"receives as you, and cannot have a private network: {why}; --runner-option "
+                    "private_network=false runs it anyway"
+                )
+        others = "anyone who can connect to this machine"
+        if not self.is_embedded:
+            there = f"anyone who can connect to {self.host} can run code there"
+            here = f", and so can {others}, through the job server of this run" if why else ""
+            self._warn(there + here)
+        elif why:
+            self._warn(f"{others} can run code as you through {self.name}, because {why}")
         return not why
 
-    def exposure(self, why: str) -> str:
-        """Return what others can do while the run lasts, and why the program has no private network."""
-        if self.is_embedded:
-            text = "anyone who can connect to this machine can run code as you through"
-            return f"{text} {self.name}, because {why}" if why else ""
-        place = self.endpoint_option or self.host
-        opened = f"anyone who can connect to {place} can run code there"
-        if not why:
-            return opened
-        return f"{opened}, and so can anyone who can connect to this machine, through the job server of this run"
-
-    def warn(self, text: str) -> None:
+    def _warn(self, text: str) -> None:
         """Tell the user, once per run, who can connect."""
         if not self._has_warned:
             self._has_warned = True
@@ -429,6 +332,59 @@ class JobService(BeamRunner):
         names = {option.name for option in described.options}
         check_beam_options(self.beam, engine_options=names, own=self.own_options)
 
+    def beam_runner(self) -> Any:
+        """Return Beam's object that sends jobs, with workers of the run's environment."""
+        environment = self._environment()
+        kind: Any = type(super().beam_runner())
+
+        class EnvironmentRunner(kind):
+            """Names the environment itself: Beam would list and stage all installed packages."""
+
+            def default_environment(self, options: Any) -> Any:  # noqa: ARG002
+                return environment
+
+        return EnvironmentRunner()
+
+    def _environment(self) -> Any:
+        """Return what starts the Python of the workers."""
+        from apache_beam.transforms import environments
+
+        options: dict[str, Any] = {"capabilities": environments.python_sdk_capabilities()}
+        if self.environment == "DOCKER":
+            return environments.DockerEnvironment(self.environment_config, **options)
+        if self.environment == "PROCESS":
+            command, variables = self._worker_command()
+            return environments.ProcessEnvironment(command, env=variables, **options)
+        if self._is_external:
+            return environments.ExternalEnvironment(self.environment_config, **options)
+        if self._pool is None:
+            # Where the engine is elsewhere, so are those that ask for workers.
+            is_inside = self.is_private and self.is_embedded
+            self._pool = LoopbackPool(self.folder if is_inside else None)
+        params = {"secret": self._pool.secret}
+        return environments.ExternalEnvironment(self._pool.address, params, **options)
+
+    def _worker_command(self) -> tuple[str, dict[str, str]]:
+        """Return program and variables of a worker that a node starts."""
+        config = self.environment_config
+        if config.startswith("{"):
+            try:
+                shape = json.loads(config)
+                return os.fspath(shape["command"]), shape.get("env", {})
+            except (ValueError, KeyError, TypeError) as error:
+                raise InputError(
+                    f'--beam environment_config={config}: write it as {{"command": "/path/of/worker"}}'
+                ) from error
+        if config:
+            return config, {}
+        # The same Python as here, by a file, since engines take no arguments with the command.
+        script = self.folder / "worker"
+        if not script.exists():
+            program = f'exec "{sys.executable}" -m slicebeam.runner_configs.boot "$@"'
+            script.write_text(f"#!/bin/sh\n{program}\n", "utf-8")
+            script.chmod(0o755)
+        return str(script), {}
+
     def watch(self, name: str) -> None:  # noqa: ARG002
         """Raise if a job's services are gone, or waiting is in vain."""
         if self._server is not None:
@@ -445,34 +401,33 @@ class JobService(BeamRunner):
                 if silent > _SILENCE:
                     raise
 
+    def end(self, name: str, result: Any) -> None:
+        """End a job that failed, or that nobody waits for any more."""
+        if self._server is None and result is not None:
+            with suppress(Exception):
+                # A job service that is not ours: the user sees why the job failed, not this.
+                result.cancel()
+        # First, so that nothing is sent to the engine after what is there was ended.
+        self.stop()
+        try:
+            self.cancel(name)
+        except EngineError as error:
+            sys.stderr.write(f"slicebeam: {error}\n")
+
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of the job server, and of the workers that it has started."""
         return self._server.cpu_seconds() if self._server is not None else 0.0
 
     def stop(self) -> None:
         """End the job server and the workers, and remove their folder."""
-        self._stop_server()
-        self._stop_pool()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
-
-    def _stop_server(self) -> None:
         if self._server is not None:
             self._server.stop()
-            # The folder went with it.
-            self._server = self._folder = None
-        if self._network is not None:
-            # The workers know no other network.
-            self._stop_pool()
-            self._network.remove()
-            self._network = None
-        self._endpoint = ""
-
-    def _stop_pool(self) -> None:
         if self._pool is not None:
             self._pool.stop()
-            self._pool = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        self._server = self._pool = self._folder = None
+        self._endpoint = ""
 
 
 class Prism(JobService):
@@ -505,7 +460,7 @@ class Prism(JobService):
     def check(self) -> None:
         """Refuse a program that is not there, and options that Beam does not know."""
         super().check()
-        if not self.endpoint_option:
+        if not self.job_endpoint:
             self.binary()
         check_beam_options(self.beam, own=self.own_options)
 
@@ -513,7 +468,7 @@ class Prism(JobService):
         """Return the options of every job."""
         return {}
 
-    def run(self, build: Build, name: str) -> Any:
+    def run(self, build: Build, name: str) -> Counter[str]:
         """Run a job, which gets a new worker."""
         self._worker_seen = None
         return super().run(build, name)
@@ -534,36 +489,36 @@ class Prism(JobService):
 
     def server_command(self, folder: Path, port: int) -> Sequence[str]:  # noqa: ARG002
         """Return the command of Prism."""
-        return [
-            str(self.binary()),
-            f"--job_port={port}",
-            "--serve_http=false",
-            "--log_kind=text",
-            "--log_level=warn",
-        ]
+        log = ("--log_kind=text", "--log_level=warn")
+        return [str(self.binary()), f"--job_port={port}", "--serve_http=false", *log]
 
 
 class JavaJobService(JobService):
     """Runs jobs through one of Beam's job servers in Java."""
 
     jar_option: str
-    gradle_target: str
+    # Beam's class that knows the program and its arguments.
+    beam_server: str
+
+    def _beam_server(self, master: str = "") -> Any:
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        options = {**self.beam, **({self.master_option: master} if master else {})}
+        return resolve_name(self.beam_server)(PipelineOptions(flags(options)))
 
     def jar(self) -> Path:
         """Return the job server's jar, which Beam downloads where it is an address."""
-        from apache_beam.utils.subprocess_server import JavaJarServer
-
         named = self.text(self.jar_option)
+        if named and "://" not in named:
+            return _existing(named, self.jar_option)
+        server = self._beam_server()
         if not named:
             raise EngineError(
                 f"no job server for {self.engine}: name its jar with --beam {self.jar_option}=PATH, "
-                f"or --beam {self.jar_option}={JavaJarServer.path_to_beam_jar(self.gradle_target)}, "
-                "which Beam downloads"
+                f"or --beam {self.jar_option}={server.path_to_jar()}, which Beam downloads"
             )
-        if "://" not in named:
-            return _existing(named, self.jar_option)
         try:
-            return Path(JavaJarServer.local_jar(named, self.text("jar_cache_dir") or None))
+            return Path(server.local_jar(named, self.text("jar_cache_dir") or None))
         except (OSError, RuntimeError, ValueError) as error:
             raise EngineError(f"cannot download the job server {named}: {error}") from error
 
@@ -581,28 +536,24 @@ class JavaJobService(JobService):
     def check(self) -> None:
         """Refuse a job server or a Java that is not there."""
         super().check()
-        if not self.endpoint_option:
+        if not self.job_endpoint:
             self.java()
             self.jar()
 
-    def java_command(self, folder: Path, port: int, *properties: str) -> list[str]:
-        """Return the command of the job server, except for the address of its master."""
+    def java_command(self, folder: Path, port: int, master: str, *properties: str) -> list[str]:
+        """Return the command of the job server; a property of the user's comes later, and counts."""
         temporary = folder / "tmp"
         temporary.mkdir(parents=True, exist_ok=True)
-        given = self.beam.get("job_server_jvm_properties", [])
+        users = self.beam.get("job_server_jvm_properties", [])
+        artifacts = self.text("artifacts_dir") or str(folder / "artifacts")
+        artifact_port = ARTIFACTS if self.is_private else 0
         return [
             self.java(),
             # What it copies, unpacks and forgets goes with the folder.
             f"-Djava.io.tmpdir={temporary}",
-            *("-Xmx1g", *properties),
-            *(given if isinstance(given, list) else [str(given)]),
-            "-jar",
-            str(self.jar()),
-            "--job-host=127.0.0.1",
-            f"--job-port={port}",
-            f"--artifact-port={0 if self._network is None else ARTIFACTS}",
-            "--expansion-port=0",
-            f"--artifacts-dir={self.text('artifacts_dir') or folder / 'artifacts'}",
+            *("-Xmx1g", *properties, *(users if isinstance(users, list) else [str(users)])),
+            *("-jar", str(self.jar()), "--job-host=127.0.0.1"),
+            *map(str, self._beam_server(master).java_arguments(port, artifact_port, 0, artifacts)),
         ]
 
 
@@ -610,12 +561,12 @@ class Spark(JavaJobService):
     """Runs jobs on Spark: a standalone cluster, or one inside the job server."""
 
     engine = "spark"
-    counters = "attempted"
+    counts_kind = "attempted"
     least_seconds = 10.0
     master_option = "spark_master_url"
     local_masters = re.compile(r"|local(\[(\d+|\*)\])?")
     jar_option = "spark_job_server_jar"
-    gradle_target = ":runners:spark:3:job-server:shadowJar"
+    beam_server = "apache_beam.runners.portability.spark_runner:SparkJarJobServer"
 
     def server_command(self, folder: Path, port: int) -> Sequence[str]:
         """Return the command of the job server."""
@@ -631,9 +582,8 @@ class Spark(JavaJobService):
             if self.is_here:
                 conf["spark.driver.host"] = "127.0.0.1"
         properties = [f"-D{key}={value}" for key, value in conf.items()]
-        # A property of the user's comes later, and counts.
-        command = self.java_command(folder, port, *SPARK_JAR_JOB_SERVER_JVM_ARGS, *properties)
-        return [*command, f"--spark-master-url={self.master or f'local[{self.workers}]'}"]
+        master = self.master or f"local[{self.workers}]"
+        return self.java_command(folder, port, master, *SPARK_JAR_JOB_SERVER_JVM_ARGS, *properties)
 
     def server_environment(self) -> Mapping[str, str]:
         """Return the variables of the job server: it is found where its master is."""

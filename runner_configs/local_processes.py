@@ -50,7 +50,7 @@ class LocalProcesses:
             theirs.close()
         self._workers = [_Worker(Connection(ours.detach())) for ours, _ in pairs]
 
-    def run(self, pipeline: Any, log: Path) -> dict[str, int] | None:
+    def run(self, pipeline: Any, log: Path) -> Counter[str] | None:
         """Do a job and return its counts, None where its form does not allow it."""
         from slicebeam.runner_configs.local_job import shares_of, work_of
 

@@ -24,6 +24,7 @@ from slicebeam.runner_configs.options import (
 from slicebeam.transforms.storage.secrets import redact_file, redacted
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Sequence
 
     from typing_extensions import Self
@@ -43,7 +44,7 @@ class Cost:
 
     def __add__(self, more: Cost) -> Cost:
         both = zip(astuple(self), astuple(more), strict=True)
-        return Cost(*(one + other for one, other in both))
+        return Cost(*(mine + theirs for mine, theirs in both))
 
 
 class Engine:
@@ -156,7 +157,7 @@ class Engine:
         """
         self._check()
         backend = self._backend if self.sends(seconds) else self._driver
-        cost = self._cost(lambda name: backend.run(build, name), stage, backend)
+        cost = self._cost(lambda name: backend.run(build, name), stage)
         if cost is None:
             raise TypeError("an engine without a result")
         return cost
@@ -166,23 +167,23 @@ class Engine:
         if not self._resumes:
             return None
         self._check()
-        return self._cost(self._backend.attach, stage, self._backend)
+        return self._cost(self._backend.attach, stage)
 
-    def _cost(self, work: Callable[[str], Any], stage: str, backend: Backend) -> Cost | None:
-        """Return the cost of a function that returns Beam's result; None if it returns None."""
+    def _cost(self, work: Callable[[str], Counter[str] | None], stage: str) -> Cost | None:
+        """Return the cost of a function that returns the counts of a job; None if it returns None."""
         begun, cpu = time.perf_counter(), self._cpu_seconds()
         try:
             with logged_to(self.log), own_labels():
-                result = work(self.job_name(stage))
-                if result is None:
-                    return None
-                shuffled = _counter(result, "shuffled_bytes", backend.counters)
+                counts = work(self.job_name(stage))
         except Exception as error:
             if is_interrupt(error):
                 raise KeyboardInterrupt from error
             known_log = None if str(self.log) == os.devnull else self.log
             raise for_user(error, known_log) from error
-        return Cost(self._cpu_seconds() - cpu, time.perf_counter() - begun, shuffled)
+        if counts is None:
+            return None
+        wall = time.perf_counter() - begun
+        return Cost(self._cpu_seconds() - cpu, wall, counts["shuffled_bytes"])
 
     def _check(self) -> None:
         if not self._is_checked:
@@ -204,8 +205,3 @@ def _backend(config: RunnerConfig) -> Backend:
     is_direct = isinstance(config.options, DirectOptions)
     backend: Backend = kind(config.options) if is_direct else kind(config.options, config.runner)
     return backend
-
-
-def _counter(result: Any, name: str, kind: str) -> int:
-    found = result.metrics().query()["counters"]
-    return sum(getattr(counter, kind) or 0 for counter in found if counter.key.metric.name == name)

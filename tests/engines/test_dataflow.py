@@ -21,7 +21,7 @@ from slicebeam.metrics.counting import counting_plan
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.run.engine import Engine, runner_config
-from slicebeam.runner_configs import dataflow_service
+from slicebeam.runner_configs import dataflow as dataflow_engine
 from slicebeam.runner_configs.dataflow import Dataflow, is_job_of_stage
 from slicebeam.runner_configs.options import RunnerOptions
 from tests.dataflow_runs import (  # noqa: F401  (fixtures)
@@ -191,7 +191,7 @@ def test_interrupt_cancels_the_job(bucket, service, adult_path, commands):
 
 @pytest.fixture
 def engine(bucket, service, tmp_path, monkeypatch):
-    monkeypatch.setattr(dataflow_service, "SERVICE_TIMEOUT", 1.0)
+    monkeypatch.setattr(dataflow_engine, "_SERVICE_TIMEOUT", 1.0)
     config = runner_config("dataflow", ["job_timeout=1"], beam_options(bucket, service))
     with Engine(config) as made:
         made.log_to(tmp_path / "log", "tests")
@@ -259,7 +259,7 @@ def dataflow(beam):
 
 
 def test_nobody_listens(monkeypatch):
-    monkeypatch.setattr(dataflow_service, "SERVICE_TIMEOUT", 1.0)
+    monkeypatch.setattr(dataflow_engine, "_SERVICE_TIMEOUT", 1.0)
     service = {"dataflow_endpoint": f"http://localhost:{free_port()}", "no_auth": True}
     with pytest.raises(EngineError, match=r"dataflow did not answer .*--resume"):
         dataflow({**PLACE, **IMAGE, **service}).run(_nothing, "unheard")

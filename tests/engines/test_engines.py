@@ -243,7 +243,7 @@ def test_a_program_that_ends_at_once_is_a_line_and_leaves_nothing(tmp_path):
         with pytest.raises(EngineError, match=f"p ended with code 3; its output is in {log}"):
             engine.run(nothing, "test")
     assert "its last words" in log.read_text()
-    assert not list(tmp_path.glob("slicebeam-engine-*"))
+    assert not list(tmp_path.glob("slicebeam-*"))
 
 
 def test_a_program_that_never_answers_is_given_up(tmp_path):
@@ -253,7 +253,7 @@ def test_a_program_that_never_answers_is_given_up(tmp_path):
     ) as engine:
         engine.log_to(tmp_path / "log")
         refuses(EngineError, r"did not answer within 1 seconds", engine.run, nothing, "test")
-    assert not list(tmp_path.glob("slicebeam-engine-*"))
+    assert not list(tmp_path.glob("slicebeam-*"))
 
 
 def test_small_work_stays_in_this_process(tmp_path):

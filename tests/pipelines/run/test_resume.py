@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+from collections import Counter
 from functools import partial
 from unittest.mock import Mock
 
@@ -28,7 +29,6 @@ from slicebeam.pipelines.search.discover import run_discovery
 from slicebeam.pipelines.search.search import run_search
 from slicebeam.pipelines.shift.run import run_shift
 from slicebeam.pipelines.show.terminal import Terminal
-from slicebeam.runner_configs.backend import FinishedJob
 from slicebeam.runner_configs.in_process import InProcess
 from slicebeam.runner_configs.options import DirectOptions
 from tests.conftest import slow
@@ -404,7 +404,7 @@ class KeepingEngine(InProcess):
         return result
 
     def attach(self, name):
-        return FinishedJob({}) if name in self.done else None
+        return Counter() if name in self.done else None
 
 
 @pytest.fixture
