@@ -24,11 +24,12 @@ _SCHEME = re.compile(r"(?!file:)[a-zA-Z][a-zA-Z0-9+.-]+://")
 _PATIENCE = 0.5
 
 
-def counts_of(result: Any, kind: str = "committed") -> Counter[str]:
-    """Return what a job of Beam's counted, by name: of two kinds of counts each runner has one right."""
+def counts_of(result: Any) -> Counter[str]:
+    """Return what a job of Beam's counted, by name: some runners report no committed counts."""
     counts: Counter[str] = Counter()
     for counter in result.metrics().query()["counters"]:
-        counts[counter.key.metric.name] += getattr(counter, kind) or 0
+        value = counter.attempted if counter.committed is None else counter.committed
+        counts[counter.key.metric.name] += value or 0
     return counts
 
 

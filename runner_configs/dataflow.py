@@ -22,8 +22,7 @@ from slicebeam.metrics.errors import (
     SlicebeamError,
     install_hint,
 )
-from slicebeam.runner_configs.beam_options import check_beam_options, flags
-from slicebeam.runner_configs.beam_runner import BeamRunner
+from slicebeam.runner_configs.beam_runner import BeamRunner, check_beam_options, flags
 from slicebeam.runner_configs.job_log import reported
 
 if TYPE_CHECKING:

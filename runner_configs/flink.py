@@ -85,23 +85,23 @@ class Flink(JavaJobService):
 
     def _check_slots(self) -> None:
         """Refuse a cluster with too few slots; wait a little for those that are not free yet."""
-        total = int(ask(f"{self.rest}/overview")["slots-total"])
+        total = self._slots("total")
         if total < self.workers:
             raise EngineError(
                 f"the Flink master {self.master} has {total} slots, and workers is "
                 f"{self.workers}; lower it, or add task managers"
             )
         try:
-            wait_for(self._are_slots_free, "free slots", _RELEASE)
+            wait_for(lambda: self._slots("available") >= self.workers, "free slots", _RELEASE)
         except EngineError as error:
-            free = ask(f"{self.rest}/overview")["slots-available"]
+            free = self._slots("available")
             raise EngineError(
                 f"the Flink master {self.master} has {free} of {total} slots free, and "
                 f"workers is {self.workers}; lower it, or wait for other jobs"
             ) from error
 
-    def _are_slots_free(self) -> bool:
-        return int(ask(f"{self.rest}/overview")["slots-available"]) >= self.workers
+    def _slots(self, kind: str) -> int:
+        return int(ask(f"{self.rest}/overview")[f"slots-{kind}"])
 
     def server_command(self, folder: Path, port: int) -> Sequence[str]:
         """Return the command of the job server."""

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from slicebeam.runner_configs.backend import Backend, counts_of
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Iterator
-
-    import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions
 
     from slicebeam.runner_configs.backend import Build
     from slicebeam.runner_configs.local_processes import LocalProcesses
@@ -39,9 +34,15 @@ class InProcess(Backend):
 
     def run(self, build: Build, name: str) -> Counter[str]:  # noqa: ARG002
         """Run a pipeline: by the worker processes where they can share its elements, else here."""
+        # Here, since worker processes are started before this one loads Beam.
+        import apache_beam as beam
+        from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
         from slicebeam.runner_configs.local_job import run_here, work_of
 
-        with unrun_pipeline() as pipeline:
+        # Named: DirectRunner would first look for another runner's binary on the web.
+        pipeline = beam.Pipeline(runner=FnApiRunner())
+        try:
             build(pipeline)
             if self._processes is not None:
                 counts = self._processes.run(pipeline, self.log)
@@ -51,6 +52,9 @@ class InProcess(Backend):
             elif (job := work_of(pipeline)) is not None:
                 return run_here(job)
             return counts_of(pipeline.run())
+        finally:
+            # Beam makes the folder with the pipeline, and removes it only after a run.
+            shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
 
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of the worker processes."""
@@ -60,19 +64,3 @@ class InProcess(Backend):
         """End the worker processes."""
         if self._processes is not None:
             self._processes.stop()
-
-
-@contextmanager
-def unrun_pipeline(options: PipelineOptions | None = None) -> Iterator[beam.Pipeline]:
-    """Yield a new pipeline, whose temporary folder is removed at the end."""
-    # Here, since worker processes are started before this one loads Beam.
-    import apache_beam as beam
-    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-
-    # Named: DirectRunner would first look for another runner's binary on the web.
-    pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
-    try:
-        yield pipeline
-    finally:
-        # Beam makes the folder with the pipeline, and removes it only after a run.
-        shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, FileError, InputError
 from slicebeam.runner_configs import process_stat
-from slicebeam.runner_configs.beam_options import check_beam_options, flags
-from slicebeam.runner_configs.beam_runner import BeamRunner
+from slicebeam.runner_configs.beam_runner import BeamRunner, check_beam_options, flags
 from slicebeam.runner_configs.guarded_process import (
     GuardedProcess,
     private_address,
@@ -32,10 +31,8 @@ from slicebeam.runner_configs.loopback import LoopbackPool
 from slicebeam.transforms.storage.secrets import redacted
 
 if TYPE_CHECKING:
-    from collections import Counter
     from collections.abc import Mapping, Sequence
 
-    from slicebeam.runner_configs.backend import Build
     from slicebeam.runner_configs.options import RunnerOptions
 
 # Seconds that an address may take to answer, and that one may be silent during a job.
@@ -465,13 +462,9 @@ class Prism(JobService):
         check_beam_options(self.beam, own=self.own_options)
 
     def job_options(self) -> dict[str, Any]:
-        """Return the options of every job."""
-        return {}
-
-    def run(self, build: Build, name: str) -> Counter[str]:
-        """Run a job, which gets a new worker."""
+        """Return the options of every job, which gets a new worker."""
         self._worker_seen = None
-        return super().run(build, name)
+        return {}
 
     def watch(self, name: str) -> None:
         """Raise also where the job's worker has ended: Prism 2.77 at times waits for it forever."""
@@ -561,7 +554,6 @@ class Spark(JavaJobService):
     """Runs jobs on Spark: a standalone cluster, or one inside the job server."""
 
     engine = "spark"
-    counts_kind = "attempted"
     least_seconds = 10.0
     master_option = "spark_master_url"
     local_masters = re.compile(r"|local(\[(\d+|\*)\])?")

@@ -22,7 +22,7 @@ from slicebeam.transforms.storage.secrets import (
 from slicebeam.transforms.storage.strict_text import parse_yaml
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 # What runs the jobs of a runner; all other runners of Beam are sent them as they are.
 _BACKENDS = {
@@ -100,13 +100,59 @@ def runner_config(name: str, overrides: Iterable[str], beam: Iterable[str] = ())
     ``overrides``, ``beam``: ``name=value``, of slicebeam's options and of Beam's.
     """
     where = f"--runner-config {name}"
-    overridden = [
-        *(_Override("--runner-option", text) for text in overrides),
-        *(_Override("--beam", text) for text in beam),
-    ]
+    runner, options, lines = _read(where, name)
+    beams = dict(options.pop("beam", None) or {})
+    model = DirectOptions if runner == "direct" else RunnerOptions
+    places: dict[tuple[str, ...], str] = {}
+    for text in overrides:
+        key, value, place = _override("--runner-option", text)
+        options[key], places[key,] = value, place
+    for text in beam:
+        key, value, place = _override("--beam", text)
+        if ("beam", key) in places:
+            # As Beam has it, a name that is repeated makes a list.
+            before = beams[key]
+            value = [*(before if isinstance(before, list) else [before]), value]
+        beams[key], places["beam", key] = value, place
+
+    def place_of(*keys: str) -> str:
+        return places.get(keys) or _place(where, lines, keys)
+
+    known = [option for option in model.model_fields if option != "beam"]
+    for key in options:
+        if key not in known:
+            raise InputError(
+                f"{place_of(str(key))}: runner {runner}: {unknown_name('option', str(key), known)}"
+            )
+    if beams and model is DirectOptions:
+        raise InputError(
+            f"{place_of('beam', next(iter(beams)))}: runner direct takes no options of Beam; leave it "
+            "out, or name another runner"
+        )
+    if beams:
+        options["beam"] = beams
+    remember_literals(options)
+    written = without_literals(redacted(json.dumps(options, sort_keys=True, default=str)))
+    for values, above in ((beams, ("beam",)), (options, ())):
+        for key in values.keys() - {"beam"}:
+            keys = (*above, str(key))
+            values[key] = resolved(values[key], f"{place_of(*keys)}: {'.'.join(keys)}")
+    try:
+        return RunnerConfig(runner, model.model_validate(options), written)
+    except ValidationError as error:
+        first = error.errors()[0]
+        keys = tuple(map(str, first["loc"]))
+        reason = first["msg"].removeprefix("Value error, ").replace("Input should", "it must")
+        # What pydantic says has the value in it.
+        text = f"{place_of(*keys)}: {'.'.join(keys)} {first['input']!r}: {reason}"
+        raise InputError(redacted(text)) from None
+
+
+def _read(where: str, name: str) -> tuple[str, dict[Any, Any], dict[tuple[str, ...], int]]:
+    """Return the runner of a name, the options of its file, and the lines of these."""
     path = configs_folder() / f"{name}.yaml" if name in shipped_configs() else Path(name)
     if _CLASS.fullmatch(name) and not path.exists():
-        return _validated(where, name, {}, overridden, {})
+        return name, {}, {}
     try:
         content, node = parse_yaml(path.read_text("utf-8"))
         lines = _lines(node)
@@ -125,83 +171,21 @@ def runner_config(name: str, overrides: Iterable[str], beam: Iterable[str] = ())
     if not isinstance(content.get("beam"), (dict, type(None))):
         place = _place(where, lines, ("beam",))
         raise InputError(f"{place}: beam {content['beam']!r} is not a mapping of names to values")
-    return _validated(where, runner, content, overridden, lines)
+    return runner, content, lines
 
 
-class _Override:
-    """An option of the command line."""
-
-    def __init__(self, flag: str, text: str) -> None:
-        self.place = f"{flag} {without_literals(text)}"
-        self.name, equals, value = text.partition("=")
-        self.is_beams = flag == "--beam"
-        if not equals:
-            raise OptionError(f"{flag} {without_literals(text)!r}: write it as key=value")
-        if HIDDEN in value:
-            raise OptionError(
-                f"{self.place}: secrets are not stored, and {HIDDEN} stands for one; "
-                "give it again, preferably as ${NAME} of an environment variable"
-            )
-        self.value: Any = _WORDS.get(value, value)
-
-
-def _validated(
-    where: str,
-    runner: str,
-    options: dict[Any, Any],
-    overrides: Sequence[_Override],
-    lines: dict[tuple[str, ...], int],
-) -> RunnerConfig:
-    """Return the options of a file, overridden by the command line."""
-    model = DirectOptions if runner == "direct" else RunnerOptions
-    places: dict[tuple[str, ...], str] = {}
-    beam = dict(options.pop("beam", None) or {})
-    for override in overrides:
-        keys: tuple[str, ...] = (override.name,)
-        if override.is_beams:
-            keys = ("beam", override.name)
-        values = beam if override.is_beams else options
-        if override.is_beams and keys in places:
-            # As Beam has it, a name that is repeated makes a list.
-            before = beam[override.name]
-            before = before if isinstance(before, list) else [before]
-            values[override.name] = [*before, override.value]
-        else:
-            values[override.name] = override.value
-        places[keys] = override.place
-
-    def place(*keys: str) -> str:
-        return places.get(keys) or _place(where, lines, keys)
-
-    known = [name for name in model.model_fields if name != "beam"]
-    for key in options:
-        if key not in known:
-            raise InputError(
-                f"{place(str(key))}: runner {runner}: {unknown_name('option', str(key), known)}"
-            )
-    if beam:
-        options["beam"] = beam
-        if model is DirectOptions:
-            first = next(iter(beam))
-            raise InputError(
-                f"{place('beam', first)}: runner direct takes no options of Beam; leave it out, or "
-                "name another runner"
-            )
-    remember_literals(options)
-    written = without_literals(redacted(json.dumps(options, sort_keys=True, default=str)))
-    for key, value in beam.items():
-        beam[key] = resolved(value, f"{place('beam', str(key))}: beam.{key}")
-    for key in options.keys() - {"beam"}:
-        options[key] = resolved(options[key], f"{place(key)}: {key}")
-    try:
-        return RunnerConfig(runner, model.model_validate(options), written)
-    except ValidationError as error:
-        first = error.errors()[0]
-        keys = tuple(map(str, first["loc"]))
-        reason = first["msg"].removeprefix("Value error, ").replace("Input should", "it must")
-        # What pydantic says has the value in it.
-        text = f"{place(*keys)}: {'.'.join(keys)} {first['input']!r}: {reason}"
-        raise InputError(redacted(text)) from None
+def _override(flag: str, text: str) -> tuple[str, Any, str]:
+    """Return name and value of an option of the command line, and what to call it."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise OptionError(f"{flag} {without_literals(text)!r}: write it as key=value")
+    place = f"{flag} {without_literals(text)}"
+    if HIDDEN in value:
+        raise OptionError(
+            f"{place}: secrets are not stored, and {HIDDEN} stands for one; "
+            "give it again, preferably as ${NAME} of an environment variable"
+        )
+    return name, _WORDS.get(value, value), place
 
 
 def _lines(node: yaml.Node | None, path: tuple[str, ...] = ()) -> dict[tuple[str, ...], int]:

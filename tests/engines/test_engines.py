@@ -24,7 +24,7 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.runner_configs import flink, job_service, process_stat
 from slicebeam.runner_configs.backend import run_aside
-from slicebeam.runner_configs.beam_options import check_beam_options, flags
+from slicebeam.runner_configs.beam_runner import check_beam_options, flags
 from slicebeam.runner_configs.guarded_process import GuardedProcess
 from slicebeam.runner_configs.job_log import for_user, logged_to
 from slicebeam.runner_configs.job_service import Prism, free_port

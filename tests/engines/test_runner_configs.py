@@ -8,8 +8,7 @@ import yaml
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.run.engine import Engine, runner_config, shipped_configs
-from slicebeam.runner_configs.beam_options import check_beam_options
-from slicebeam.runner_configs.beam_runner import _WORKERS
+from slicebeam.runner_configs.beam_runner import _WORKERS, check_beam_options
 from slicebeam.runner_configs.options import RunnerOptions, configs_folder
 from tests.engines.programs import FLINK, SPARK
 from tests.object_stores import ROOT
