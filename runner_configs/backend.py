@@ -7,8 +7,8 @@ import re
 import threading
 import time
 from collections import Counter
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from concurrent.futures import Future, wait
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,9 +83,7 @@ class Backend:
         """Stop everything that was started for it."""
 
 
-def run_aside(
-    work: Callable[[], Any], watch: Callable[[], None], seconds: float | None = None
-) -> Any:
+def run_aside(work: Callable[[], Any], watch: Callable[[], None], seconds: float = inf) -> Any:
     """Run a job in a thread, so that an interrupt or a lost worker ends the waiting for it.
 
     Beam would wait forever. `watch` is called meanwhile, and raises where waiting is in vain.
@@ -98,18 +96,13 @@ def run_aside(
         except BaseException as error:  # noqa: BLE001  (handed to the caller)
             outcome.set_exception(error)
 
-    begun = time.monotonic()
+    end = time.monotonic() + seconds
     threading.Thread(target=run, daemon=True).start()
-    while True:
-        try:
-            return outcome.result(timeout=_PATIENCE)
-        except FutureTimeoutError:  # noqa: PERF203
-            # The job's own error may be one too.
-            if outcome.done():
-                raise
-            watch()
-            if seconds is not None and time.monotonic() - begun > seconds:
-                raise EngineError(
-                    f"the job was abandoned after {seconds:g} seconds; raise job_timeout, or look "
-                    "at the engine"
-                ) from None
+    while not wait([outcome], _PATIENCE).done:
+        watch()
+        if time.monotonic() > end:
+            raise EngineError(
+                f"the job was abandoned after {seconds:g} seconds; raise job_timeout, or look at "
+                "the engine"
+            )
+    return outcome.result()

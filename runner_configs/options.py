@@ -24,6 +24,8 @@ from slicebeam.transforms.storage.strict_text import parse_yaml
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+# Of the files that come with the package.
+CONFIGS = Path(__file__).parent
 # What runs the jobs of a runner; all other runners of Beam are sent them as they are.
 _BACKENDS = {
     "direct": "slicebeam.runner_configs.in_process:InProcess",
@@ -82,16 +84,9 @@ class RunnerConfig:
         return _BACKENDS.get(self.runner, _ANY_RUNNER)
 
 
-def configs_folder() -> Path:
-    """Return the folder of the files that come with the package."""
-    from slicebeam import runner_configs
-
-    return Path(next(iter(runner_configs.__path__)))
-
-
 def shipped_configs() -> list[str]:
     """Return the names of the files that come with the package."""
-    return sorted(path.stem for path in configs_folder().glob("*.yaml"))
+    return sorted(path.stem for path in CONFIGS.glob("*.yaml"))
 
 
 def runner_config(name: str, overrides: Iterable[str], beam: Iterable[str] = ()) -> RunnerConfig:
@@ -150,7 +145,7 @@ def runner_config(name: str, overrides: Iterable[str], beam: Iterable[str] = ())
 
 def _read(where: str, name: str) -> tuple[str, dict[Any, Any], dict[tuple[str, ...], int]]:
     """Return the runner of a name, the options of its file, and the lines of these."""
-    path = configs_folder() / f"{name}.yaml" if name in shipped_configs() else Path(name)
+    path = CONFIGS / f"{name}.yaml" if name in shipped_configs() else Path(name)
     if _CLASS.fullmatch(name) and not path.exists():
         return name, {}, {}
     try:

@@ -9,7 +9,7 @@ import yaml
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.run.engine import Engine, runner_config, shipped_configs
 from slicebeam.runner_configs.beam_runner import _WORKERS, check_beam_options
-from slicebeam.runner_configs.options import RunnerOptions, configs_folder
+from slicebeam.runner_configs.options import CONFIGS, RunnerOptions
 from tests.engines.programs import FLINK, SPARK
 from tests.object_stores import ROOT
 
@@ -39,7 +39,7 @@ def test_a_shipped_file_says_the_defaults(name):
 @pytest.mark.parametrize("name", RUNNERS)
 def test_a_shipped_file_is_valid_with_all_that_is_commented_out(name, tmp_path):
     """Each example is an option of Beam, or of ours, and has an explanation above it."""
-    lines = (configs_folder() / f"{name}.yaml").read_text("utf-8").splitlines()
+    lines = (CONFIGS / f"{name}.yaml").read_text("utf-8").splitlines()
     for number, line in enumerate(lines):
         if _KEY.match(line) and not line.startswith("runner:"):
             above = lines[:number]

@@ -227,6 +227,7 @@ def test_sockets_lead_into_a_private_network_and_out_of_it(echo):
         sender.join()
     assert returned == payload
     for listens in (pool, master):
+        listens.settimeout(20)
         outside, _ = listens.accept()
         assert outside.recv(100) == b"from inside"
         outside.close()
