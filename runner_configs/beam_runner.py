@@ -50,7 +50,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def check_beam_options(
-    options: Mapping[str, Any], *, engine_options: Collection[str] = (), own: Collection[str] = ()
+    options: Mapping[str, Any],
+    *,
+    engine_options: Collection[str] = (),
+    reserved: Collection[str] = (),
 ) -> None:
     """Refuse options that Beam does not know, or not with these values."""
     from apache_beam.options.pipeline_options import PipelineOptions
@@ -59,15 +62,15 @@ def check_beam_options(
     groups: list[Any] = PipelineOptions.__subclasses__()
     for group in groups:
         group._add_argparse_args(parser)  # noqa: SLF001  (Beam has no other list of its options)
-    known = {name.removeprefix("--") for name in parser._option_string_actions}  # noqa: SLF001
+    beams = {name.removeprefix("--") for name in parser._option_string_actions}  # noqa: SLF001
     for name, value in options.items():
-        if name in own:
+        if name in reserved:
             raise InputError(f"--beam {name}: slicebeam sets it; leave it out")
-        if name not in known:
+        if name not in beams:
             if name in engine_options:
                 continue
             raise InputError(
-                f"--beam: {unknown_name('option', name, sorted({*known, *engine_options}))}"
+                f"--beam: {unknown_name('option', name, sorted({*beams, *engine_options}))}"
             )
         try:
             _, unread = parser.parse_known_args(flags({name: value}))
@@ -84,7 +87,7 @@ class BeamRunner(Backend):
     # Beam's option that says how many workers there are, if the runner has one.
     workers_option = ""
     # Beam's options that a job is sent with by slicebeam alone.
-    own_options: Sequence[str] = ("runner", "job_name", "streaming", "save_main_session")
+    reserved_options: Sequence[str] = ("runner", "job_name", "streaming", "save_main_session")
 
     def __init__(self, options: RunnerOptions, runner: str) -> None:
         self.options, self.runner, self.name = options, runner, runner
@@ -119,7 +122,7 @@ class BeamRunner(Backend):
             self.beam_runner()
         except (ImportError, AttributeError, ValueError, TypeError) as error:
             raise InputError(f"--runner-config {self.runner}: {error}") from error
-        check_beam_options(self.beam, own=self.own_options)
+        check_beam_options(self.beam, reserved=self.reserved_options)
 
     def runs_on_other_machines(self) -> str | None:
         """Return where workers may be that do not see this machine's files."""

@@ -54,7 +54,7 @@ class Dataflow(BeamRunner):
 
     storage_hint = "use gs:// paths"
     least_seconds = 300.0
-    own_options = (
+    reserved_options = (
         *("runner", "job_name", "streaming", "save_main_session", "template_location", "update"),
         "dry_run",
     )
@@ -99,7 +99,7 @@ class Dataflow(BeamRunner):
                 "dataflow's workers need slicebeam: give --beam setup_file=./setup.py in a "
                 "checkout of it, or --beam sdk_container_image=… with an image that contains it"
             )
-        check_beam_options(self.beam, own=self.own_options)
+        check_beam_options(self.beam, reserved=self.reserved_options)
 
     def sent_options(self, name: str) -> list[str]:
         """Return Beam's options of a job, as flags."""

@@ -162,12 +162,12 @@ class Flink(JavaJobService):
         if not self.rest:
             return
         ended = time.monotonic() + _CANCEL
-        asked: set[str] = set()
+        cancelled: set[str] = set()
         while jobs := [job for job in find() if job["state"] not in _ENDED]:
             for job in jobs:
-                if job["jid"] not in asked:
+                if job["jid"] not in cancelled:
                     ask(f"{self.rest}/jobs/{job['jid']}?mode=cancel", method="PATCH")
-                    asked.add(job["jid"])
+                    cancelled.add(job["jid"])
             if time.monotonic() > ended:
                 raise EngineError(
                     f"the Flink job {name} could not be cancelled and still runs; look at {self.rest}"

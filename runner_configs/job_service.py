@@ -75,7 +75,7 @@ def free_port() -> int:
 class JobService(BeamRunner):
     """A runner behind Beam's job service."""
 
-    own_options = (
+    reserved_options = (
         *("runner", "job_name", "streaming", "save_main_session", "environment_options"),
         *("artifact_endpoint", "job_port", "artifact_port", "expansion_port"),
         *("output_executable_path", "flink_submit_uber_jar", "spark_submit_uber_jar"),
@@ -327,7 +327,7 @@ class JobService(BeamRunner):
                 beam_job_api_pb2.DescribePipelineOptionsRequest(), timeout=self.start_timeout
             )
         names = {option.name for option in described.options}
-        check_beam_options(self.beam, engine_options=names, own=self.own_options)
+        check_beam_options(self.beam, engine_options=names, reserved=self.reserved_options)
 
     def beam_runner(self) -> Any:
         """Return Beam's object that sends jobs, with workers of the run's environment."""
@@ -459,7 +459,7 @@ class Prism(JobService):
         super().check()
         if not self.job_endpoint:
             self.binary()
-        check_beam_options(self.beam, own=self.own_options)
+        check_beam_options(self.beam, reserved=self.reserved_options)
 
     def job_options(self) -> dict[str, Any]:
         """Return the options of every job, which gets a new worker."""

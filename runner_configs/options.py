@@ -113,11 +113,11 @@ def runner_config(name: str, overrides: Iterable[str], beam: Iterable[str] = ())
     def place_of(*keys: str) -> str:
         return places.get(keys) or _place(where, lines, keys)
 
-    known = [option for option in model.model_fields if option != "beam"]
+    names = [option for option in model.model_fields if option != "beam"]
     for key in options:
-        if key not in known:
+        if key not in names:
             raise InputError(
-                f"{place_of(str(key))}: runner {runner}: {unknown_name('option', str(key), known)}"
+                f"{place_of(str(key))}: runner {runner}: {unknown_name('option', str(key), names)}"
             )
     if beams and model is DirectOptions:
         raise InputError(

@@ -321,7 +321,7 @@ def test_beam_options_are_checked():
         ("no_auth", False): "Beam does not take this value",
         ("job_name", "x"): "slicebeam sets it",
     }.items():
-        refuses(InputError, message, check_beam_options, dict([options]), own=["job_name"])
+        refuses(InputError, message, check_beam_options, dict([options]), reserved=["job_name"])
     given = {"a": True, "b": None, "c": [1, 2], "d": {"x": 1}, "e": "f"}
     assert flags(given) == ["--a", "--c=1", "--c=2", '--d={"x": 1}', "--e=f"]
 
