@@ -20,7 +20,7 @@ from slicebeam.runner_configs.job_service import JavaJobService, split_address
 
 if TYPE_CHECKING:
     from collections import Counter
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from slicebeam.runner_configs.backend import Build
     from slicebeam.runner_configs.options import RunnerOptions
@@ -148,22 +148,22 @@ class Flink(JavaJobService):
 
     def cancel(self, name: str) -> None:
         """End the job on the cluster, where it would continue without a job service."""
-        self._end_jobs(name, lambda: self._jobs(name))
+        self._end_jobs(name)
 
     def end_earlier(self, name: str, but: str = "") -> None:  # noqa: ARG002
         """End the jobs of an earlier process, also one that this process would send alike.
 
         Beam cannot wait for a job that another process sent.
         """
-        self._end_jobs(name, lambda: [*self._jobs(name), *self._jobs(name, prefix=f"{name}-")])
+        self._end_jobs(name, f"{name}-")
 
-    def _end_jobs(self, name: str, find: Callable[[], list[dict[str, Any]]]) -> None:
-        """End jobs, and wait until they are ended."""
+    def _end_jobs(self, name: str, prefix: str | None = None) -> None:
+        """End the jobs of a name, or of names with a prefix too, and wait until they are ended."""
         if not self.rest:
             return
         ended = time.monotonic() + _CANCEL
         cancelled: set[str] = set()
-        while jobs := [job for job in find() if job["state"] not in _ENDED]:
+        while jobs := [job for job in self._jobs(name, prefix) if job["state"] not in _ENDED]:
             for job in jobs:
                 if job["jid"] not in cancelled:
                     ask(f"{self.rest}/jobs/{job['jid']}?mode=cancel", method="PATCH")
@@ -194,11 +194,13 @@ class Flink(JavaJobService):
         return failures
 
     def _jobs(self, name: str, prefix: str | None = None) -> list[dict[str, Any]]:
-        """Return the jobs of a name, or of names that begin alike."""
+        """Return the jobs of a name, or of names with a prefix too."""
         jobs = ask(f"{self.rest}/jobs/overview")["jobs"]
-        if prefix is not None:
-            return [job for job in jobs if job["name"].startswith(prefix)]
-        return [job for job in jobs if job["name"] == name]
+        return [
+            job
+            for job in jobs
+            if job["name"] == name or (prefix and job["name"].startswith(prefix))
+        ]
 
 
 def jar_version(jar: Path) -> str | None:
