@@ -32,7 +32,7 @@ import pyarrow.parquet as pq
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from slicebeam.runner_configs.cluster import ask
+from slicebeam.runner_configs.flink import ask
 from tests.engines import programs
 from tests.engines.started import Engines
 

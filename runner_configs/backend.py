@@ -6,10 +6,11 @@ import os
 import re
 import threading
 import time
-from concurrent.futures import Future
-from concurrent.futures import TimeoutError as FutureTimeoutError
+from collections import Counter
+from concurrent.futures import Future, wait
+from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError
 
@@ -23,26 +24,13 @@ _SCHEME = re.compile(r"(?!file:)[a-zA-Z][a-zA-Z0-9+.-]+://")
 _PATIENCE = 0.5
 
 
-class FinishedJob:
-    """What Beam calls the result of a job: counts of ours, by name."""
-
-    def __init__(self, counted: dict[str, int]) -> None:
-        self._counted = counted
-
-    def metrics(self) -> FinishedJob:
-        """Return an object that can be queried for counts."""
-        return self
-
-    def query(self) -> dict[str, list[Any]]:
-        """Return all counts."""
-        from apache_beam.metrics.execution import MetricKey, MetricResult
-        from apache_beam.metrics.metricbase import MetricName
-
-        counters = [
-            MetricResult(MetricKey("", MetricName("slicebeam", name)), value, None)
-            for name, value in self._counted.items()
-        ]
-        return {"counters": counters}
+def counts_of(result: Any) -> Counter[str]:
+    """Return what a job of Beam's counted, by name: some runners report no committed counts."""
+    counts: Counter[str] = Counter()
+    for counter in result.metrics().query()["counters"]:
+        value = counter.attempted if counter.committed is None else counter.committed
+        counts[counter.key.metric.name] += value or 0
+    return counts
 
 
 class Backend:
@@ -51,8 +39,6 @@ class Backend:
     name: str
     workers: int
     smallest_job_seconds: float = 0.0
-    # Which of Beam's two kinds of counts this engine reports correctly.
-    counters: Literal["committed", "attempted"] = "committed"
     log: Path = Path(os.devnull)
     note: Callable[[str], None] = staticmethod(lambda _: None)
     storage_hint: str = (
@@ -71,16 +57,16 @@ class Backend:
         """Return whether workers on other machines see a path."""
         return bool(_SCHEME.match(path))
 
-    def run(self, build: Build, name: str) -> Any:
-        """Run the pipeline that a function puts together, and return Beam's result."""
+    def run(self, build: Build, name: str) -> Counter[str]:
+        """Run the pipeline that a function puts together, and return its counts."""
         raise NotImplementedError
 
     def sent_options(self, name: str) -> list[str]:  # noqa: ARG002
         """Return the options that a job is sent with, as flags."""
         return []
 
-    def attach(self, name: str) -> Any | None:  # noqa: ARG002
-        """Return the result of a job that an earlier process of this run sent, None without one.
+    def attach(self, name: str) -> Counter[str] | None:  # noqa: ARG002
+        """Return the counts of a job that an earlier process of this run sent, None without one.
 
         For engines whose jobs continue without the process that sent them.
         """
@@ -97,9 +83,7 @@ class Backend:
         """Stop everything that was started for it."""
 
 
-def run_aside(
-    work: Callable[[], Any], watch: Callable[[], None], seconds: float | None = None
-) -> Any:
+def run_aside(work: Callable[[], Any], watch: Callable[[], None], seconds: float = inf) -> Any:
     """Run a job in a thread, so that an interrupt or a lost worker ends the waiting for it.
 
     Beam would wait forever. `watch` is called meanwhile, and raises where waiting is in vain.
@@ -112,18 +96,13 @@ def run_aside(
         except BaseException as error:  # noqa: BLE001  (handed to the caller)
             outcome.set_exception(error)
 
-    begun = time.monotonic()
+    end = time.monotonic() + seconds
     threading.Thread(target=run, daemon=True).start()
-    while True:
-        try:
-            return outcome.result(timeout=_PATIENCE)
-        except FutureTimeoutError:  # noqa: PERF203
-            # The job's own error may be one too.
-            if outcome.done():
-                raise
-            watch()
-            if seconds is not None and time.monotonic() - begun > seconds:
-                raise EngineError(
-                    f"the job was abandoned after {seconds:g} seconds; raise job_timeout, or look "
-                    "at the engine"
-                ) from None
+    while not wait([outcome], _PATIENCE).done:
+        watch()
+        if time.monotonic() > end:
+            raise EngineError(
+                f"the job was abandoned after {seconds:g} seconds; raise job_timeout, or look at "
+                "the engine"
+            )
+    return outcome.result()

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 _ANSWER = 60.0
 
 
-def arguments(given: Sequence[str]) -> argparse.Namespace:
+def arguments(texts: Sequence[str]) -> argparse.Namespace:
     """Return the arguments of Beam's container contract; further ones are passed over."""
     parser = argparse.ArgumentParser(prog="slicebeam-worker", description=__doc__)
     parser.add_argument("--id", required=True)
     parser.add_argument("--provision_endpoint", required=True)
-    for name in ("logging_endpoint", "control_endpoint", "artifact_endpoint", "semi_persist_dir"):
+    for name in ("logging_endpoint", "control_endpoint"):
         parser.add_argument(f"--{name}", default="")
-    known = parser.parse_known_args(given)[0]
+    args = parser.parse_known_args(texts)[0]
     # Prism quotes it, though no shell reads it.
-    known.id = known.id.strip("'")
-    return known
+    args.id = args.id.strip("'")
+    return args
 
 
 def main() -> None:
@@ -42,13 +42,13 @@ def main() -> None:
     )
     from google.protobuf import json_format, text_format  # type: ignore[import-untyped]
 
-    asked = arguments(sys.argv[1:])
-    with grpc.insecure_channel(asked.provision_endpoint) as channel:
+    args = arguments(sys.argv[1:])
+    with grpc.insecure_channel(args.provision_endpoint) as channel:
         info = (
             beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
             .GetProvisionInfo(
                 beam_provision_api_pb2.GetProvisionInfoRequest(),
-                metadata=(("worker_id", asked.id),),
+                metadata=(("worker_id", args.id),),
                 timeout=_ANSWER,
             )
             .info
@@ -58,18 +58,16 @@ def main() -> None:
         return text_format.MessageToString(endpoints_pb2.ApiServiceDescriptor(url=url))
 
     os.environ |= {
-        "WORKER_ID": asked.id,
+        "WORKER_ID": args.id,
         "PIPELINE_OPTIONS": json_format.MessageToJson(info.pipeline_options),
         "LOGGING_API_SERVICE_DESCRIPTOR": descriptor(
-            asked.logging_endpoint or info.logging_endpoint.url
+            args.logging_endpoint or info.logging_endpoint.url
         ),
         "CONTROL_API_SERVICE_DESCRIPTOR": descriptor(
-            asked.control_endpoint or info.control_endpoint.url
+            args.control_endpoint or info.control_endpoint.url
         ),
         "RUNNER_CAPABILITIES": " ".join(info.runner_capabilities),
     }
-    if asked.semi_persist_dir:
-        os.environ["SEMI_PERSISTENT_DIRECTORY"] = asked.semi_persist_dir
 
     from apache_beam.runners.worker import sdk_worker_main
 

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import re
 import time
+import urllib.error
+import urllib.request
+import zipfile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.runner_configs.cluster import ClusterEngine, ask
 from slicebeam.runner_configs.guarded_process import wait_for
+from slicebeam.runner_configs.guardian import MASTER
 from slicebeam.runner_configs.job_log import reported
-from slicebeam.runner_configs.options import split_address
-from slicebeam.runner_configs.portable import check_answers
+from slicebeam.runner_configs.job_service import JavaJobService, split_address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from pathlib import Path
+    from collections import Counter
+    from collections.abc import Sequence
 
-    from slicebeam.runner_configs.options import FlinkOptions
+    from slicebeam.runner_configs.backend import Build
+    from slicebeam.runner_configs.options import RunnerOptions
 
-JAR_VARIABLE = "SLICEBEAM_FLINK_JOB_SERVER_JAR"
-# Seconds that the slots of the last job may take to be free again, and a cancelled job to end.
+# Seconds that the master may take to answer, that the slots of the last job may take to be free
+# again, and that a cancelled job may take to end.
+_ANSWER = 5.0
 _RELEASE = 20.0
 _CANCEL = 20.0
 # Seconds between looks at what a running job failed by.
-_LOOK = 2.0
+_POLL = 2.0
 _ENDED = ("FINISHED", "CANCELED", "FAILED")
 # Java keeps these closed to libraries that look into its classes, as Flink's serializers do.
 _OPENS = (
@@ -33,83 +40,73 @@ _OPENS = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
     "--add-opens=java.base/java.time=ALL-UNNAMED",
 )
+_VERSION = re.compile(
+    r"META-INF/maven/org\.apache\.beam/beam-runners-flink-([\d.]+)/pom\.properties"
+)
 
 
-class Flink(ClusterEngine):
+class Flink(JavaJobService):
     """Runs jobs on Flink."""
 
     engine = "flink"
-    variable = JAR_VARIABLE
+    least_seconds = 10.0
+    workers_option = "parallelism"
+    master_option = "flink_master"
+    local_masters = re.compile(r"|\[local\]|\[auto\]")
+    jar_option = "flink_job_server_jar"
+    beam_server = "apache_beam.runners.portability.flink_runner:FlinkJarJobServer"
 
-    def __init__(self, options: FlinkOptions) -> None:
-        super().__init__(options)
-        self.options = options
-        where = "embedded" if options.is_embedded else "cluster"
-        self.name = f"flink {options.version} ({where}), parallelism {options.parallelism}"
-        self.gradle_target = f":runners:flink:{options.version}:job-server:shadowJar"
-        master = options.master if "://" in options.master else f"http://{options.master}"
-        self.rest = "" if options.is_embedded else master.rstrip("/")
-        self._next_look = 0.0
-
-    def version(self) -> str | None:
-        """Return the version that the job server must be of."""
-        return self.options.version
-
-    def cached_version(self) -> str:
-        """Return the version in the name of a cached job server."""
-        return self.options.version
+    def __init__(self, options: RunnerOptions, runner: str) -> None:
+        super().__init__(options, runner)
+        scheme = "" if "://" in self.master else "http://"
+        self.rest = f"{scheme}{self.master}".rstrip("/") if self.host else ""
+        self.leads_to = split_address(self.rest, self.master_option) if self.rest else None
+        self._next_poll = 0.0
 
     def check(self) -> None:
         """Refuse a cluster that does not answer, is of another version, or has too few slots."""
-        if self.rest:
-            check_answers(
-                self.options.master,
-                "the Flink master",
-                "is the cluster up, and is this its REST address?",
-            )
-            found = str(ask(f"{self.rest}/config").get("flink-version", ""))
-            if found.split(".")[:2] != self.options.version.split("."):
-                raise EngineError(
-                    f"the Flink master {self.options.master} is version {found}, and the option "
-                    f"version is {self.options.version}; set --runner-option version="
-                    f"{'.'.join(found.split('.')[:2])}, with a job server of that version"
-                )
-            self._check_slots()
         super().check()
+        wanted = self.text("flink_version") or None
+        built = None if self.job_endpoint else jar_version(self.jar())
+        if wanted and built and wanted != built:
+            raise EngineError(
+                f"{self.jar()} is a job server for Flink {built}, and --beam flink_version={wanted}; "
+                f"name another {self.jar_option}, or another version"
+            )
+        if not self.rest:
+            return
+        version = str(ask(f"{self.rest}/config").get("flink-version", ""))
+        if (built or wanted or version).split(".")[:2] != version.split(".")[:2]:
+            raise EngineError(
+                f"the Flink master {self.master} is version {version}, and the job server is for "
+                f"{built or wanted}; name a {self.jar_option} of that version"
+            )
+        self._check_slots()
 
     def _check_slots(self) -> None:
         """Refuse a cluster with too few slots; wait a little for those that are not free yet."""
-        total = int(ask(f"{self.rest}/overview")["slots-total"])
+        total = self._slots("total")
         if total < self.workers:
             raise EngineError(
-                f"the Flink master {self.options.master} has {total} slots, and parallelism is "
+                f"the Flink master {self.master} has {total} slots, and workers is "
                 f"{self.workers}; lower it, or add task managers"
             )
         try:
-            wait_for(self._are_slots_free, "free slots", _RELEASE)
+            wait_for(lambda: self._slots("available") >= self.workers, "free slots", _RELEASE)
         except EngineError as error:
-            free = ask(f"{self.rest}/overview")["slots-available"]
+            free = self._slots("available")
             raise EngineError(
-                f"the Flink master {self.options.master} has {free} of {total} slots free, and "
-                f"parallelism is {self.workers}; lower it, or wait for other jobs"
+                f"the Flink master {self.master} has {free} of {total} slots free, and "
+                f"workers is {self.workers}; lower it, or wait for other jobs"
             ) from error
 
-    def _are_slots_free(self) -> bool:
-        return int(ask(f"{self.rest}/overview")["slots-available"]) >= self.workers
-
-    def default_processes(self) -> int:
-        """Return as many workers a task manager as it has slots."""
-        if not self.rest or self.environment == "loopback":
-            return super().default_processes()
-        managers = int(ask(f"{self.rest}/overview")["taskmanagers"])
-        return -(-self.workers // max(1, managers))
+    def _slots(self, kind: str) -> int:
+        return int(ask(f"{self.rest}/overview")[f"slots-{kind}"])
 
     def server_command(self, folder: Path, port: int) -> Sequence[str]:
         """Return the command of the job server."""
-        master = self.rest or "[local]"
-        if self.rest and self._network is not None:
-            master = f"http://{self._network.lead_to(*split_address(self.rest))}"
-        return [*self.java_command(folder, port, *_OPENS), f"--flink-master={master}"]
+        master = f"http://127.0.0.1:{MASTER}" if self.rest and self.is_private else self.rest
+        return self.java_command(folder, port, master or "[local]", *_OPENS)
 
     def outside(self) -> str | None:
         """Return the addresses that the job server must reach outside a private network."""
@@ -120,22 +117,22 @@ class Flink(ClusterEngine):
 
     def job_options(self) -> dict[str, Any]:
         """Return the options of every job."""
+        options = {**super().job_options(), "parallelism": self.workers}
         if self.rest:
             self._check_slots()
-        return super().job_options()
-
-    def needed(self) -> dict[str, str]:
-        """Return the addresses that must answer while a job runs."""
-        master = {self.options.master: "the Flink master"} if self.rest else {}
-        return super().needed() | master
+            if self.environment != "LOOPBACK":
+                # As many workers a task manager as it has slots.
+                managers = int(ask(f"{self.rest}/overview")["taskmanagers"])
+                options["sdk_worker_parallelism"] = -(-self.workers // max(1, managers))
+        return options
 
     def watch(self, name: str) -> None:
         """Raise if the job's services are gone, or a worker reported an error that will recur."""
         super().watch(name)
         now = time.monotonic()
-        if not self.rest or now < self._next_look:
+        if not self.rest or now < self._next_poll:
             return
-        self._next_look = now + _LOOK
+        self._next_poll = now + _POLL
         try:
             # Jobs of earlier runs, which may have failed by what is mended now, have the same name.
             running = [job for job in self._jobs(name) if job["state"] not in _ENDED]
@@ -151,55 +148,82 @@ class Flink(ClusterEngine):
 
     def cancel(self, name: str) -> None:
         """End the job on the cluster, where it would continue without a job service."""
-        self._end_jobs(name, lambda: self._jobs(name))
+        self._end_jobs(name)
 
     def end_earlier(self, name: str, but: str = "") -> None:  # noqa: ARG002
         """End the jobs of an earlier process, also one that this process would send alike.
 
         Beam cannot wait for a job that another process sent.
         """
-        self._end_jobs(name, lambda: [*self._jobs(name), *self._jobs(name, prefix=f"{name}-")])
+        self._end_jobs(name, f"{name}-")
 
-    def _end_jobs(self, name: str, find: Callable[[], list[dict[str, Any]]]) -> None:
-        """End jobs, and wait until they are ended."""
+    def _end_jobs(self, name: str, prefix: str | None = None) -> None:
+        """End the jobs of a name, or of names with a prefix too, and wait until they are ended."""
         if not self.rest:
             return
         ended = time.monotonic() + _CANCEL
-        asked: set[str] = set()
-        while jobs := [job for job in find() if job["state"] not in _ENDED]:
+        cancelled: set[str] = set()
+        while jobs := [job for job in self._jobs(name, prefix) if job["state"] not in _ENDED]:
             for job in jobs:
-                if job["jid"] not in asked:
+                if job["jid"] not in cancelled:
                     ask(f"{self.rest}/jobs/{job['jid']}?mode=cancel", method="PATCH")
-                    asked.add(job["jid"])
+                    cancelled.add(job["jid"])
             if time.monotonic() > ended:
                 raise EngineError(
                     f"the Flink job {name} could not be cancelled and still runs; look at {self.rest}"
                 )
             time.sleep(0.2)
 
-    def after(self, name: str) -> None:
-        """Log the restarts of a job, which it does not report itself."""
-        if not self.rest:
-            return
+    def run(self, build: Build, name: str) -> Counter[str]:
+        """Run a pipeline, and log its restarts, which the engine does not report itself."""
+        counts = super().run(build, name)
         log = logging.getLogger("slicebeam")
         try:
-            for job in self._jobs(name):
+            for job in self._jobs(name) if self.rest else ():
                 for failure in self._failures(job):
-                    why = failure.get("exceptionName")
-                    log.warning("job %s was restarted after %s", name, why)
+                    log.warning("job %s was restarted after %s", name, failure.get("exceptionName"))
         except EngineError as error:
             # The job is done: only what it went through is not known.
             log.warning("job %s: %s", name, error)
+        return counts
 
     def _failures(self, job: dict[str, Any]) -> list[dict[str, Any]]:
         """Return the failures of a job so far, with or without restarts."""
-        told = ask(f"{self.rest}/jobs/{job['jid']}/exceptions")
-        failures: list[dict[str, Any]] = told.get("exceptionHistory", {}).get("entries", [])
+        answer = ask(f"{self.rest}/jobs/{job['jid']}/exceptions")
+        failures: list[dict[str, Any]] = answer.get("exceptionHistory", {}).get("entries", [])
         return failures
 
     def _jobs(self, name: str, prefix: str | None = None) -> list[dict[str, Any]]:
-        """Return the jobs of a name, or of names that begin alike."""
+        """Return the jobs of a name, or of names with a prefix too."""
         jobs = ask(f"{self.rest}/jobs/overview")["jobs"]
-        if prefix is not None:
-            return [job for job in jobs if job["name"].startswith(prefix)]
-        return [job for job in jobs if job["name"] == name]
+        return [
+            job
+            for job in jobs
+            if job["name"] == name or (prefix and job["name"].startswith(prefix))
+        ]
+
+
+def jar_version(jar: Path) -> str | None:
+    """Return the version (major.minor) of Flink that a job server is built for, None if it does not tell."""
+    try:
+        with zipfile.ZipFile(jar) as archive:
+            matches = filter(None, map(_VERSION.fullmatch, archive.namelist()))
+            return next((match[1] for match in matches), None)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise EngineError(
+            f"{jar} is not a readable jar ({error}); name another job server"
+        ) from error
+
+
+def ask(url: str, *, method: str = "GET") -> Any:
+    """Return the JSON that an address of an engine answers, None if it is empty."""
+    request = urllib.request.Request(url, method=method)  # noqa: S310  (http by construction)
+    try:
+        with urllib.request.urlopen(request, timeout=_ANSWER) as answer:  # noqa: S310
+            text = answer.read()
+        return json.loads(text) if text.strip() else None
+    except urllib.error.HTTPError as error:
+        raise EngineError(f"{url} answers {error.code} {error.reason}") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        raise EngineError(f"{url} does not answer as expected ({reason})") from error

@@ -1,29 +1,44 @@
 """Programs that a run starts, and that end with it, however it ends.
 
-A small process guards each: it starts the program, ends it when this process says so or is gone,
-and removes the program's temporary folder.
+A small process guards each: it starts the program, in a network of its own if that is wanted, ends it
+when this process says so or is gone, and removes the program's temporary folder.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
+import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.runner_configs import guardian, private_network, process_stat
+from slicebeam.runner_configs import guardian, process_stat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
 # Longer than the guardian waits for the program's own end.
 _PATIENCE = guardian.PATIENCE + 10.0
+# Seconds that a private network may take to open a port.
+_OPEN = 60.0
+# Isolated and by its path: it imports nothing of ours, and starts in hundredths of a second.
+_GUARDIAN = [sys.executable, "-I", "-S", guardian.__file__]
+# Bytes of the longest path of a Unix socket that every system takes, and of the longest name in it.
+_LONGEST_PATH = 103
+_LONGEST_NAME = 16
+_PLAIN = re.compile(r"[\w/.+-]+", re.ASCII)
+_LAST = "/tmp"  # noqa: S108  (mkdtemp makes a folder in it that nobody else can enter)
+_LAST_PORT = re.compile(r":(\d+)$")
 
 
 def python_module(name: str) -> list[str]:
@@ -41,8 +56,55 @@ def python_module(name: str) -> list[str]:
     return [sys.executable, "-c", f"{code}({name!r}, run_name='__main__')"]
 
 
+def socket_folder() -> Path:
+    """Return a new folder for sockets: temporary, or in ``/tmp`` where that path means something else to gRPC."""
+    tried = dict.fromkeys((tempfile.gettempdir(), _LAST))
+    for parent in tried:
+        if not os.path.isdir(parent) or not _PLAIN.fullmatch(parent):  # noqa: PTH112
+            continue
+        folder = Path(tempfile.mkdtemp(prefix="slicebeam-", dir=parent))
+        if stat.S_IMODE(folder.stat().st_mode) & 0o077:
+            folder.rmdir()
+            raise EngineError(
+                f"{parent} cannot hold private folders, which the sockets of an engine "
+                "need; set TMPDIR to a folder on a local disk"
+            )
+        if len(os.fsencode(folder)) + 1 + _LONGEST_NAME <= _LONGEST_PATH:
+            return folder
+        folder.rmdir()
+    raise EngineError(
+        f"the path of the temporary folder {next(iter(tried))} is too long for sockets, or "
+        "contains special characters; set TMPDIR to another folder"
+    )
+
+
+def why_not_private() -> str:
+    """Return why this system lets a user have no private network, '' where it does."""
+    if not sys.platform.startswith("linux"):
+        return "only Linux has network namespaces"
+    done = subprocess.run(_GUARDIAN, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.returncode == 0:
+        return ""
+    said = (done.stdout + done.stderr).strip().splitlines()
+    return said[-1] if said else f"code {done.returncode}"
+
+
+@cache
+def private_address(folder: Path, url: str) -> str:
+    """Return the Unix socket that leads to ``host:port`` in the private network of a program."""
+    match = _LAST_PORT.search(url)
+    if match is None:
+        return url
+    with guardian.connect_to(folder / guardian.DOOR) as connection:
+        connection.settimeout(_OPEN)
+        connection.sendall(f"{match[1]}\n".encode("ascii"))
+        if not connection.recv(1):
+            raise OSError(f"cannot reach port {match[1]} of the engine's private network")
+    return f"unix:{folder / match[1]}"
+
+
 class GuardedProcess:
-    """A program that ends with this process; in a network of its own where it has a folder for sockets."""
+    """A program that ends with this process; ``leads_to``: what its private network reaches outside."""
 
     def __init__(
         self,
@@ -50,29 +112,29 @@ class GuardedProcess:
         log: Path,
         folder: Path,
         environment: Mapping[str, str] | None = None,
-        sockets: Path | None = None,
+        *,
+        is_private: bool = False,
+        leads_to: tuple[str, int] | None = None,
     ) -> None:
-        self.name, self.log, self.pid = Path(command[0]).name, log, 0
-        self._folders = [folder] if sockets is None else [folder, sockets]
-        # Isolated and by its path: it imports nothing of ours, and starts in hundredths of a second.
-        guarded = [sys.executable, "-I", "-S"]
-        if sockets is not None:
-            guarded += [private_network.__file__, str(sockets)]
-        guarded += [guardian.__file__, str(folder), *command]
+        self.name, self.log, self.pid, self._folder = Path(command[0]).name, log, 0, folder
+        self._door_out = leads_to and guardian.forward(
+            str(folder / guardian.MASTER_SOCKET), lambda: socket.create_connection(leads_to)
+        )
+        kind = "private" if is_private else "shared"
         with log.open("ab") as output:
             # A session of its own: Ctrl-C is for the run to handle.
             self._guardian = subprocess.Popen(  # noqa: S603
-                guarded,
+                [*_GUARDIAN, kind, str(folder), *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,
                 start_new_session=True,
                 env={**os.environ, **(environment or {})},
             )
-        said = self._guardian.stdout
-        if said is None:
+        stdout = self._guardian.stdout
+        if stdout is None:
             raise TypeError("a process without pipes")
-        first = said.readline().decode("utf-8").strip()
+        first = stdout.readline().decode("utf-8").strip()
         if not first.isdigit():
             self.stop()
             raise EngineError(f"cannot start {command[0]}: {first or 'no reason given'}")
@@ -103,21 +165,17 @@ class GuardedProcess:
                     pipe.close()
         try:
             code = self._guardian.wait(_PATIENCE)
-            if code < 0:
-                # Killed, with nobody left to end what the program started.
-                self._kill()
-                for folder in self._folders:
-                    shutil.rmtree(folder, ignore_errors=True)
         except subprocess.TimeoutExpired:
-            self._kill()
             self._guardian.kill()
-            self._guardian.wait()
-
-    def _kill(self) -> None:
-        if not self.pid:
-            return
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
+            code = self._guardian.wait()
+        if self._door_out:
+            self._door_out.shutdown()
+            self._door_out.server_close()
+        if code < 0 and self.pid:
+            # Killed, with nobody left to end what the program started.
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
 
 def wait_for(

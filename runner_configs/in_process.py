@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from slicebeam.runner_configs.backend import Backend, FinishedJob
+from slicebeam.runner_configs.backend import Backend, counts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import apache_beam as beam
-    from apache_beam.options.pipeline_options import PipelineOptions
+    from collections import Counter
 
     from slicebeam.runner_configs.backend import Build
     from slicebeam.runner_configs.local_processes import LocalProcesses
@@ -36,20 +32,29 @@ class InProcess(Backend):
         """Return the options that a job is run with, as flags."""
         return [f"--direct_num_workers={self.workers}"]
 
-    def run(self, build: Build, name: str) -> Any:  # noqa: ARG002
+    def run(self, build: Build, name: str) -> Counter[str]:  # noqa: ARG002
         """Run a pipeline: by the worker processes where they can share its elements, else here."""
+        # Here, since worker processes are started before this one loads Beam.
+        import apache_beam as beam
+        from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
         from slicebeam.runner_configs.local_job import run_here, work_of
 
-        with unrun_pipeline() as pipeline:
+        # Named: DirectRunner would first look for another runner's binary on the web.
+        pipeline = beam.Pipeline(runner=FnApiRunner())
+        try:
             build(pipeline)
             if self._processes is not None:
                 counts = self._processes.run(pipeline, self.log)
                 if counts is not None:
-                    return FinishedJob(counts)
+                    return counts
                 self.note("one process does a job whose elements depend on each other")
             elif (job := work_of(pipeline)) is not None:
-                return FinishedJob(run_here(job))
-            return pipeline.run()
+                return run_here(job)
+            return counts_of(pipeline.run())
+        finally:
+            # Beam makes the folder with the pipeline, and removes it only after a run.
+            shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)
 
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of the worker processes."""
@@ -59,19 +64,3 @@ class InProcess(Backend):
         """End the worker processes."""
         if self._processes is not None:
             self._processes.stop()
-
-
-@contextmanager
-def unrun_pipeline(options: PipelineOptions | None = None) -> Iterator[beam.Pipeline]:
-    """Yield a new pipeline, whose temporary folder is removed at the end."""
-    # Here, since worker processes are started before this one loads Beam.
-    import apache_beam as beam
-    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-
-    # Named: DirectRunner would first look for another runner's binary on the web.
-    pipeline = beam.Pipeline(runner=FnApiRunner(), options=options)
-    try:
-        yield pipeline
-    finally:
-        # Beam makes the folder with the pipeline, and removes it only after a run.
-        shutil.rmtree(pipeline.local_tempdir, ignore_errors=True)

@@ -76,14 +76,14 @@ def logged_to(path: Path) -> Iterator[None]:
 
     A worker's traceback is logged before its exception arrives, which tells the same in a line.
     """
-    root, own, hook = logging.getLogger(), logging.getLogger("slicebeam"), threading.excepthook
-    handlers, level = root.handlers[:], own.level
+    root, ours, hook = logging.getLogger(), logging.getLogger("slicebeam"), threading.excepthook
+    handlers, level = root.handlers[:], ours.level
     threads = set(threading.enumerate())
     handler = _LogFile(path, delay=True, encoding="utf-8")
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root.handlers[:] = [handler]
     # Warnings of libraries are left out where the command says so; what this package says is not.
-    own.setLevel(logging.INFO)
+    ours.setLevel(logging.INFO)
     threading.excepthook = _log_exception
     try:
         yield
@@ -95,7 +95,7 @@ def logged_to(path: Path) -> Iterator[None]:
         threading.excepthook = _hide(set(threading.enumerate()) - threads, handlers, hook)
         raise
     finally:
-        own.setLevel(level)
+        ours.setLevel(level)
     _restore(root, handlers, handler)
     threading.excepthook = hook
 
@@ -159,8 +159,8 @@ def own_labels() -> Iterator[None]:
 # An engine hands an exception of a worker on as text, with the step's name and a traceback. Some
 # put it through another language's quoting.
 _KINDS: dict[str, type[SlicebeamError]] = {
-    one.__name__: one
-    for one in (
+    kind.__name__: kind
+    for kind in (
         *(InputError, OptionError, ColumnError, FileError),
         *(EngineError, StorageError, ConflictError),
     )
@@ -218,19 +218,16 @@ def for_user(error: BaseException, log: Path | None = None) -> SlicebeamError:
 
 def reported(text: str) -> SlicebeamError | None:
     """Return the slicebeam error in a text, None if there is none."""
-    found = _OURS.search(text)
-    if found is None:
-        return None
-    return _KINDS[found.group(1)](redacted(found.group(2).strip()))
+    match = _OURS.search(text)
+    return match and _KINDS[match[1]](redacted(match[2].strip()))
 
 
 def _reason(error: BaseException, text: str) -> str:
     """Return the one line that says most."""
     bare = _STEP.sub("", text).replace("\\n", "\n")
     for pattern in (_PYTHON, _JAVA, _CALL):
-        found = pattern.findall(bare)
-        if found:
-            kind, message = found[-1]
+        if matches := pattern.findall(bare):
+            kind, message = matches[-1]
             return _cut(f"{kind}: {message}")
     lines = [line for line in bare.splitlines() if line.strip()]
     return _cut(f"{type(error).__name__}: {lines[-1].strip() if lines else 'no message'}")

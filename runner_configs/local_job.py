@@ -55,8 +55,8 @@ def work_of(pipeline: beam.Pipeline) -> LocalJob | None:
     return LocalJob(seen.elements, pickler.dumps((steps, *grouped)), bool(grouped))
 
 
-def shares_of(pipeline: beam.Pipeline, count: int) -> list[bytes] | None:
-    """Return a job, described as Beam does, for each share of the elements; None if they depend on each other."""
+def shares_of(pipeline: beam.Pipeline, count: int) -> LocalJob | None:
+    """Return a job whose elements are shares of a job's; None if its elements depend on each other."""
     seen = _Seen(pipeline)
     if seen.elements is None or seen.is_other or len(seen.steps) > 1:
         return None
@@ -65,7 +65,19 @@ def shares_of(pipeline: beam.Pipeline, count: int) -> list[bytes] | None:
         pipeline.replace_all([_Share(seen.elements[start::count])])
         proto = pipeline.to_runner_api(default_environment=EmbeddedPythonEnvironment.default())
         shares.append(proto.SerializeToString())
-    return shares
+    return LocalJob(tuple(shares), pickler.dumps(([_RunShare()],)), is_grouped=False)
+
+
+class _RunShare(DoFn):
+    """Runs a share of a job as Beam describes it, in the process that it comes to."""
+
+    def process(self, element: bytes) -> None:
+        from apache_beam.options.pipeline_options import PipelineOptions
+        from apache_beam.portability.api import beam_runner_api_pb2
+        from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
+
+        job = beam_runner_api_pb2.Pipeline.FromString(element)
+        FnApiRunner().run_via_runner_api(job, PipelineOptions([])).wait_until_finish()
 
 
 class _Share(PTransformOverride):

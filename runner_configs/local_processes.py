@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    Part = Literal["steps", "grouped", "job"]
+    Part = Literal["steps", "grouped"]
 
 
 class LocalProcesses:
@@ -50,16 +50,14 @@ class LocalProcesses:
             theirs.close()
         self._workers = [_Worker(Connection(ours.detach())) for ours, _ in pairs]
 
-    def run(self, pipeline: Any, log: Path) -> dict[str, int] | None:
+    def run(self, pipeline: Any, log: Path) -> Counter[str] | None:
         """Do a job and return its counts, None where its form does not allow it."""
         from slicebeam.runner_configs.local_job import shares_of, work_of
 
+        work = work_of(pipeline) or shares_of(pipeline, self.count)
+        if work is None:
+            return None
         counts: Counter[str] = Counter()
-        if (work := work_of(pipeline)) is None:
-            shares = shares_of(pipeline, self.count)
-            if shares is not None:
-                self._map(b"", "job", shares, log, counts)
-            return None if shares is None else counts
         outputs = self._map(work.steps, "steps", work.elements, log, counts)
         if work.is_grouped:
             by_key: dict[Any, list[bytes]] = defaultdict(list)
@@ -176,26 +174,13 @@ def _serve(connection: Connection) -> None:
             if packed:
                 steps = pickler.loads(packed)
             with counted(counts):
-                if part == "job":
-                    _run_job(element)
-                else:
-                    outputs = outputs_of(steps, part, element)
-        except SlicebeamError as known:
-            error = known
+                outputs = outputs_of(steps, part, element)
+        except SlicebeamError as raised:
+            error = raised
         except Exception:  # noqa: BLE001  (the driver reports it)
             traceback.print_exc()
             error = RuntimeError(traceback.format_exc())
         connection.send((os.getpid(), outputs, counts, error))
-
-
-def _run_job(proto: bytes) -> None:
-    """Run a job as Beam describes it, in this process."""
-    from apache_beam.options.pipeline_options import PipelineOptions
-    from apache_beam.portability.api import beam_runner_api_pb2
-    from apache_beam.runners.portability.fn_api_runner.fn_runner import FnApiRunner
-
-    job = beam_runner_api_pb2.Pipeline.FromString(proto)
-    FnApiRunner().run_via_runner_api(job, PipelineOptions([])).wait_until_finish()
 
 
 def _receive(connection: Connection, tasks: queue.SimpleQueue[Any]) -> None:

@@ -9,27 +9,28 @@ import traceback
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-from slicebeam.runner_configs.private_network import private_address
+from slicebeam.runner_configs.guarded_process import private_address
+from slicebeam.runner_configs.guardian import POOL, POOL_SOCKET
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
-
-    from slicebeam.runner_configs.network_access import NetworkAccess
 
 # Nodes of an engine that ask for a worker at the same time; each is kept until its worker is there.
 _ASKED_AT_ONCE = 8
 
 
 class LoopbackPool:
-    """Threads of this process that work for an engine which brings a secret: anybody may reach the port."""
+    """Threads of this process that work for an engine which brings a secret: anybody may reach the port.
 
-    def __init__(self, network: NetworkAccess | None = None, secret: str = "") -> None:
+    ``network``: the folder of the engine's program, where it has a private network.
+    """
+
+    def __init__(self, network: Path | None = None, secret: str = "") -> None:
         import grpc
         from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
         self.secret = secret = secret or secrets.token_urlsafe(32)
-        sockets = network.sockets if network is not None else None
 
         class PoolServicer(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):
             """Starts workers, which end with the connection to the engine that asked for them."""
@@ -39,7 +40,7 @@ class LoopbackPool:
                     context.abort(
                         grpc.StatusCode.PERMISSION_DENIED, "the worker pool of another run"
                     )
-                return _start_thread(request, sockets)
+                return _start_thread(request, network)
 
             def StopWorker(self, request: Any, context: Any) -> Any:  # noqa: ARG002, N802
                 # The nodes of an engine number their workers alike, so nobody knows which one is
@@ -47,8 +48,9 @@ class LoopbackPool:
                 return beam_fn_api_pb2.StopWorkerResponse()
 
         self._server = grpc.server(ThreadPoolExecutor(_ASKED_AT_ONCE))
-        port = self._server.add_insecure_port(network.pool if network else "127.0.0.1:0")
-        self.address = network.pool_inside if network is not None else f"127.0.0.1:{port}"
+        at = f"unix:{network / POOL_SOCKET}" if network is not None else "127.0.0.1:0"
+        port = self._server.add_insecure_port(at)
+        self.address = f"127.0.0.1:{port if network is None else POOL}"
         beam_fn_api_pb2_grpc.add_BeamFnExternalWorkerPoolServicer_to_server(
             PoolServicer(), self._server
         )

@@ -32,13 +32,13 @@ def cpu_seconds(pid: int) -> float:
 
 def children(pid: int) -> list[int]:
     """Return the processes that a process started and that have not ended; none without /proc."""
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         with suppress(OSError, ValueError):
             state, parent, *_ = _fields(int(entry.name))
             if int(parent) == pid and state != "Z":
-                found.append(int(entry.name))
-    return found
+                pids.append(int(entry.name))
+    return pids
 
 
 def _fields(pid: int) -> list[str]:

@@ -42,20 +42,23 @@ def expected(tmp_path_factory, adult_path):
     return (output / "slices.parquet").read_bytes()
 
 
-def engine_options(bucket, service, *more):
-    given = [
+def beam_options(bucket, service):
+    return [
         *("project=tests-project", "region=europe-west1", f"temp_location={bucket.uri}/temp"),
-        *("sdk_container_image=example.org/slicebeam:1", f"endpoint={service.endpoint}"),
-        *("no_auth=true", "poll_seconds=0.05", "num_workers=2"),
-        *more,
+        "sdk_container_image=example.org/slicebeam:1",
+        *(f"dataflow_endpoint={service.endpoint}", "no_auth=true", "num_workers=2"),
     ]
-    return ["--runner-config=dataflow", *(f"--runner-option={one}" for one in given)]
 
 
-def command(bucket, service, data, *more):
+def engine_options(bucket, service, *more, beam=()):
+    given = [f"--beam={option}" for option in (*beam_options(bucket, service), *beam)]
+    return ["--runner-config=dataflow", *given, *(f"--runner-option={option}" for option in more)]
+
+
+def command(bucket, service, data, *more, beam=()):
     """A search whose data and results are in a bucket."""
     arguments = ["search", f"--data={data}", f"--output={bucket.uri}/out", *SEARCH, "--quiet"]
-    return [*arguments, *engine_options(bucket, service, *more)]
+    return [*arguments, *engine_options(bucket, service, *more, beam=beam)]
 
 
 def wait_for(service, stage, driver):

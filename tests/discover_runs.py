@@ -35,7 +35,7 @@ class Discovered(Found):
 def discover(output, *, resume=False, engine_seen=None, **options):
     """Run a discovery in this process, after ``engine_seen`` was called with its engine."""
     config = validated(DiscoverConfig, {"output": str(output), **options})
-    with Engine(runner_config(config.runner_config, config.runner_option)) as engine:
+    with Engine(runner_config(config.runner_config, config.runner_option, config.beam)) as engine:
         if engine_seen is not None:
             engine_seen(engine)
         run_discovery(config, engine, Terminal(quiet=True), resume=resume)

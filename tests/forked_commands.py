@@ -135,12 +135,14 @@ def _import_what_is_needed():
 
 def _remember():
     """Make once what every command makes of flags and options."""
+    import apache_beam as beam
+
     from slicebeam.pipelines.commands import flags
-    from slicebeam.runner_configs.in_process import unrun_pipeline
+    from slicebeam.runner_configs.in_process import InProcess
+    from slicebeam.runner_configs.options import DirectOptions
 
     flags.PanelCommand("search")
-    with unrun_pipeline():
-        pass
+    InProcess(DirectOptions()).run(lambda pipeline: pipeline | beam.Create([]), "first")
 
 
 def main():

@@ -84,7 +84,7 @@ def _address(text):
 
 
 @contextmanager
-def at_work(folder, name, options=()):
+def at_work(folder, name, options=(), beam=()):
     """An engine in the middle of a job, and what it listens at; the job ends afterwards."""
     begun, may_end = folder / "begun", folder / "may-end"
 
@@ -108,7 +108,7 @@ def at_work(folder, name, options=()):
             errors.append(error)
 
     before = listening()
-    with Engine(runner_config(name, options)) as engine:
+    with Engine(runner_config(name, options, beam)) as engine:
         engine.log_to(folder / "log")
         thread = threading.Thread(target=work, args=(engine,))
         thread.start()

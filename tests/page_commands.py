@@ -37,7 +37,7 @@ NOT_RUN = {
     "slicebeam search --data 'gs://bucket/": CLOUD,
     "gcloud ": CLOUD,
     "docker compose": CLUSTER,
-    "slicebeam search … --runner-config flink": CLUSTER,
+    "slicebeam search … --runner-config FlinkRunner": CLUSTER,
     "slicebeam search --data /tmp/slicebeam/": CLUSTER,
     "slicebeam discover … --text text --encoder 'openai:": FOREIGN,
     'slicebeam define --changelist out/sentences --name "about a film" --llm': FOREIGN,

@@ -84,7 +84,7 @@ def as_options(options):
 
 def search(output, *, resume=False, **options):
     config = search_config(as_options({"output": output, **options}))
-    with Engine(runner_config(config.runner_config, config.runner_option)) as engine:
+    with Engine(runner_config(config.runner_config, config.runner_option, config.beam)) as engine:
         run_search(config, engine, Terminal(quiet=True), resume=resume)
     return read(output)
 

@@ -186,7 +186,8 @@ def engine_of(options: Mapping[str, Any]) -> Engine:
     """Return the engine that options name; its worker processes start while this one imports."""
     from slicebeam.pipelines.run.engine import start_engine
 
-    return start_engine(options.get("runner_config", "direct"), options.get("runner_option", ()))
+    named = options.get("runner_config", "direct")
+    return start_engine(named, options.get("runner_option", ()), options.get("beam", ()))
 
 
 def _tolerance(run_options: RunOptions, config: Any) -> dict[str, float]:

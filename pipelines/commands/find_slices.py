@@ -54,7 +54,7 @@ _REFUSED = {
         "the examples are the PCollection",
     ),
     "confirm": "the examples of a PCollection have no order; search the files in output/examples",
-    **dict.fromkeys(("runner_config", "runner_option"), "the pipeline has its own runner"),
+    **dict.fromkeys(("runner_config", "runner_option", "beam"), "the pipeline has its own runner"),
     **dict.fromkeys(("model", "baseline_model"), "put RunInference before it, and name the column"),
     **dict.fromkeys(
         ("strategy", *STRATEGIES_OF),

@@ -91,13 +91,32 @@ EngineName = Annotated[
     str,
     _OF_ENGINE,
     Option(
-        help="Engine: direct, direct_multi, prism, flink, spark, dataflow, or a YAML file.",
+        help="Engine: direct, direct_multi, prism, flink, spark, dataflow, a runner class of Beam's "
+        "such as FlinkRunner, or a YAML file.",
         metavar="<engine>",
     ),
 ]
 EngineOptions = Annotated[
-    Pairs, _OF_ENGINE, Option(help="Option of the engine. Repeatable.", keeps_variables=True)
+    Pairs,
+    _OF_ENGINE,
+    Option(
+        help="Option of slicebeam for the engine: workers, smallest_job_seconds, job_timeout, "
+        "shared_folder or private_network. Repeatable.",
+        keeps_variables=True,
+    ),
 ]
+BeamOptions = Annotated[
+    Pairs,
+    _OF_ENGINE,
+    Option(
+        help="Option of Beam or of its runner, by its name, such as flink_master=host:8081. "
+        "Repeatable.",
+        keeps_variables=True,
+    ),
+]
+# The arguments of `start_engine`: --runner-config, --runner-option and --beam.
+EngineChoice = tuple[str, tuple[str, ...], tuple[str, ...]]
+IN_PROCESS: EngineChoice = ("direct", (), ())
 
 
 class DataConfig(Options):
@@ -132,6 +151,7 @@ class DataConfig(Options):
     """Maximum number of examples to read at a time."""
     runner_config: EngineName = "direct"
     runner_option: EngineOptions = default(())
+    beam: BeamOptions = default(())
 
     @field_validator("*", mode="before")
     @classmethod
@@ -143,7 +163,7 @@ class DataConfig(Options):
             raise InputError(f"{flag(name)} contains an empty name; give one or leave it out")
         return value
 
-    @field_validator("runner_option")
+    @field_validator("runner_option", "beam")
     @classmethod
     def _without_secrets(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         # The engine is made of what the user gave; a configuration is written down.
@@ -180,7 +200,7 @@ AnyOptions = TypeVar("AnyOptions", bound=Options)
 # What is derived of embeddings or members lies in a file for each chunk, beside those of other stages.
 CHUNK_OPTIONS = frozenset({"memory_budget", "chunk_rows"})
 NON_IDENTITY_OPTIONS = CHUNK_OPTIONS.union(
-    ("work_dir", "output", "runner_config", "runner_option", "save_slices")
+    ("work_dir", "output", "runner_config", "runner_option", "beam", "save_slices")
 )
 
 

@@ -24,6 +24,7 @@ _REASONS = {
     "baseline_model": _RUNS_CODE,
     "runner_config": _STARTS,
     "runner_option": _STARTS,
+    "beam": _STARTS,
     "api": _SENDS,
     "phrases": _SENDS,
     "tfma_module": _IMPORTS,

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field, model_validator
 
 from slicebeam.metrics.errors import InputError, OptionError, flag
-from slicebeam.pipelines.config.common import EngineName, EngineOptions
+from slicebeam.pipelines.config.common import BeamOptions, EngineName, EngineOptions
 from slicebeam.pipelines.config.confirmation import Confirmed
 from slicebeam.pipelines.config.option_fields import (
     PATH,
@@ -91,6 +91,7 @@ class CountingConfig(ExamplesConfig):
     """Count on --data even if it is not the data that the ChangeList is about."""
     runner_config: EngineName = "direct"
     runner_option: EngineOptions = default(())
+    beam: BeamOptions = default(())
 
 
 class SliceConfig(DocumentConfig):

@@ -417,7 +417,8 @@ def as_flag(where: str, field: OptionField, value: Any) -> Any:
     if value is None:
         raise OptionError(f"{where}: the key has no value; give one or leave the key out")
     if field.takes_mapping and isinstance(value, dict):
-        return tuple(f"{name}={_scalar(part)}" for name, part in value.items())
+        pairs = [(name, part if isinstance(part, list) else [part]) for name, part in value.items()]
+        return tuple(f"{name}={_scalar(part)}" for name, parts in pairs for part in parts)
     if not field.is_list:
         return _single(where, field, value)
     if field.option.by_commas and isinstance(value, str):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from slicebeam.pipelines.config.common import IN_PROCESS, EngineChoice
 from slicebeam.pipelines.config.confirmation import NOTHING, Confirmed
 
 if TYPE_CHECKING:
@@ -26,13 +27,12 @@ class Counting:
     """Where slices are counted; ``other_data``: whether it may be other data than the document's."""
 
     data: tuple[str, ...] = ()
-    runner_config: str = "direct"
-    runner_option: tuple[str, ...] = ()
+    engine: EngineChoice = IN_PROCESS
     confirmed: Confirmed = NOTHING
     other_data: bool = False
 
     @classmethod
     def of(cls, config: CountingConfig) -> Counting:
         """Return where a command's options say."""
-        engine = config.runner_config, config.runner_option
-        return cls(config.data, *engine, config.confirmed, config.other_data)
+        engine = config.runner_config, config.runner_option, config.beam
+        return cls(config.data, engine, config.confirmed, config.other_data)

@@ -116,14 +116,13 @@ def _check(
         del options["example_id"]
     with (
         tempfile.TemporaryDirectory(prefix="slicebeam-") as folder,
-        start_engine(counting.runner_config, counting.runner_option) as engine,
+        start_engine(*counting.engine) as engine,
     ):
         options |= {
             "data": counting.data or document.dataset.uri,
             "output": str(Path(folder) / "out"),
             "changelist": known.uri,
-            "runner_config": counting.runner_config,
-            "runner_option": counting.runner_option,
+            **dict(zip(("runner_config", "runner_option", "beam"), counting.engine, strict=True)),
         }
         split = None if counting.data else split_of(known)
         yield validated(CheckConfig, options), engine, split

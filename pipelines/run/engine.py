@@ -24,6 +24,7 @@ from slicebeam.runner_configs.options import (
 from slicebeam.transforms.storage.secrets import redact_file, redacted
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Sequence
 
     from typing_extensions import Self
@@ -56,7 +57,10 @@ class Engine:
         self.log = Path(os.devnull)
         self.run_id = ""
         self._resumes = False
-        self._backend: Backend = resolve_name(config.options.backend)(config.options)
+        kind, is_direct = resolve_name(config.backend), isinstance(config.options, DirectOptions)
+        self._backend: Backend = (
+            kind(config.options) if is_direct else kind(config.options, config.runner)
+        )
         self._driver = InProcess(DirectOptions())
         self._is_checked = self._is_log_temporary = False
 
@@ -152,7 +156,7 @@ class Engine:
         """Run a pipeline for a stage, in this process where it takes fewer estimated ``seconds`` than what a job costs."""
         self._check()
         backend = self._backend if self.sends(seconds) else self._driver
-        cost = self._cost(lambda name: backend.run(build, name), stage, backend)
+        cost = self._cost(lambda name: backend.run(build, name), stage)
         if cost is None:
             raise TypeError("an engine without a result")
         return cost
@@ -162,28 +166,23 @@ class Engine:
         if not self._resumes:
             return None
         self._check()
-        return self._cost(self._backend.attach, stage, self._backend)
+        return self._cost(self._backend.attach, stage)
 
-    def _cost(self, work: Callable[[str], Any], stage: str, backend: Backend) -> Cost | None:
-        """Return the cost of a function that returns Beam's result; None if it returns None."""
+    def _cost(self, work: Callable[[str], Counter[str] | None], stage: str) -> Cost | None:
+        """Return the cost of a function that returns the counts of a job; None if it returns None."""
         begun, cpu = time.perf_counter(), self._cpu_seconds()
         try:
             with logged_to(self.log), own_labels():
-                result = work(self.job_name(stage))
-                if result is None:
-                    return None
-                counters = result.metrics().query()["counters"]
-                shuffled = sum(
-                    getattr(counter, backend.counters) or 0
-                    for counter in counters
-                    if counter.key.metric.name == "shuffled_bytes"
-                )
+                counts = work(self.job_name(stage))
         except Exception as error:
             if is_interrupt(error):
                 raise KeyboardInterrupt from error
             known_log = None if str(self.log) == os.devnull else self.log
             raise for_user(error, known_log) from error
-        return Cost(self._cpu_seconds() - cpu, time.perf_counter() - begun, shuffled)
+        if counts is None:
+            return None
+        wall = time.perf_counter() - begun
+        return Cost(self._cpu_seconds() - cpu, wall, counts["shuffled_bytes"])
 
     def _check(self) -> None:
         if not self._is_checked:
@@ -194,6 +193,6 @@ class Engine:
         return time.process_time() + self._backend.cpu_seconds()
 
 
-def start_engine(name: str, options: Any) -> Engine:
+def start_engine(name: str, options: Any, beam: Any = ()) -> Engine:
     """Return the engine; its worker processes start while this one imports."""
-    return Engine(runner_config(name, options))
+    return Engine(runner_config(name, options, beam))

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 
 # Options that do not decide the result.
-_PRESENTATION = {"data", "output", "work_dir", "runner_config", "runner_option"}
+_PRESENTATION = {"data", "output", "work_dir", "runner_config", "runner_option", "beam"}
 _PRESENTATION |= {"chunk_rows", "memory_budget"}
 
 

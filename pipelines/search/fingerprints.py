@@ -62,7 +62,7 @@ def fingerprint_again(
     from slicebeam.pipelines.search.building import fingerprint_of
 
     # It is encoded on this machine, whatever engine the run had.
-    engine_here = {"runner_config": "direct", "runner_option": ()}
+    engine_here = {"runner_config": "direct", "runner_option": (), "beam": ()}
     then = document.provenance.config
     earlier = {name: one for name, one in then.items() if name not in _MEASURED} | engine_here
     refuse_unconfirmed(uri, earlier, asdict(confirmed))

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 _MANY_LABELS = 10
 _MOST_REASONS = 3
 _NO_IDENTITY = {
-    *("data", "output", "work_dir", "runner_config", "runner_option", "chunk_rows"),
+    *("data", "output", "work_dir", "runner_config", "runner_option", "beam", "chunk_rows"),
     "memory_budget",
 }
 

@@ -8,9 +8,9 @@ import time
 import yaml
 
 from slicebeam.metrics.errors import EngineError
-from slicebeam.runner_configs.cluster import ask
+from slicebeam.runner_configs.flink import ask
 from slicebeam.runner_configs.guarded_process import GuardedProcess
-from slicebeam.runner_configs.portable import free_port
+from slicebeam.runner_configs.job_service import free_port
 from tests.engines.programs import flink_home, spark_home
 from tests.object_stores import ROOT
 

@@ -14,14 +14,18 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from slicebeam.runner_configs.artifacts import cache_folder
-
 FLINK = "1.19.3"
 SPARK = "3.5.0"
 _PRISM = "github.com/apache/beam/sdks/v2/go/cmd/prism"
 # Its scripts and configuration are the same in every wheel: one that is always there will do.
 _ANY_WHEEL = ("--only-binary=:all:", "--platform=manylinux2014_x86_64", "--python-version=3.11")
 _FROM_SOURCE = ("--no-binary=:all:",)
+
+
+def cache_folder():
+    named = os.environ.get("SLICEBEAM_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(named).expanduser() if named else Path(base) / "slicebeam"
 
 
 def flink_home():

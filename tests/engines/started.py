@@ -21,28 +21,30 @@ class Engines:
     def __exit__(self, *_):
         self._stack.close()
 
-    def options(self, name, *more):
+    def options(self, name, *more, beam=()):
         engine, _, rest = name.partition("-")
         if engine in ("direct", "direct_multi"):
-            return {"runner_config": name, "runner_option": more}
+            return {"runner_config": name, "runner_option": more, "beam": beam}
         kind, _, environment = rest.partition("-")
-        options = [_ALL, *more, f"environment={environment or 'loopback'}"]
+        options = [f"environment_type={environment.upper() or 'LOOPBACK'}", *beam]
         if engine == "prism":
-            options.append(f"binary={programs.prism()}")
+            options.append(f"prism_location={programs.prism()}")
         else:
             jar = getattr(programs, f"{engine}_job_server")()
-            options += [f"job_server_jar={jar}", f"java_options={['-Xmx1g', *JAVA]}"]
+            options += [f"{engine}_job_server_jar={jar}"]
+            options += [f"job_server_jvm_properties={java}" for java in JAVA]
         if kind == "cluster":
-            options.append(f"master={getattr(self, engine).address}")
+            master = "flink_master" if engine == "flink" else "spark_master_url"
+            options.append(f"{master}={getattr(self, engine).address}")
         if kind == "cluster" and engine == "spark":
-            options += [f"version={programs.SPARK}", f"web_ui={self.spark.pages}"]
-            conf = {"spark.executor.extraJavaOptions": " ".join(JAVA)}
-            options.append(f"spark_conf={conf}")
-        return {"runner_config": engine, "runner_option": tuple(options)}
+            java = f"-Dspark.executor.extraJavaOptions={' '.join(JAVA)}"
+            options += [f"job_server_jvm_properties={java}", "sdk_worker_parallelism=1"]
+        return {"runner_config": engine, "runner_option": (_ALL, *more), "beam": tuple(options)}
 
     def arguments(self, name, *more):
         options = self.options(name, *more)
         flags = [f"--runner-option={option}" for option in options["runner_option"]]
+        flags += [f"--beam={option}" for option in options["beam"]]
         return [f"--runner-config={options['runner_config']}", *flags]
 
     @cached_property

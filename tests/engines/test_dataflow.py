@@ -21,14 +21,15 @@ from slicebeam.metrics.counting import counting_plan
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.run.engine import Engine, runner_config
-from slicebeam.runner_configs.dataflow import Dataflow, is_of, vcpus_of
-from slicebeam.runner_configs.options import DataflowOptions
+from slicebeam.runner_configs import dataflow as dataflow_engine
+from slicebeam.runner_configs.dataflow import Dataflow, is_job_of_stage
+from slicebeam.runner_configs.options import RunnerOptions
 from tests.dataflow_runs import (  # noqa: F401  (fixtures)
     ALL_JOBS,
     SEARCH,
+    beam_options,
     bucket,
     command,
-    engine_options,
     expected,
     service,
     wait_for,
@@ -43,8 +44,9 @@ from tests.running import refused
 @pytest.mark.slow
 def test_search_is_the_same(bucket, service, adult_path, expected):
     """All jobs of a search are sent, and what is published does not tell who worked."""
-    more = ["labels={team: quality}", "machine_type=n2-standard-2", "experiments=[use_a, use_b]"]
-    assert run(command(bucket, service, bucket.upload(adult_path), ALL_JOBS, *more)) == 0
+    more = ["labels=team=quality", "machine_type=n2-standard-2"]
+    more += ["experiments=use_a", "experiments=use_b"]
+    assert run(command(bucket, service, bucket.upload(adult_path), ALL_JOBS, beam=more)) == 0
     assert bucket.read("out/slices.parquet") == expected
     assert not bucket.keys("out/_work")
     names = [re.fullmatch(r"slicebeam-([0-9a-f]{10})-(.+)", job.name) for job in service.jobs]
@@ -69,7 +71,7 @@ def test_search_is_the_same(bucket, service, adult_path, expected):
 def test_a_service_that_is_overloaded_is_asked_again(bucket, service, adult_path, monkeypatch):
     # Beam's own pauses before it sends a job again take five seconds.
     monkeypatch.setattr(retry.Clock, "sleep", lambda *_: None)
-    one_job = command(bucket, service, bucket.upload(adult_path), ALL_JOBS, "service_timeout=60")
+    one_job = command(bucket, service, bucket.upload(adult_path), ALL_JOBS)
     # The answer to the first job is lost, and so is that to asking for it.
     service.add(Fault("POST", "/jobs", 503, 1, is_answer_lost=True))
     service.add(Fault("POST", "/jobs", 429, 2))
@@ -133,10 +135,10 @@ def test_a_killed_driver_finds_a_job_again(
 
 @pytest.mark.parametrize("end", ["", "-2", "-0a1b2c3d", "-0a1b2c3d-12"])
 def test_jobs_of_a_stage(end):
-    assert is_of(f"run-iteration-1{end}", "run-iteration-1")
-    assert not is_of(f"run-iteration-1-resampled{end}", "run-iteration-1")
-    assert not is_of(f"run-iteration-11{end}", "run-iteration-1")
-    assert not is_of(f"other-run-iteration-1{end}", "run-iteration-1")
+    assert is_job_of_stage(f"run-iteration-1{end}", "run-iteration-1")
+    assert not is_job_of_stage(f"run-iteration-1-resampled{end}", "run-iteration-1")
+    assert not is_job_of_stage(f"run-iteration-11{end}", "run-iteration-1")
+    assert not is_job_of_stage(f"other-run-iteration-1{end}", "run-iteration-1")
 
 
 @pytest.mark.slow
@@ -157,7 +159,7 @@ def test_a_job_of_another_plan_is_ended_first(
     assert driver.ended().code == -signal.SIGKILL
     # So little work is else one block, however many workers there are.
     monkeypatch.setattr(counting_plan, "BLOCK_SECONDS", 0.001)
-    resumed = [*arguments, "--runner-option=num_workers=7", "--resume"]
+    resumed = [*arguments, "--beam=num_workers=7", "--resume"]
     again = threading.Thread(target=lambda: codes.append(run(resumed)))
     codes = []
     again.start()
@@ -188,9 +190,9 @@ def test_interrupt_cancels_the_job(bucket, service, adult_path, commands):
 
 
 @pytest.fixture
-def engine(bucket, service, tmp_path):
-    options = [one.removeprefix("--runner-option=") for one in engine_options(bucket, service)[1:]]
-    config = runner_config("dataflow", [*options, "job_timeout=1", "service_timeout=1"])
+def engine(bucket, service, tmp_path, monkeypatch):
+    monkeypatch.setattr(dataflow_engine, "_SERVICE_TIMEOUT", 1.0)
+    config = runner_config("dataflow", ["job_timeout=1"], beam_options(bucket, service))
     with Engine(config) as made:
         made.log_to(tmp_path / "log", "tests")
         yield made
@@ -252,28 +254,31 @@ PLACE = {"project": "tests-project", "region": "europe-west1", "temp_location": 
 IMAGE = {"sdk_container_image": "example.org/slicebeam:1"}
 
 
-def test_nobody_listens():
-    service = {"endpoint": f"http://localhost:{free_port()}", "no_auth": True, "service_timeout": 1}
-    options = DataflowOptions(**PLACE, **IMAGE, **service)
+def dataflow(beam):
+    return Dataflow(RunnerOptions(beam=beam), "DataflowRunner")
+
+
+def test_nobody_listens(monkeypatch):
+    monkeypatch.setattr(dataflow_engine, "_SERVICE_TIMEOUT", 1.0)
+    service = {"dataflow_endpoint": f"http://localhost:{free_port()}", "no_auth": True}
     with pytest.raises(EngineError, match=r"dataflow did not answer .*--resume"):
-        Dataflow(options).run(_nothing, "unheard")
+        dataflow({**PLACE, **IMAGE, **service}).run(_nothing, "unheard")
 
 
 @pytest.mark.parametrize(("changes", "message"), [
     ({"sdk_container_image": None}, r"workers need slicebeam: give .*setup_file=./setup.py"),
     ({"setup_file": "missing/setup.py"}, r"missing/setup.py: no such file"),
-    ({"setup_file": "pyproject.toml"}, r"pyproject.toml: it must be named setup.py"),
-    ({"beam_options": {"machin_type": "x"}}, r"did you mean 'machine_type'"),
-    ({"beam_options": {"template_location": "gs://x/y"}}, r"options of the engine set it"),
+    ({"machin_type": "x"}, r"did you mean 'machine_type'"),
+    ({"template_location": "gs://x/y"}, r"slicebeam sets it"),
 ])  # fmt: skip
 def test_what_could_not_work_is_refused_before_anything_is_sent(changes, message):
-    refuses(InputError, message, Dataflow(DataflowOptions(**{**PLACE, **IMAGE, **changes})).check)
+    refuses(InputError, message, dataflow({**PLACE, **IMAGE, **changes}).check)
 
 
 def test_without_the_client_libraries(monkeypatch):
     monkeypatch.setitem(sys.modules, "apache_beam.runners.dataflow.internal.apiclient", None)
     with pytest.raises(EngineError, match=r"client libraries .*pip install '\.\[dataflow\]'"):
-        Dataflow(DataflowOptions(**PLACE)).check()
+        dataflow(PLACE).check()
 
 
 @pytest.mark.parametrize(
@@ -285,26 +290,31 @@ def test_paths_that_workers_do_not_see(engine, path, where):
 
 
 def test_options_as_they_are_sent():
-    options = DataflowOptions(
+    beam = {
         **PLACE,
-        setup_file="setup.py",
-        service_account="who@example.org",
-        use_public_ips=False,
-        max_num_workers=5,
-        machine_type="e2-standard-4",
-        beam_options={"dataflow_service_options": ["enable_prime"]},
-    )
-    engine = Dataflow(options)
-    assert engine.workers == 20
+        **IMAGE,
+        "use_public_ips": False,
+        "max_num_workers": "5",
+        "experiments": "use_a",
+        "dataflow_service_options": ["enable_prime"],
+    }
+    engine = dataflow(beam)
+    assert engine.workers == 5
     assert engine.sent_options("slicebeam-1-encode") == [
-        *("--runner=DataflowRunner", "--job_name=slicebeam-1-encode", "--project=tests-project"),
-        *("--region=europe-west1", "--temp_location=gs://bucket/temp"),
-        *("--staging_location=gs://bucket/temp", "--max_num_workers=5"),
-        *("--machine_type=e2-standard-4", "--service_account_email=who@example.org"),
-        *("--no_use_public_ips", "--experiments=disable_logging_submission_environment"),
-        *("--dataflow_service_options=enable_prime", "--setup_file=./setup.py"),
+        *("--runner=DataflowRunner", "--job_name=slicebeam-1-encode", "--sdk_location=container"),
+        *("--project=tests-project", "--region=europe-west1", "--temp_location=gs://bucket/temp"),
+        *("--sdk_container_image=example.org/slicebeam:1", "--no_use_public_ips"),
+        *("--max_num_workers=5", "--experiments=disable_logging_submission_environment"),
+        *("--experiments=use_a", "--dataflow_service_options=enable_prime"),
     ]
-    assert vcpus_of("custom-8-16384") == 8
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ({"region": None}, "DataflowRunner needs --beam region="),
+    ({"max_num_workers": "many"}, "--beam max_num_workers=many: it must be a whole number"),
+])  # fmt: skip
+def test_what_is_missing_or_no_number_is_refused_at_once(changes, message):
+    refuses(InputError, message, dataflow, {**PLACE, **changes})
 
 
 @pytest.mark.slow

@@ -21,8 +21,8 @@ from slicebeam.pipelines.discovery import fitting
 from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.search import iterations
-from slicebeam.runner_configs import portable
-from slicebeam.runner_configs.cluster import ask
+from slicebeam.runner_configs import job_service
+from slicebeam.runner_configs.flink import ask
 from slicebeam.transforms.count.tables import work_items
 from tests.discovered import COLUMNS, discovery, planted_file
 from tests.pipelines.search.test_same_result import OPTIONS, WAYS
@@ -67,6 +67,16 @@ def test_what_workers_find_is_told_in_words(tmp_path, data, engines, engine, cap
     capfd.readouterr()
     message = refused(given, capfd, folder=tmp_path)
     assert message == "--example-id has no value in row 6 of DIR/x.parquet"
+
+
+def named(options):
+    """The arguments of `runner_config`."""
+    options = dict(options)
+    return {
+        "name": options.pop("runner_config"),
+        "overrides": options.pop("runner_option"),
+        **options,
+    }
 
 
 def jobs(address):
@@ -130,8 +140,8 @@ def test_a_killed_worker_is_a_line_and_the_run_is_resumed(tmp_path, data, engine
 
 
 def test_a_worker_pool_that_dies_ends_the_waiting(tmp_path, engines, monkeypatch):
-    monkeypatch.setattr(portable, "_SILENCE", 4.0)
-    port = portable.free_port()
+    monkeypatch.setattr(job_service, "_SILENCE", 4.0)
+    port = job_service.free_port()
     program = [sys.executable, "-m", "apache_beam.runners.worker.worker_pool_main"]
     pool = subprocess.Popen(
         [*program, f"--service_port={port}"],
@@ -141,12 +151,11 @@ def test_a_worker_pool_that_dies_ends_the_waiting(tmp_path, engines, monkeypatch
         env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
     )
     try:
-        options = engines.options(
-            "prism--external", f"environment_config=127.0.0.1:{port}", "private_network=false"
-        )
+        pool_address = f"environment_config=127.0.0.1:{port}"
+        options = engines.options("prism--external", "private_network=false", beam=[pool_address])
         while not _listens(port):
             time.sleep(0.05)
-        with Engine(runner_config("prism", options["runner_option"])) as engine:
+        with Engine(runner_config(**named(options))) as engine:
             engine.log_to(tmp_path / "log")
             with pytest.raises(EngineError, match=r"worker pool 127.0.0.1:\d+ does not answer"):
                 engine.run(lambda pipeline: _kill_and_wait(pipeline, pool.pid), "test")
@@ -158,7 +167,7 @@ def test_a_worker_pool_that_dies_ends_the_waiting(tmp_path, engines, monkeypatch
 
 def _listens(port):
     try:
-        portable.check_answers(f"127.0.0.1:{port}", "", "")
+        job_service.check_answers(f"127.0.0.1:{port}", "", "", "")
     except EngineError:
         return False
     return True
@@ -217,17 +226,18 @@ def in_process(tmp_path_factory, planted):
 
 def told(found):
     document = found.timeless()
-    document["provenance"]["config"].pop("runner_option", None)
+    for name in ("runner_option", "beam"):
+        document["provenance"]["config"].pop(name, None)
     return document
 
 
 # Every kind of job on the cheapest engine, and a job of each kind of worker on each of the others.
 CASES = {
     "prism, 2 threads": [*(("prism", way) for way in ("iterative", "priority", "baseline")), ("prism--process", "paper")],
-    "flink 1.19 (embedded), parallelism 2": [("flink-embedded-process", "batch")],
-    "flink 1.19 (cluster), parallelism 2": [("flink-cluster-process", "baseline")],
+    "flink (embedded), parallelism 2": [("flink-embedded-process", "batch")],
+    "flink (cluster), parallelism 2": [("flink-cluster-process", "baseline")],
     "spark (embedded), parallelism 2": [("spark-embedded-process", "batch")],
-    "spark 3.5.0 (cluster), parallelism 2": [("spark-cluster-process", "batch")],
+    "spark (cluster), parallelism 2": [("spark-cluster-process", "batch")],
 }  # fmt: skip
 
 
@@ -268,7 +278,7 @@ def test_work_is_spread_over_the_nodes_and_counted(tmp_path, engines, engine):
     done = tmp_path / "done"
     done.mkdir()
     options = engines.options(engine)
-    with Engine(runner_config(options["runner_config"], options["runner_option"])) as started:
+    with Engine(runner_config(**named(options))) as started:
         started.log_to(tmp_path / "log")
         cost = started.run(
             lambda pipeline: pipeline | beam.Create(range(8)) | beam.ParDo(_Count(done)), "spread"

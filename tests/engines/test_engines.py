@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,14 +22,13 @@ import pytest
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.run.engine import Engine, runner_config
-from slicebeam.runner_configs import flink, prism, process_stat
-from slicebeam.runner_configs.artifacts import jar_version, job_server_jar
+from slicebeam.runner_configs import flink, job_service, process_stat
 from slicebeam.runner_configs.backend import run_aside
-from slicebeam.runner_configs.beam_options import check_beam_options, flags
+from slicebeam.runner_configs.beam_runner import check_beam_options, flags
 from slicebeam.runner_configs.guarded_process import GuardedProcess
 from slicebeam.runner_configs.job_log import for_user, logged_to
-from slicebeam.runner_configs.options import PrismOptions
-from slicebeam.runner_configs.portable import free_port
+from slicebeam.runner_configs.job_service import Prism, free_port
+from slicebeam.runner_configs.options import RunnerOptions
 from tests.conftest import slow
 from tests.refusals import refuses
 
@@ -39,11 +39,11 @@ def nothing(pipeline):
     return pipeline | beam.Create([1])
 
 
-def failure(name, *options):
+def failure(name, *beam):
     """What an engine says where a job cannot be sent; in a line."""
     with (
-        Engine(runner_config(name, options)) as engine,
         pytest.raises((EngineError, InputError)) as error,
+        Engine(runner_config(name, (), beam)) as engine,
     ):
         engine.run(nothing, "test")
     message = str(error.value)
@@ -55,9 +55,10 @@ def failure(name, *options):
 def no_programs(tmp_path, monkeypatch):
     """None of the programs of engines that this machine may have, and a folder for what they leave."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setenv("SLICEBEAM_CACHE", str(tmp_path / "cache"))
-    for engine in ("FLINK_JOB_SERVER_JAR", "SPARK_JOB_SERVER_JAR", "PRISM"):
-        monkeypatch.delenv(f"SLICEBEAM_{engine}", raising=False)
+    path = [
+        folder for folder in os.environ["PATH"].split(":") if not Path(folder, "prism").exists()
+    ]
+    monkeypatch.setenv("PATH", ":".join(path))
 
 
 def jar(path, *names, text=""):
@@ -107,29 +108,28 @@ def served(answers):
 def test_a_master_that_does_not_answer_is_named_at_once():
     address = f"127.0.0.1:{free_port()}"
     begun = time.monotonic()
-    said = failure("flink", f"master={address}")
+    said = failure("flink", f"flink_master={address}")
     assert f"Flink master {address} does not answer (Connection refused)" in said
-    said = failure("spark", f"master=spark://{address}")
+    said = failure("spark", f"spark_master_url=spark://{address}")
     assert f"Spark master {address} does not answer" in said
     assert f"job server {address} does not answer" in failure("flink", f"job_endpoint={address}")
-    pool = ("environment=external", f"environment_config={address}")
+    pool = ("environment_type=EXTERNAL", f"environment_config={address}")
     assert f"worker pool {address} does not answer" in failure("flink", *pool)
     # Beam would take a minute for each.
     assert time.monotonic() - begun < 30
 
 
 @pytest.mark.parametrize(("version", "slots", "message"), [
-    ("1.20.1", (2, 2), "is version 1.20.1, and the option version is 1.19; set .*version=1.20"),
-    ("1.19.3", (1, 1), "has 1 slots, and parallelism is 2; lower it"),
-    ("1.19.3", (2, 1), "has 1 of 2 slots free, and parallelism is 2"),
+    ("1.20.1", (2, 2), "is version 1.20.1, and the job server is for 1.19; name a flink_job_server_jar"),
+    ("1.19.3", (1, 1), "has 1 slots, and workers is 2; lower it"),
+    ("1.19.3", (2, 1), "has 1 of 2 slots free, and workers is 2"),
 ])  # fmt: skip
-def test_a_flink_that_does_not_fit(version, slots, message, monkeypatch):
+def test_a_flink_that_does_not_fit(version, slots, message, monkeypatch, flink_jar):
     monkeypatch.setattr(flink, "_RELEASE", 0.2)
     overview = {"slots-total": slots[0], "slots-available": slots[1], "taskmanagers": 1}
     with served({"/config": {"flink-version": version}, "/overview": overview}) as address:
-        import re
-
-        assert re.search(message, failure("flink", f"master={address}"))
+        server = f"flink_job_server_jar={flink_jar}"
+        assert re.search(message, failure("flink", f"flink_master={address}", server))
 
 
 def test_jobs_that_an_earlier_process_left_on_flink_are_ended(tmp_path, flink_jar):
@@ -149,7 +149,9 @@ def test_jobs_that_an_earlier_process_left_on_flink_are_ended(tmp_path, flink_ja
         "/jobs/overview": {"jobs": jobs},
     }
     with served(answers) as address:
-        config = runner_config("flink", [f"master={address}", f"job_server_jar={flink_jar}"])
+        config = runner_config(
+            "flink", [], [f"flink_master={address}", f"flink_job_server_jar={flink_jar}"]
+        )
         for resumes in (False, True):
             with Engine(config) as engine:
                 engine.log_to(tmp_path / "log", "run", resumes=resumes)
@@ -158,55 +160,73 @@ def test_jobs_that_an_earlier_process_left_on_flink_are_ended(tmp_path, flink_ja
     assert sorted(answers["patched"]) == ["/jobs/a?mode=cancel", "/jobs/b?mode=cancel"]
 
 
-def test_a_spark_of_another_version(tmp_path):
-    name = "META-INF/maven/org.apache.spark/spark-core_2.12/pom.properties"
-    server = jar(tmp_path / "spark.jar", name, text="version=3.5.0\n")
-    with served({}) as master:
-        state = {"url": f"spark://{master}", "workers": [{"state": "ALIVE", "coresfree": 1}]}
-        page = '<span class="version" style="x">3.5.4</span>'
-        options = (f"master=spark://{master}", f"job_server_jar={server}")
-        with served({"/json/": state, "/": page}) as pages:
-            message = failure("spark", *options, f"web_ui={pages}")
-            assert "is version 3.5.4, and the job server is built for 3.5.0" in message
-            state["workers"] = [{"state": "DEAD", "coresfree": 1}]
-            said = failure("spark", *options, f"web_ui={pages}")
-            assert "has no free core on its 0 workers" in said
-        assert "3.4.0" in failure("spark", *options, "version=3.4.0")
-
-
 def test_a_job_server_that_is_not_there(tmp_path, flink_jar):
-    message = failure("flink")
-    assert "no job server for flink 1.19" in message
-    assert "job_server_jar=download" in message
+    message = failure("flink", "flink_version=1.19")
+    assert "no job server for flink: name its jar with --beam flink_job_server_jar=PATH" in message
+    assert "/beam-runners-flink-1.19-job-server/" in message
     assert "no job server for spark: " in failure("spark")
-    assert f"{tmp_path}/x.jar: no such file" in failure("flink", f"job_server_jar={tmp_path}/x.jar")
+    named = f"flink_job_server_jar={tmp_path}"
+    assert f"{tmp_path}/x.jar: no such file" in failure("flink", f"{named}/x.jar")
     (tmp_path / "broken.jar").write_text("no zip")
-    assert "is not a readable jar" in failure("flink", f"job_server_jar={tmp_path}/broken.jar")
-    other = failure("flink", f"job_server_jar={flink_jar}", "version=1.20")
-    assert "is a job server for flink 1.19, and the option version is 1.20" in other
-    assert "'jva' is missing" in failure("flink", f"job_server_jar={flink_jar}", "java=jva")
+    assert "is not a readable jar" in failure("flink", f"{named}/broken.jar")
+    other = failure("flink", f"{named}/flink.jar", "flink_version=1.20")
+    assert "is a job server for Flink 1.19, and --beam flink_version=1.20" in other
+    java = failure("flink", f"{named}/flink.jar", "job_server_java_launcher=jva")
+    assert "'jva' is missing" in java
+    assert flink.jar_version(flink_jar) == "1.19"
+    assert flink.jar_version(jar(tmp_path / "other.jar", "a")) is None
 
 
-def test_a_job_server_is_found_where_it_is_named(tmp_path, flink_jar, monkeypatch):
-    def found(given=None):
-        return job_server_jar(given, "flink", "1.19", "SLICEBEAM_FLINK_JOB_SERVER_JAR", "")
-
-    cached = tmp_path / "cache" / "flink-job-server-1.19.jar"
-    cached.parent.mkdir()
-    cached.touch()
-    assert found() == cached
-    monkeypatch.setenv("SLICEBEAM_FLINK_JOB_SERVER_JAR", str(flink_jar))
-    assert found() == flink_jar
-    assert found(str(cached)) == cached
-    assert jar_version(flink_jar, "flink") == "1.19"
-    assert jar_version(flink_jar, "spark") is None
-
-
-def test_a_prism_that_is_not_there(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
+def test_a_prism_that_is_not_there(tmp_path):
     assert "go install github.com/apache/beam" in failure("prism")
     (tmp_path / "p").touch(mode=0o644)
-    assert "cannot be run" in failure("prism", f"binary={tmp_path}/p")
+    assert "cannot be run" in failure("prism", f"prism_location={tmp_path}/p")
+
+
+@pytest.mark.parametrize(("beam", "message"), [
+    ("flink_master=nowhere", "--beam flink_master=nowhere: it must be host:port"),
+    ("flink_master=h:0", "it must be host:port"),
+    ("flink_master=h:65536", "it must be host:port"),
+    ("flink_master=10.0.0.5:8081", "LOOPBACK works only with an engine on this machine"),
+    ("flink_master=localhost.example:1", "only with an engine on this machine"),
+    ("environment_type=PROCESS flink_master=h:1", "PROCESS needs --beam environment_config"),
+    ("environment_type=DOCKER", "DOCKER needs --beam environment_config=IMAGE"),
+    ("environment_type=EXTERNAL", "environment_config=: it must be host:port"),
+    ("environment_type=EXTERNAL environment_config=x", "environment_config=x: it must be host:port"),
+    ("environment_type=CLOUD", "CLOUD: choose from LOOPBACK, PROCESS, EXTERNAL, DOCKER"),
+    ("job_server_timeout=soon", "job_server_timeout=soon: it must be a whole number"),
+    ("environment_config=x", "LOOPBACK takes no environment_config"),
+    ("environment_type=PROCESS environment_config={x", "write it as .*command"),
+])  # fmt: skip
+def test_options_that_could_not_work_are_refused_at_once(beam, message):
+    refuses(InputError, message, Engine, runner_config("flink", [], beam.split()))
+
+
+def test_any_runner_of_beam_runs_jobs(tmp_path):
+    """Without code of ours: by the name of its class, with Beam's options."""
+    done = tmp_path / "done"
+    config = runner_config("BundleBasedDirectRunner", [], ["direct_num_workers=1"])
+    with Engine(config) as engine:
+        engine.log_to(tmp_path / "log")
+        engine.run(
+            lambda pipeline: pipeline | beam.Create([done]) | beam.Map(lambda path: path.touch()),
+            "test",
+        )
+        assert engine.name == "BundleBasedDirectRunner"
+        with pytest.raises(InputError, match="workers of BundleBasedDirectRunner do not see it"):
+            engine.check_storage(["data.csv"])
+    assert done.exists()
+    assert "did you mean 'FlinkRunner'" in failure("FlnkRunner")
+    assert "--runner-config no.such.OddRunner: No module" in failure("no.such.OddRunner")
+    said = failure("BundleBasedDirectRunner", "direct_num_worker=1")
+    assert "did you mean 'direct_num_workers'" in said
+    # As Beam does, of an option with one value the last is taken.
+    backend = Engine(
+        runner_config("flink", [], ["flink_master=a:1", "flink_master=[local]"])
+    )._backend
+    assert backend.is_embedded
+    assert Engine(runner_config("FlinkRunner", [], ["parallelism=7"])).workers == 7
+    assert "slicebeam sets it" in failure("BundleBasedDirectRunner", "job_name=x")
 
 
 def program(path, text):
@@ -218,25 +238,29 @@ def program(path, text):
 def test_a_program_that_ends_at_once_is_a_line_and_leaves_nothing(tmp_path):
     binary = program(tmp_path / "p", "echo its last words >&2; exit 3")
     log = tmp_path / "log"
-    with Engine(runner_config("prism", [f"binary={binary}"])) as engine:
+    with Engine(runner_config("prism", [], [f"prism_location={binary}"])) as engine:
         engine.log_to(log)
         with pytest.raises(EngineError, match=f"p ended with code 3; its output is in {log}"):
             engine.run(nothing, "test")
     assert "its last words" in log.read_text()
-    assert not list(tmp_path.glob("slicebeam-engine-*"))
+    assert not list(tmp_path.glob("slicebeam-*"))
 
 
 def test_a_program_that_never_answers_is_given_up(tmp_path):
     binary = program(tmp_path / "p", "exec sleep 1000")
-    with Engine(runner_config("prism", [f"binary={binary}", "start_timeout=0.5"])) as engine:
+    with Engine(
+        runner_config("prism", [], [f"prism_location={binary}", "job_server_timeout=1"])
+    ) as engine:
         engine.log_to(tmp_path / "log")
-        refuses(EngineError, r"did not answer within 0.5 seconds", engine.run, nothing, "test")
-    assert not list(tmp_path.glob("slicebeam-engine-*"))
+        refuses(EngineError, r"did not answer within 1 seconds", engine.run, nothing, "test")
+    assert not list(tmp_path.glob("slicebeam-*"))
 
 
 def test_small_work_stays_in_this_process(tmp_path):
     binary = program(tmp_path / "p", "exit 3")
-    with Engine(runner_config("prism", [f"binary={binary}", "smallest_job_seconds=5"])) as engine:
+    with Engine(
+        runner_config("prism", ["smallest_job_seconds=5"], [f"prism_location={binary}"])
+    ) as engine:
         engine.log_to(tmp_path / "log")
         engine.run(nothing, "small", 4.9)
         assert engine.name == "prism, 2 threads"
@@ -257,15 +281,15 @@ def test_jobs_are_called_after_run_and_stage(tmp_path):
     assert engine.job_name("encode") == "slicebeam-abc-encode"
 
 
-@pytest.mark.parametrize(("options", "seen"), [
-    (("master=127.0.0.1:8081",), True),
-    (("master=[local]",), True),
-    (("master=localhost:8081", "environment=docker", "environment_config=image"), False),
-    (("master=10.0.0.5:8081", "environment=process", "environment_config=w"), False),
-    (("master=10.0.0.5:8081", "environment=process", "environment_config=w", "shared_folder=true"), True),
+@pytest.mark.parametrize(("beam", "options", "seen"), [
+    ("flink_master=127.0.0.1:8081", (), True),
+    ("flink_master=[local]", (), True),
+    ("flink_master=localhost:8081 environment_type=DOCKER environment_config=image", (), False),
+    ("flink_master=10.0.0.5:8081 environment_type=PROCESS environment_config=w", (), False),
+    ("flink_master=10.0.0.5:8081 environment_type=PROCESS environment_config=w", ["shared_folder=true"], True),
 ])  # fmt: skip
-def test_paths_of_this_machine_are_for_workers_on_it(options, seen):
-    with Engine(runner_config("flink", options)) as engine:
+def test_paths_of_this_machine_are_for_workers_on_it(beam, options, seen):
+    with Engine(runner_config("flink", options, beam.split())) as engine:
         engine.check_storage(["gs://bucket/data", "s3://bucket/work"])
         for path in ("/data/x.parquet", "data.csv", "file:///data/x", Path("/data")):
             if seen:
@@ -276,12 +300,14 @@ def test_paths_of_this_machine_are_for_workers_on_it(options, seen):
 
 
 def test_workers_in_a_private_network_see_this_machine_only():
-    with Engine(runner_config("flink", ["environment=process"])) as engine:
+    with Engine(runner_config("flink", [], ["environment_type=PROCESS"])) as engine:
         engine.check_storage(["/data/x.parquet"])
-        hint = "environment=loopback, or private_network=false"
+        hint = "environment_type=LOOPBACK, or --runner-option private_network=false"
         with pytest.raises(InputError, match=rf"gs://b/x is elsewhere, .* see it; .*{hint}"):
             engine.check_storage(["data.csv", "gs://b/x"])
-    with Engine(runner_config("flink", ["environment=process", "private_network=false"])) as engine:
+    with Engine(
+        runner_config("flink", ["private_network=false"], ["environment_type=PROCESS"])
+    ) as engine:
         engine.check_storage(["/data/x.parquet", "gs://b/x"])
 
 
@@ -293,16 +319,16 @@ def test_beam_options_are_checked():
         ("max_cache_memory_usge_mb", 3): "did you mean 'max_cache_memory_usage_mb'",
         ("max_cache_memory_usage_mb", "much"): "invalid int value: 'much'",
         ("no_auth", False): "Beam does not take this value",
-        ("job_name", "x"): "the options of the engine set it",
+        ("job_name", "x"): "slicebeam sets it",
     }.items():
-        refuses(InputError, message, check_beam_options, dict([options]), own=["job_name"])
+        refuses(InputError, message, check_beam_options, dict([options]), reserved=["job_name"])
     given = {"a": True, "b": None, "c": [1, 2], "d": {"x": 1}, "e": "f"}
     assert flags(given) == ["--a", "--c=1", "--c=2", '--d={"x": 1}', "--e=f"]
 
 
 def test_an_engine_refuses_unknown_beam_options(tmp_path):
     binary = program(tmp_path / "p", "exit 0")
-    message = failure("prism", f"binary={binary}", "beam_options.max_cache_memory_usge_mb=3")
+    message = failure("prism", f"prism_location={binary}", "max_cache_memory_usge_mb=3")
     assert "did you mean 'max_cache_memory_usage_mb'" in message
 
 
@@ -364,8 +390,8 @@ def _gone(*pids):
 
 
 def test_a_job_of_prism_whose_worker_was_killed_is_not_waited_for(tmp_path, monkeypatch):
-    monkeypatch.setattr(prism, "_WITHOUT_WORKER", 0.0)
-    engine = prism.Prism(PrismOptions(environment="process"))
+    monkeypatch.setattr(job_service, "_WITHOUT_WORKER", 0.0)
+    engine = Prism(RunnerOptions(beam={"environment_type": "PROCESS"}), "PrismRunner")
     engine.log = tmp_path / "log"
     program = (
         "import subprocess, time; p = subprocess.Popen(['sleep', '1000']); print(p.pid, flush=True)"

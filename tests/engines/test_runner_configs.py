@@ -7,80 +7,74 @@ import pytest
 import yaml
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.run.engine import runner_config, shipped_configs
-from slicebeam.runner_configs.options import MODELS, FlinkOptions, configs_folder
-from tests.engines.programs import SPARK
+from slicebeam.pipelines.run.engine import Engine, runner_config, shipped_configs
+from slicebeam.runner_configs.beam_runner import _WORKERS, check_beam_options
+from slicebeam.runner_configs.options import CONFIGS, RunnerOptions
+from tests.engines.programs import FLINK, SPARK
 from tests.object_stores import ROOT
 
-# What a file leaves out, since it has no default.
-NEEDED = {"dataflow": ("project=p", "region=europe-west1", "temp_location=gs://b/t")}
-DATAFLOW = "runner: dataflow\noptions:\n  project: p\n  region: r\n  temp_location: gs://b/t\n"
+RUNNERS = ("dataflow", "flink", "prism", "spark")
 
 
 def test_every_engine_has_a_file():
-    assert shipped_configs() == sorted([*MODELS, "direct_multi"])
+    assert shipped_configs() == sorted([*RUNNERS, "direct", "direct_multi"])
 
 
-@pytest.mark.parametrize("name", shipped_configs())
+@pytest.mark.parametrize("name", RUNNERS)
 def test_a_shipped_file_says_the_defaults(name):
-    config = runner_config(name, NEEDED.get(name, ()))
-    written = yaml.safe_load((configs_folder() / f"{name}.yaml").read_text("utf-8"))["options"]
-    fields = type(config.options).model_fields
-    for key, value in written.items():
-        if name != "direct_multi":
-            default = fields[key].get_default()
-            assert value == (list(default) if isinstance(default, tuple) else default), key
+    """What it has, a run has without it too."""
+    written = runner_config(name, ())
+    beam = [f"{name}=gs://p" for name in ("project", "region", "temp_location")]
+    beam = beam if name == "dataflow" else []
+    backends = [
+        Engine(runner_config(runner, (), beam))._backend for runner in (name, written.runner)
+    ]
+    for field in ("workers", "smallest_job_seconds", "name"):
+        assert len({getattr(backend, field) for backend in backends}) == 1, field
+    assert written.options.model_copy(update={"workers": None, "smallest_job_seconds": None}) == (
+        RunnerOptions()
+    )
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_a_shipped_file_explains_every_option(name):
-    lines = (configs_folder() / f"{name}.yaml").read_text("utf-8").splitlines()
-    keys = {match.group(1): i for i, line in enumerate(lines) if (match := _KEY.match(line))}
-    for option in MODELS[name].model_fields:
-        assert option in keys, option
-        # The explanation stands above the key, or above those that go with it.
-        above = lines[: keys[option]]
-        while above and _KEY.match(above[-1]):
-            above.pop()
-        assert above[-1].startswith("  # "), option
+@pytest.mark.parametrize("name", RUNNERS)
+def test_a_shipped_file_is_valid_with_all_that_is_commented_out(name, tmp_path):
+    """Each example is an option of Beam, or of ours, and has an explanation above it."""
+    lines = (CONFIGS / f"{name}.yaml").read_text("utf-8").splitlines()
+    for number, line in enumerate(lines):
+        if _KEY.match(line) and not line.startswith("runner:"):
+            above = lines[:number]
+            while above and _KEY.match(above[-1]):
+                above.pop()
+            assert above[-1].lstrip().startswith("# "), line
+    file = tmp_path / "engine.yaml"
+    examples = (
+        re.sub(r"# (?=[a-z_]+: )", "", line) if _KEY.match(line) else line for line in lines
+    )
+    file.write_text("\n".join(examples))
+    beam = runner_config(str(file), ()).options.beam
+    assert len(beam) > 1
+    check_beam_options(beam)
 
 
-_KEY = re.compile(r"^  (?:# )?([a-z_]+):(?: |$)")
+_KEY = re.compile(r"^ *(?:# )?([a-z_]+):(?: |$)")
 
 
 @pytest.mark.parametrize(("text", "message"), [
-    ("runner: flink\noptions:\n  mastr: x", "line 3: .*unknown option 'mastr'; did you mean 'master'"),
-    ("runner: flink\noptions:\n  parallelism: 0", "line 3: options.parallelism 0: it must be"),
-    ("runner: flink\noptions:\n  master: nowhere", "line 3: .*'nowhere': it must be host:port"),
-    ("runner: flink\noptions:\n  version: 1.19.3", "line 3: options.version '1.19.3'"),
-    ("runner: flink\noptions: 3", "line 2: options 3 are not a mapping"),
-    ("runner: direct\noptions: 0", "line 2: options 0 are not a mapping"),
-    ("runner: direct\nrunner: prism", "the key 'runner' occurs twice"),
-    ("runner: direct\noptions:\n  workers: true", "not true or false"),
-    ("runner: direct\noptions: &a {workers: *a}", "contains itself through an alias"),
-    ("runner: direct\noptions: 2024-13-01", "not readable as YAML"),
+    ("runner: FlinkRunner\nwrkers: 3", "line 2: .*unknown option 'wrkers'; did you mean 'workers'"),
+    ("runner: FlinkRunner\nworkers: 0", "line 2: workers 0: it must be"),
+    ("runner: FlinkRunner\nbeam: 3", "line 2: beam 3 is not a mapping"),
+    ("runner: direct\nbeam:\n  region: x", "line 3: runner direct takes no options of Beam"),
+    ("runner: direct\nrunner: FlinkRunner", "the key 'runner' occurs twice"),
+    ("runner: direct\nworkers: true", "not true or false"),
+    ("runner: direct\nworkers: &a {workers: *a}", "contains itself through an alias"),
+    ("runner: direct\nworkers: 2024-13-01", "not readable as YAML"),
     ("runner: [direct]", r"line 1: unknown runner \"\['direct'\]\""),
-    ("- direct", "a mapping of 'runner' and 'options' is expected"),
+    ("- direct", "a mapping of 'runner' and its options is expected"),
     ("a: [", "not readable as YAML"),
-    ("runner: flnk", "line 1: unknown runner 'flnk'; did you mean 'flink'?"),
-    ("runner: flink\n\noption: {}", "line 3: unknown key 'option'; did you mean 'options'?"),
-    ("runner: spark\noptions:\n  master: yarn", "line 3: .*local.N. or spark://host:port"),
-    ("runner: spark\noptions:\n  spark_conf:\n    executor.memory: 1g", "line 2: .*a property begins with 'spark.'"),
-    ("runner: flink\noptions:\n  master: 10.0.0.5:8081", "environment loopback works only with an engine on this machine"),
-    ("runner: flink\noptions:\n  master: flink.example:8081\n  environment: process", "environment process needs environment_config"),
-    ("runner: flink\noptions:\n  environment: docker", "environment docker needs an image"),
-    ("runner: flink\noptions:\n  master: h:0", "line 3: .*it must be host:port"),
-    ("runner: flink\noptions:\n  master: h:65536", "line 3: .*it must be host:port"),
-    ("runner: flink\noptions:\n  master: localhost.example:1", "only with an engine on this machine"),
-    ("runner: flink\noptions:\n  master: h:1\n  environment: external", "environment external needs the address of a worker pool"),
-    ("runner: flink\noptions:\n  environment_config: x", "environment loopback takes no environment_config"),
-    ("runner: flink\noptions:\n  environment: external\n  environment_config: x", "it must be host:port, not 'x'"),
-    ("runner: direct\noptions:\n  workers: 0", "line 3: options.workers 0: it must be"),
-    ("runner: direct\noptions:\n  workers: 257", "line 3: options.workers 257: it must be"),
-    ("runner: prism\noptions:\n  job_timeout: 0", "line 3: options.job_timeout 0: it must be"),
-    (f"{DATAFLOW}  num_workers: 3\n  max_num_workers: 2", "num_workers 3 is more than max_num_workers 2"),
-    ("runner: dataflow\noptions:\n  project: p", "line 2: options.region is missing; add it, or give --runner-option region="),
-    ("runner: dataflow\noptions:\n  project: p\n  region: r\n  temp_location: /tmp", "line 5: options.temp_location '/tmp'"),
+    ("workers: 3", "unknown runner 'None'"),
+    ("runner: FlinkRuner", "line 1: unknown runner 'FlinkRuner'; did you mean 'FlinkRunner'?"),
+    ("runner: direct\nworkers: 257", "line 2: workers 257: it must be"),
+    ("runner: PrismRunner\njob_timeout: 0", "line 2: job_timeout 0: it must be"),
 ])  # fmt: skip
 def test_a_wrong_file_is_an_error_with_its_line(tmp_path, text, message):
     path = tmp_path / "engine.yaml"
@@ -91,29 +85,38 @@ def test_a_wrong_file_is_an_error_with_its_line(tmp_path, text, message):
     assert str(path) in str(error.value)
 
 
-@pytest.mark.parametrize(("name", "overrides", "options"), [
-    ("flink", ["master=127.0.0.1:8081"], {"master": "127.0.0.1:8081"}),
-    ("flink", ["master=[local]"], {"master": "[local]"}),
-    ("flink", ["master=[::1]:65535"], {"master": "[::1]:65535"}),
-    ("dataflow", [*NEEDED["dataflow"], "num_workers=2", "max_num_workers=2"], {"max_num_workers": 2}),
-    ("flink", ["shared_folder=true", "parallelism=7"], {"shared_folder": True, "parallelism": 7}),
-    ("flink", ["java_options=[-Xmx2g, -Dx=y]"], {"java_options": ("-Xmx2g", "-Dx=y")}),
-    ("flink", ["worker_processes=3"], {"worker_processes": 3}),
-    ("flink", ["worker_processes=null"], {"worker_processes": None}),
-    ("spark", ["spark_conf.spark.executor.memory=2g"], {"spark_conf": {"spark.executor.memory": "2g"}}),
-    ("spark", ["spark_conf={spark.a: b}"], {"spark_conf": {"spark.a": "b"}}),
-    ("prism", ["beam_options.max_cache_memory_usage_mb=5"], {"beam_options": {"max_cache_memory_usage_mb": 5}}),
+@pytest.mark.parametrize(("name", "beam", "options"), [
+    ("flink", ["flink_master=127.0.0.1:8081"], {"flink_master": "127.0.0.1:8081"}),
+    ("FlinkRunner", ["flink_master=[local]"], {"flink_master": "[local]"}),
+    ("flink", ["flink_version=1.20"], {"flink_version": "1.20"}),
+    ("flink", ["experiments=a", "experiments=b"], {"experiments": ["a", "b"]}),
+    ("flink", ["flink_version=null", "use_x=false"], {"flink_version": None, "use_x": False}),
+    ("my.module.OddRunner", ["a==b"], {"a": "=b"}),
 ])  # fmt: skip
-def test_the_command_line_changes_options(name, overrides, options):
-    config = runner_config(name, overrides)
-    assert {key: getattr(config.options, key) for key in options} == options
+def test_the_command_line_gives_options_of_beam(name, beam, options):
+    assert runner_config(name, (), beam).options.beam == options
+
+
+def test_the_command_line_changes_options(tmp_path):
+    config = runner_config("flink", ["shared_folder=true", "workers=7", "job_timeout=60"])
+    assert (config.options.shared_folder, config.options.workers) == (True, 7)
+    assert config.options.job_timeout == 60
+    (tmp_path / "a.yaml").write_text("runner: FlinkRunner\nbeam: {experiments: [x], region: y}\n")
+    config = runner_config(str(tmp_path / "a.yaml"), (), ["experiments=z"])
+    assert config.options.beam == {"experiments": "z", "region": "y"}
 
 
 def test_a_wrong_option_of_the_command_line_names_itself():
-    with pytest.raises(InputError, match=r"^--runner-option parallelism=many: options.parallelism"):
-        runner_config("flink", ["parallelism=many"])
-    with pytest.raises(InputError, match=r"^--runner-option mster=x: .*did you mean 'master'"):
-        runner_config("flink", ["mster=x"])
+    with pytest.raises(InputError, match=r"^--runner-option workers=many: workers 'many'"):
+        runner_config("flink", ["workers=many"])
+    with pytest.raises(InputError, match=r"^--runner-option wrkers=x: .*did you mean 'workers'"):
+        runner_config("flink", ["wrkers=x"])
+    with pytest.raises(InputError, match=r"^--runner-option beam=x: .*unknown option 'beam'"):
+        runner_config("flink", ["beam=x"])
+    with pytest.raises(InputError, match=r"^--beam region=x: runner direct takes no options"):
+        runner_config("direct", (), ["region=x"])
+    with pytest.raises(InputError, match=r"^--beam 'region': write it as key=value"):
+        runner_config("flink", (), ["region"])
 
 
 FOLDER = ROOT / "docs" / "how-to"
@@ -144,11 +147,11 @@ def test_each_engine_has_a_master_a_node_a_job_server_and_workers():
         own = {f"{engine}-{part}" for part in ("master", "node", "job-server")}
         assert names == own | {"workers"}
     settings = yaml.safe_load(SERVICES["flink-node"]["environment"]["FLINK_PROPERTIES"])
-    assert settings["taskmanager.numberOfTaskSlots"] == FlinkOptions().parallelism
+    assert settings["taskmanager.numberOfTaskSlots"] == _WORKERS
 
 
 def test_versions_are_those_of_the_options_and_of_beam():
-    flink, beam = FlinkOptions().version, version("apache-beam")
+    flink, beam = FLINK.rpartition(".")[0], version("apache-beam")
     assert SERVICES["flink-master"]["image"].startswith(f"flink:{flink}-")
     assert SERVICES["flink-node"]["image"] == SERVICES["flink-master"]["image"]
     assert SERVICES["spark-master"]["image"] == SERVICES["spark-node"]["image"] == f"spark:{SPARK}"

@@ -21,16 +21,20 @@ from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.run.engine import Engine, runner_config
-from slicebeam.runner_configs import guardian, private_network, private_sockets
+from slicebeam.runner_configs import guarded_process, guardian, job_service
 from slicebeam.runner_configs.flink import Flink
-from slicebeam.runner_configs.guarded_process import GuardedProcess
+from slicebeam.runner_configs.guarded_process import (
+    GuardedProcess,
+    private_address,
+    socket_folder,
+    why_not_private,
+)
 from slicebeam.runner_configs.loopback import LoopbackPool
-from slicebeam.runner_configs.private_sockets import socket_folder
 from tests.open_sockets import at_work, attacked, listening, needs_root
 from tests.refusals import refusal, refuses
 
 is_private_possible = pytest.mark.skipif(
-    bool(private_network.refusal()), reason="this system allows no private network"
+    bool(why_not_private()), reason="this system allows no private network"
 )
 
 
@@ -105,7 +109,7 @@ def test_the_folder_of_sockets_has_a_short_path(temporary, monkeypatch):
     assert folder.parent == Path("/tmp")
     assert folder.stat().st_mode & 0o777 == 0o700
     folder.rmdir()
-    monkeypatch.setattr(private_sockets, "_LAST", str(long))
+    monkeypatch.setattr(guarded_process, "_LAST", str(long))
     said = "too long for sockets, or contains .*; set TMPDIR to another"
     refuses(EngineError, said, socket_folder)
     long.rmdir()
@@ -128,30 +132,30 @@ def program(path, text):
     return path
 
 
-def sent(name, options, log):
+def sent(name, options, beam, log):
     """The error of a job that cannot be sent, and what the user was told before."""
     notes = []
-    with Engine(runner_config(name, options)) as engine:
+    with Engine(runner_config(name, options, beam)) as engine:
         engine.log_to(log, note=notes.append)
         error = refusal(EngineError, engine.run, lambda pipeline: None, "test")
     return error, notes
 
 
 def test_without_private_networks_programs_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(private_network, "refusal", lambda: "Operation not permitted")
+    monkeypatch.setattr(job_service, "why_not_private", lambda: "Operation not permitted")
     monkeypatch.setattr(Flink, "check", lambda self: None)
     binary = program(tmp_path / "p", "exit 3")
     monkeypatch.setattr(Flink, "server_command", lambda *_: [str(binary)])
     log = tmp_path / "log"
     # As the command does, which leaves the warnings of libraries out.
     monkeypatch.setattr(logging.getLogger(), "level", logging.ERROR)
-    prism, open_to_all = [f"binary={binary}"], "private_network=false"
-    for name, options in {"prism": prism, "flink": []}.items():
-        message, notes = sent(name, options, log)
+    prism, open_to_all = [f"prism_location={binary}"], "private_network=false"
+    for name, beam in {"prism": prism, "flink": []}.items():
+        message, notes = sent(name, [], beam, log)
         assert "cannot have a private network: Operation not permitted; --runner-opt" in message
         assert "private_network=false runs it anyway" in message
         assert not notes
-        message, notes = sent(name, [*options, open_to_all], log)
+        message, notes = sent(name, [open_to_all], beam, log)
         assert message.startswith("p ended with code 3")
         assert len(notes) == 1
         assert notes[0].startswith(
@@ -159,32 +163,33 @@ def test_without_private_networks_programs_are_refused(tmp_path, monkeypatch):
         )
         assert "private_network is false; see docs/how-to/engines.md" in notes[0]
         assert notes[0] in log.read_text()
-    cluster = ["master=10.0.0.5:8081", *PROCESS]
-    _, notes = sent("flink", cluster, log)
+    cluster = ["flink_master=10.0.0.5:8081", *PROCESS]
+    _, notes = sent("flink", [], cluster, log)
     begins = "warning: anyone who can connect to 10.0.0.5 can run code there, and so can any"
     assert notes[0].startswith(begins)
     # It would be of no use to workers that are not in it.
-    monkeypatch.setattr(private_network, "refusal", lambda: "")
-    message, _ = sent("flink", ["environment=docker", "environment_config=image"], log)
+    monkeypatch.setattr(job_service, "why_not_private", lambda: "")
+    message, _ = sent("flink", [], ["environment_type=DOCKER", "environment_config=image"], log)
     assert "it must reach workers in containers" in message
     monkeypatch.setattr(Flink, "await_service", lambda *_: None)
-    _, notes = sent("flink", ["job_endpoint=10.0.0.5:8099", *cluster], log)
+    _, notes = sent("flink", [], ["job_endpoint=10.0.0.5:8099", *cluster], log)
     said = "warning: anyone who can connect to 10.0.0.5:8099 can run code there; see"
     assert notes[0].startswith(said)
 
 
-PROCESS = ["environment=process", "environment_config=w"]
+PROCESS = ["environment_type=PROCESS", "environment_config=w"]
 # Says where it is, takes one connection, and sends back what comes.
 ECHO = f"""
 import os, socket, sys
-listening = socket.create_server(("127.0.0.1", {private_network.JOBS}))
+listening = socket.create_server(("127.0.0.1", {guardian.JOBS}))
 connected = listening.accept()[0]
 while data := connected.recv(100):
     connected.sendall(data)
 connected.close()
-out = socket.create_connection(("127.0.0.1", {private_network.POOL}))
-out.sendall(b"from inside")
-out.close()
+for port in ({guardian.POOL}, {guardian.MASTER}):
+    out = socket.create_connection(("127.0.0.1", port))
+    out.sendall(b"from inside")
+    out.close()
 while True:
     listening.accept()
 """
@@ -192,25 +197,27 @@ while True:
 
 @pytest.fixture
 def echo(tmp_path, temporary):
-    sockets, folder = socket_folder(), temporary / "folder"
-    folder.mkdir()
+    folder = socket_folder()
     command = [sys.executable, "-c", ECHO]
-    process = GuardedProcess(command, tmp_path / "log", folder, sockets=sockets)
-    yield process, sockets
-    process.stop()
+    with socket.create_server(("127.0.0.1", 0)) as master:
+        leads_to = master.getsockname()
+        process = GuardedProcess(
+            command, tmp_path / "log", folder, is_private=True, leads_to=leads_to
+        )
+        yield process, folder, master
+        process.stop()
     assert not folder.exists()
-    assert not sockets.exists()
 
 
 @is_private_possible
 def test_sockets_lead_into_a_private_network_and_out_of_it(echo):
-    process, sockets = echo
+    process, sockets, master = echo
     namespaces = [Path(f"/proc/{pid}/ns/net") for pid in (process.pid, "self")]
     assert len({namespace.stat().st_ino for namespace in namespaces}) == 2
     pool = socket.socket(socket.AF_UNIX)
-    pool.bind(str(sockets / private_network.POOL_SOCKET))
+    pool.bind(str(sockets / guardian.POOL_SOCKET))
     pool.listen()
-    address = private_network.private_address(sockets, f"localhost:{private_network.JOBS}")
+    address = private_address(sockets, f"localhost:{guardian.JOBS}")
     payload = os.urandom(3_000_000)
     with connected_to(address) as into:
         # Both directions at once, and more than buffers hold.
@@ -219,11 +226,13 @@ def test_sockets_lead_into_a_private_network_and_out_of_it(echo):
         returned = b"".join(iter(lambda: into.recv(1 << 16), b""))
         sender.join()
     assert returned == payload
-    outside, _ = pool.accept()
-    assert outside.recv(100) == b"from inside"
-    outside.close()
+    for listens in (pool, master):
+        listens.settimeout(20)
+        outside, _ = listens.accept()
+        assert outside.recv(100) == b"from inside"
+        outside.close()
     pool.close()
-    refuses(OSError, r".*", socket.create_connection, ("127.0.0.1", private_network.JOBS), 1)
+    refuses(OSError, r".*", socket.create_connection, ("127.0.0.1", guardian.JOBS), 1)
 
 
 def connected_to(address):
@@ -242,12 +251,10 @@ def connected_to(address):
 @needs_root
 @is_private_possible
 def test_without_root_the_network_is_that_of_a_user_namespace(temporary):
-    folder, sockets = temporary / "folder", socket_folder()
-    folder.mkdir()
-    program = "cat /proc/self/uid_map /proc/net/dev >&2"
-    given = [guardian.__file__, str(folder), "sh", "-c", program]
+    folder = socket_folder()
+    program = ["sh", "-c", "cat /proc/self/uid_map /proc/net/dev >&2"]
     with subprocess.Popen(
-        [sys.executable, "-I", "-S", private_network.__file__, str(sockets), *given],
+        [sys.executable, "-I", "-S", guardian.__file__, "private", str(folder), *program],
         # Which ends the program when it is closed.
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
@@ -259,21 +266,20 @@ def test_without_root_the_network_is_that_of_a_user_namespace(temporary):
     assert users.split() == ["0", "0", "1"]
     assert [line.split(":")[0].strip() for line in devices[2:]] == ["lo"]
     assert not folder.exists()
-    assert not sockets.exists()
 
 
 def test_a_system_without_them_says_why(tmp_path, monkeypatch):
     for text, why in {
-        "print('No space left on device')": "No space left on device",
+        "print('No space left on device'); raise SystemExit(1)": "No space left on device",
         "import sys; sys.exit('no unshare')": "no unshare",
         "": "",
     }.items():
         tried = tmp_path / "tried.py"
         tried.write_text(text)
-        monkeypatch.setattr(private_network, "__file__", str(tried))
-        assert private_network.refusal() == why
+        monkeypatch.setattr(guarded_process, "_GUARDIAN", [sys.executable, str(tried)])
+        assert why_not_private() == why
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert private_network.refusal() == "only Linux has network namespaces"
+    assert why_not_private() == "only Linux has network namespaces"
 
 
 def _without_rights_over_the_system():
@@ -284,19 +290,19 @@ def _without_rights_over_the_system():
 
 @is_private_possible
 def test_what_leads_into_the_network_ends_with_the_program(echo):
-    process, sockets = echo
+    process, sockets, _ = echo
     program = psutil.Process(process.pid)
     os.kill(process._guardian.pid, signal.SIGKILL)
     psutil.wait_procs([program], timeout=10)
     assert not program.is_running()
     refuses(EngineError, "ended with code -9", process.check)
-    refuses(OSError, r".*", private_network.private_address, sockets, "localhost:1")
+    refuses(OSError, r".*", private_address, sockets, "localhost:1")
 
 
 EMBEDDED = ["prism", "prism--process", "flink-embedded", "spark-embedded-process"]
 
 
-NETWORK = Path(private_network.__file__).name
+GUARDIAN = Path(guardian.__file__).name
 
 
 @pytest.mark.engine
@@ -305,7 +311,7 @@ NETWORK = Path(private_network.__file__).name
 @pytest.mark.parametrize("engine", EMBEDDED)
 def test_another_user_can_use_no_socket_of_an_engine(tmp_path, engines, engine):
     options = engines.options(engine)
-    with at_work(tmp_path, options["runner_config"], options["runner_option"]) as (_, sockets):
+    with at_work(tmp_path, *options.values()) as (_, sockets):
         told = attacked(sockets, tmp_path)
     # Its services are there, where nobody else is.
     assert any(one.is_private and not one.is_unix for one in sockets)
@@ -320,7 +326,7 @@ def test_another_user_can_use_no_socket_of_an_engine(tmp_path, engines, engine):
 def test_without_a_private_network_a_job_server_takes_jobs_and_no_pool_starts(tmp_path, engines):
     """Of which the run warns; and the attack is one that works."""
     options = engines.options("flink-embedded", "private_network=false")
-    with at_work(tmp_path, "flink", options["runner_option"]) as (_, sockets):
+    with at_work(tmp_path, *options.values()) as (_, sockets):
         told = attacked(sockets, tmp_path)
     assert any(found.get("takes_jobs") for found in told.values()), told
     assert not any(found.get("starts") for found in told.values()), told
@@ -332,7 +338,7 @@ def test_without_a_private_network_a_job_server_takes_jobs_and_no_pool_starts(tm
 def test_beside_a_flink_cluster_there_is_but_a_pool_that_asks_for_a_secret(tmp_path, engines):
     options = engines.options("flink-cluster")
     nodes = set(engines.flink.pids())
-    with at_work(tmp_path, "flink", options["runner_option"]) as (started, sockets):
+    with at_work(tmp_path, *options.values()) as (started, sockets):
         pool = started._backend._environment().url
         told = attacked({one for one in sockets if nodes.isdisjoint(parents(one.pid))}, tmp_path)
     assert pool.startswith("127.0.0.1:")
@@ -367,7 +373,7 @@ def test_a_run_ends_with_a_line_where_what_leads_into_the_network_is_killed(
         time.sleep(0.02)
     children = psutil.Process(run.pid).children(recursive=True)
     own = [child for child in children if child.ppid() == run.pid]
-    (guardian,) = (child for child in own if NETWORK in "".join(child.cmdline()))
+    (guardian,) = (child for child in own if GUARDIAN in "".join(child.cmdline()))
     os.kill(guardian.pid, signal.SIGKILL)
     _, message = run.communicate(timeout=120)
     assert run.returncode == 3, message

@@ -262,7 +262,8 @@ def whole(output, undisturbed):
 def _told(found):
     """Return the document without times, and without the engine."""
     document = found.timeless()
-    document["provenance"]["config"].pop("runner_option", None)
+    for name in ("runner_option", "beam"):
+        document["provenance"]["config"].pop(name, None)
     return document
 
 

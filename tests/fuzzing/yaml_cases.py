@@ -46,12 +46,12 @@ ODD_VALUES = (
     "x" * 100_000,
 )  # fmt: skip
 ODD_KEYS = (
-    *words("runner options workers optins Runner 1 ~ [a] 'runner' << slices features metric"),
+    *words("runner beam workers wrkers Runner 1 ~ [a] 'runner' << slices features metric"),
     *words("domains since strategy weight seed resume json fail_on runner_option command test Data"),
     *("chunk_rows", "? a", "- name", "- predicate", "- all"),
 )  # fmt: skip
 LINES = {
-    "engine": ("runner: direct", "options:", "  workers: 1"),
+    "engine": ("runner: direct", "workers: 1"),
     "slices": (
         *("- age < 40", "- job = nurse", "- night = true"),
         *("- name: older", "  predicate: age >= 40 & job = x"),
@@ -148,9 +148,9 @@ def _check_content(folder):
 def _check_engine(folder):
     config, told = runner_config(str(folder / "given.yaml"), ()), mapping(folder)
     assert told.get("runner") == config.runner
-    for name, value in ({} if told.get("options") is None else told["options"]).items():
-        read = getattr(config.options, name)
-        assert _equal(read, value), f"{name} is {read!r}, but {value!r} in the file"
+    for name, value in told.items():
+        read = config.runner if name == "runner" else getattr(config.options, name)
+        assert _equal(read or None, value or None), f"{name} is {read!r}, but {value!r} in the file"
 
 
 def _check_slices(folder, _, table):
@@ -229,8 +229,8 @@ def _refuse_doubles(node, depth, seen):
 def _workers(content):
     try:
         told = yaml.safe_load(content.decode())
-        if told["runner"] == "direct" and set(told) <= {"runner", "options"}:
-            return int(({} if told.get("options") is None else told["options"]).get("workers", 1))
+        if told["runner"] == "direct" and set(told) <= {"runner", "workers"}:
+            return int(told.get("workers", 1))
     except Exception:  # noqa: BLE001  (whatever is wrong with it, it is not started)
         return None
     return None

@@ -188,10 +188,10 @@ def redact_file(path: Path) -> None:
 def without_literals(option: str) -> str:
     """Return an option of an engine without literal secrets.
 
-    >>> without_literals("beam_options.s3_secret_access_key=abcdef")
-    'beam_options.s3_secret_access_key=***'
-    >>> without_literals("beam_options.s3_secret_access_key=${KEY}")
-    'beam_options.s3_secret_access_key=${KEY}'
+    >>> without_literals("s3_secret_access_key=abcdef")
+    's3_secret_access_key=***'
+    >>> without_literals("s3_secret_access_key=${KEY}")
+    's3_secret_access_key=${KEY}'
     """
 
     def hide(name: str, value: str, whole: str) -> str:

@@ -84,7 +84,8 @@ def test_a_model_that_is_named_again_is_used(document, data, tmp_path, capfd):
 
 
 @pytest.mark.parametrize(("named", "flag", "reason"), [
-    ({"runner_option": ["binary=/bin/sh"]}, "--runner-option binary=/bin/sh", "programs"),
+    ({"beam": ["prism_location=/bin/sh"]}, "--beam prism_location=/bin/sh", "programs"),
+    ({"runner_option": ["workers=9"]}, "--runner-option workers=9", "programs"),
     ({"runner_config": "theirs.yaml"}, "--runner-config theirs.yaml", "programs"),
     ({"model": "theirs:model"}, "--model theirs:model", "code"),
     ({"baseline_model": "old.pkl"}, "--baseline-model old.pkl", "code"),
@@ -104,13 +105,18 @@ def test_what_runs_code_or_sends_data(named, flag, reason):
 
 
 def test_what_is_harmless_needs_no_word():
-    harmless = {"runner_config": "direct_multi", "runner_option": (), "phrases": "words.txt"}
+    harmless = {
+        "runner_config": "direct_multi",
+        "runner_option": (),
+        "beam": (),
+        "phrases": "words.txt",
+    }
     for encoder in ("lsa", "minilm", "none", None):
         refuse_unconfirmed("a.json", {**harmless, "encoder": encoder, "model": None}, {})
 
 
 @pytest.mark.parametrize(("name", "value"), [
-    ("runner_option", ["binary=/bin/sh"]),
+    ("beam", ["prism_location=/bin/sh"]),
     ("runner_config", "theirs.yaml"),
     ("model", "theirs.pkl"),
 ])  # fmt: skip
@@ -140,7 +146,7 @@ MERGED = ["--slice", "SLICE", "--slice", "OTHER"]
 WORDS = ["--slice", "SLICE", "--text", "words"]
 # Of each command, the options of a document that it would use, and so refuses; by its arguments.
 COMMANDS = {
-    "run": (["run", "DOCUMENT", "--output", "OUT"], {"model", "baseline_model", "metric"} | {"runner_config"} | {"runner_option"}),
+    "run": (["run", "DOCUMENT", "--output", "OUT"], {"model", "baseline_model", "metric"} | {"runner_config"} | {"runner_option"} | {"beam"}),
     "check": (["check", "--changelist", "DOCUMENT", "--data", "DATA", "--output", "OUT"], {"model", "baseline_model", "metric"}),
     "check --since": (["check", *ROLES, "--slices", "SLICES", "--since", "DOCUMENT", "--output", "OUT"], set()),
     "search": (["search", *ROLES, "--since", "DOCUMENT", "--output", "OUT"], set()),
@@ -202,7 +208,9 @@ def traps(tmp_path, monkeypatch):
     program = folder / "program"
     program.write_text(f"#!/bin/sh\ntouch {marks}/program\n")
     program.chmod(program.stat().st_mode | stat.S_IXUSR)
-    (folder / "engine.yaml").write_text(f"runner: prism\noptions: {{binary: {program}}}\n")
+    (folder / "engine.yaml").write_text(
+        f"runner: PrismRunner\nbeam: {{prism_location: {program}}}\n"
+    )
     with socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setblocking(False)
         url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
@@ -211,7 +219,11 @@ def traps(tmp_path, monkeypatch):
         yield Traps(
             dict.fromkeys(("model", "baseline_model"), str(folder / "model.pkl"))
             | dict.fromkeys(("api", "phrases"), str(folder / "api.yaml"))
-            | {"runner_config": str(folder / "engine.yaml"), "runner_option": [f"binary={program}"]}
+            | {
+                "runner_config": str(folder / "engine.yaml"),
+                "runner_option": ["workers=1"],
+                "beam": [f"prism_location={program}"],
+            }
             | {"encoder": "theirs_module:encoder", "metric": ["theirs_module:Metric"]},
             "theirs_module:encoder",
             f"openai:{url}",

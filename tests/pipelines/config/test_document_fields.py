@@ -24,7 +24,11 @@ from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 # Options in `provenance.config`. A hostile value of what has to be confirmed.
 CODE = {"model": "theirs.pkl", "baseline_model": "theirs.pkl", "encoder": "theirs:encoder"}
 CODE |= {"tfma_module": ["theirs"], "metric": ["theirs:Metric"]}
-PROCESS = {"runner_config": "theirs.yaml", "runner_option": ["binary=/bin/sh"]}
+PROCESS = {
+    "runner_config": "theirs.yaml",
+    "runner_option": ["workers=9"],
+    "beam": ["prism_location=/bin/sh"],
+}
 ADDRESS = {"api": "theirs.yaml", "phrases": "theirs.yaml", "encoder": "openai:https://theirs/v1"}
 # Read with the user's rights, and parsed as text or tables; SECURITY.md says so.
 READ = {

@@ -142,7 +142,7 @@ def test_help_is_plain_grouped_and_ends_with_an_example(name, capsys, monkeypatc
 def test_help_of_a_search_begins_with_what_is_needed(capsys):
     text = shown(capsys, "search")
     assert len(re.findall("^  --(?!help)", text, re.MULTILINE)) == 20
-    assert "--help-all  Show all 68 options and exit." in text
+    assert "--help-all  Show all 69 options and exit." in text
     assert run(["search", "--help-all"]) == 0
     text = capsys.readouterr().out
     titles = re.findall(r"^([A-Z][\w ]+):$", text, re.MULTILINE)
@@ -315,22 +315,24 @@ def test_the_command_works(module, monkeypatch, capsys):
 
 
 def test_the_engine_works(module, adult_path, tmp_path, monkeypatch):
-    names = {**vars(options)}
-    exec(block("class ExampleOptions"), names)
-    monkeypatch.setitem(options.MODELS, "example", names["ExampleOptions"])
     # A runner that Beam has.
-    source = block("class Example(Backend)").replace("ExampleRunner", "BundleBasedDirectRunner")
-    module("slicebeam.runner_configs.example", source)
+    monkeypatch.setitem(
+        options._BACKENDS, "BundleBasedDirectRunner", "slicebeam.runner_configs.example:Example"
+    )
+    module("slicebeam.runner_configs.example", block("class Example(BeamRunner)"))
+    text = block("runner: ExampleRunner", "yaml")
     file = tmp_path / "example.yaml"
-    file.write_text(block("runner: example", "yaml"))
+    file.write_text(text.replace("ExampleRunner", "BundleBasedDirectRunner"))
     search = ["search", "--data", str(adult_path), "--label", "income"]
-    search += ["--prediction", "prediction"]
+    search += ["--prediction", "prediction", "--runner-option", "shared_folder=true"]
     search += ["--features", "workclass,sex", "--max-cross-size", "1", "--quiet"]
     search += ["--runner-config", str(file), "--output", str(tmp_path / "out")]
-    assert run([*search, "--runner-option", "address=localhost"]) == 2
-    assert run([*search, "--runner-option", "address=localhost:80"]) == 0
+    search += ["--runner-option", "smallest_job_seconds=0"]
+    assert run(search) == 3
+    monkeypatch.setenv("EXAMPLE_KEY", "a")
+    assert run(search) == 0
     document = json.loads((tmp_path / "out" / "changelist.json").read_text())
-    assert document["provenance"]["runner"] == "example"
+    assert document["provenance"]["runner"] == "BundleBasedDirectRunner"
 
 
 def test_the_encoder_works(module, monkeypatch):

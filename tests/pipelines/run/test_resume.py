@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+from collections import Counter
 from functools import partial
 from unittest.mock import Mock
 
@@ -27,7 +28,6 @@ from slicebeam.pipelines.search.discover import run_discovery
 from slicebeam.pipelines.search.search import run_check, run_search
 from slicebeam.pipelines.shift.run import run_shift
 from slicebeam.pipelines.show.terminal import Terminal
-from slicebeam.runner_configs.backend import FinishedJob
 from slicebeam.runner_configs.in_process import InProcess
 from slicebeam.runner_configs.options import DirectOptions
 from tests.conftest import slow
@@ -214,7 +214,7 @@ DECIDE = named("""
 """)
 # save_slices leaves rows of a table out when it is published.
 MAY_DIFFER = named("""
-    chunk_rows memory_budget output runner_config runner_option save_slices work_dir
+    beam chunk_rows memory_budget output runner_config runner_option save_slices work_dir
 """)
 # Embeddings and members lie in a file for each chunk, and are added up in its order.
 DECIDE_BY_CHUNKS = frozenset({"chunk_rows", "memory_budget"})
@@ -403,7 +403,7 @@ class KeepingEngine(InProcess):
         return result
 
     def attach(self, name):
-        return FinishedJob({}) if name in self.done else None
+        return Counter() if name in self.done else None
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ NO_FEATURES = (*ADULT_ROLES[:1], *ADULT_ROLES[3:], "fnlwgt")
 
 def check(output, *, resume=False, **options):
     config = check_config(as_options({"output": output, **options}))
-    with Engine(runner_config(config.runner_config, config.runner_option)) as engine:
+    with Engine(runner_config(config.runner_config, config.runner_option, config.beam)) as engine:
         run_check(config, engine, Terminal(quiet=True), resume=resume)
     return read(output)
 

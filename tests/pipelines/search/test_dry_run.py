@@ -55,9 +55,9 @@ def test_jobs_and_options_of_dataflow(data, capsys, monkeypatch):
     """The jobs are those of a run, in its order, and the options those that Beam would get."""
     # The data of this test is here; what is in a bucket is read by the same functions.
     monkeypatch.setattr(Dataflow, "runs_on_other_machines", lambda _: None)
-    engine = ["--runner-config=dataflow", "--runner-option=project=tests-project"]
-    engine += ["--runner-option=region=europe-west1", "--runner-option=temp_location=gs://b/temp"]
-    engine += ["--runner-option=num_workers=3", "--runner-option=setup_file=setup.py"]
+    engine = ["--runner-config=dataflow", "--beam=project=tests-project"]
+    engine += ["--beam=region=europe-west1", "--beam=temp_location=gs://b/temp"]
+    engine += ["--beam=num_workers=3", "--beam=setup_file=setup.py"]
     planned, stages = dry_run(capsys, data, *engine), ["domains", "encode", "iteration-1"]
     assert [job["name"] for job in planned["jobs"]] == [f"slicebeam-RUN-{one}" for one in stages]
     # All of it is too small for machines that take minutes to start.

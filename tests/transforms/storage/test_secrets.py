@@ -23,7 +23,7 @@ from tests.refusals import refusal
 from tests.running import refused
 
 SECRET = "s3cr/et+of mine"
-BY_NAME = "beam_options.s3_secret_access_key=${SLICEBEAM_TEST_KEY}"
+BY_NAME = "s3_secret_access_key=${SLICEBEAM_TEST_KEY}"
 DATAFLOW = ("project=tests-project", "region=europe-west1", "temp_location=gs://b/temp")
 
 
@@ -52,8 +52,8 @@ def run_file(folder, data, **more):
 def prism_file(folder):
     """The engine Prism with a secret, all of whose work is small enough to stay in this process."""
     (folder / "engine.yaml").write_text(
-        "runner: prism\noptions:\n  smallest_job_seconds: 1000000\n"
-        "  beam_options: {s3_secret_access_key: '${SLICEBEAM_TEST_KEY}'}\n"
+        "runner: PrismRunner\nsmallest_job_seconds: 1000000\n"
+        "beam: {s3_secret_access_key: '${SLICEBEAM_TEST_KEY}'}\n"
     )
     return folder / "engine.yaml"
 
@@ -96,10 +96,10 @@ def test_a_missing_variable_is_named_with_its_place(data, tmp_path, capsys):
     assert f"--runner-option {option}" in said
     assert "the environment variable SLICEBEAM_NO_SUCH is not set" in said
     engine = tmp_path / "engine.yaml"
-    engine.write_text("runner: direct\noptions:\n  workers: ${SLICEBEAM_NO_SUCH}\n")
+    engine.write_text("runner: direct\nworkers: ${SLICEBEAM_NO_SUCH}\n")
     said = refused([*arguments, f"--runner-config={engine}"], capsys, folder=tmp_path)
     variable = "the environment variable SLICEBEAM_NO_SUCH"
-    assert f"DIR/engine.yaml, line 3: options.workers: {variable}" in said
+    assert f"DIR/engine.yaml, line 2: workers: {variable}" in said
     file = run_file(tmp_path, data, runner_option={"workers": "${SLICEBEAM_NO_SUCH}"})
     said = refused(["run", file], capsys, folder=tmp_path)
     assert "run.yaml, runner_option: the environment variable SLICEBEAM_NO_SUCH" in said
@@ -108,17 +108,15 @@ def test_a_missing_variable_is_named_with_its_place(data, tmp_path, capsys):
 def test_an_engines_file_has_variables_and_defaults(tmp_path):
     path = tmp_path / "engine.yaml"
     path.write_text(
-        "runner: spark\noptions:\n  parallelism: ${SLICEBEAM_NO_SUCH:-3}\n"
-        '  java_options: ["-Dpassword=${SLICEBEAM_TEST_KEY}"]\n'
-        "  spark_conf: {spark.hadoop.fs.s3a.secret.key: '${SLICEBEAM_TEST_KEY}', spark.x: '${env:A}'}\n"
+        "runner: SparkRunner\nworkers: ${SLICEBEAM_NO_SUCH:-3}\n"
+        'beam:\n  job_server_jvm_properties: ["-Dpassword=${SLICEBEAM_TEST_KEY}", "${env:A}"]\n'
     )
-    config = runner_config(str(path), ["spark_conf.spark.y=${SLICEBEAM_TEST_KEY}"])
-    options = config.options
-    assert options.parallelism == 3
-    assert options.java_options == (f"-Dpassword={SECRET}",)
-    # What is not of the form ${NAME} is Spark's own.
-    conf = {"spark.hadoop.fs.s3a.secret.key": SECRET, "spark.x": "${env:A}", "spark.y": SECRET}
-    assert options.spark_conf == conf
+    config = runner_config(str(path), [], ["artifacts_dir=${SLICEBEAM_TEST_KEY}"])
+    assert config.options.workers == 3
+    # What is not of the form ${NAME} is Spark's.
+    properties = [f"-Dpassword={SECRET}", "${env:A}"]
+    beam = {"job_server_jvm_properties": properties, "artifacts_dir": SECRET}
+    assert config.options.beam == beam
     assert_hidden(repr(config))
     assert "${SLICEBEAM_TEST_KEY}" in config.written
 
@@ -127,14 +125,14 @@ def test_a_dry_run_shows_names(data, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Dataflow, "runs_on_other_machines", lambda _: None)
     options = dict(one.split("=") for one in DATAFLOW) | {"sdk_container_image": "image"}
     options |= dict([BY_NAME.split("=")])
-    file = run_file(tmp_path, data, runner_config="dataflow", runner_option=options)
+    file = run_file(tmp_path, data, runner_config="dataflow", beam=options)
     for more in (["--json"], []):
         assert run(["run", file, "--dry-run", *more]) == 0
         said = capsys.readouterr()
         assert "--s3_secret_access_key=${SLICEBEAM_TEST_KEY}" in said.out
         assert_hidden(said.out + said.err)
     # What the service gets is the value.
-    engine = Engine(runner_config("dataflow", [*DATAFLOW, BY_NAME]))
+    engine = Engine(runner_config("dataflow", [], [*DATAFLOW, BY_NAME]))
     assert f"--s3_secret_access_key={SECRET}" in engine._backend.sent_options("x")
 
 
@@ -151,7 +149,7 @@ def test_what_an_engine_says_of_secrets_is_redacted(log_format, data, tmp_path, 
 
     monkeypatch.setattr(InProcess, "run", fail)
     engine = prism_file(tmp_path)
-    monkeypatch.setattr("slicebeam.runner_configs.prism.Prism.check", lambda _: None)
+    monkeypatch.setattr("slicebeam.runner_configs.job_service.Prism.check", lambda _: None)
     file = run_file(tmp_path, data, runner_config=str(engine), log_format=log_format)
     assert run(["run", file]) == 3
     said = capfd.readouterr()
@@ -168,12 +166,12 @@ def test_the_name_of_a_job_is_no_hash_of_a_secret(tmp_path, monkeypatch):
     names = []
     for secret in (SECRET, "another secret"):
         monkeypatch.setenv("SLICEBEAM_TEST_KEY", secret)
-        with Engine(runner_config("spark", ["spark_conf.spark.y=${SLICEBEAM_TEST_KEY}"])) as engine:
+        with Engine(runner_config("spark", [], ["artifacts_dir=${SLICEBEAM_TEST_KEY}"])) as engine:
             engine.log_to(tmp_path / "workers.log")
             names.append(engine.job_name("count"))
     for secret in (SECRET, "another secret"):
-        options = [f"spark_conf.spark.hadoop.fs.s3a.secret.key={secret}"]
-        with Engine(runner_config("spark", options)) as engine:
+        options = [f"job_server_jvm_properties=-Dspark.hadoop.fs.s3a.secret.key={secret}"]
+        with Engine(runner_config("spark", [], options)) as engine:
             engine.log_to(tmp_path / "workers.log")
             names.append(engine.job_name("count"))
     assert (names[0], names[2]) == (names[1], names[3])
@@ -183,7 +181,7 @@ def test_the_name_of_a_job_is_no_hash_of_a_secret(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_resume_goes_on_with_another_value(data, tmp_path, monkeypatch, capsys):
     engine = prism_file(tmp_path)
-    monkeypatch.setattr("slicebeam.runner_configs.prism.Prism.check", lambda _: None)
+    monkeypatch.setattr("slicebeam.runner_configs.job_service.Prism.check", lambda _: None)
     file = run_file(tmp_path, data, runner_config=str(engine), work_dir=str(tmp_path / "work"))
     first = InProcess.run
 
@@ -201,18 +199,18 @@ def test_resume_goes_on_with_another_value(data, tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(("option", "shown"), [
-    ("beam_options.s3_secret_access_key=LITERALsecret", "beam_options.s3_secret_access_key=***"),
-    ("beam_options={s3_secret_access_key: LITERALsecret, x: 1}", None),
-    ('spark_conf={"spark.hadoop.fs.s3a.secret.key": "LITERALsecret"}', None),
-    ("java_options=[-Djavax.net.ssl.keyStorePassword=LITERALsecret]", None),
-    ("beam_options.azure_connection_string=a=b;LITERALsecret c", None),
+    ("s3_secret_access_key=LITERALsecret", "s3_secret_access_key=***"),
+    ('environment_config={"command": "w", "env": {"s3_secret_access_key": "LITERALsecret"}}', None),
+    ("job_server_jvm_properties=-Dspark.hadoop.fs.s3a.secret.key=LITERALsecret", None),
+    ("job_server_jvm_properties=-Djavax.net.ssl.keyStorePassword=LITERALsecret", None),
+    ("azure_connection_string=a=b;LITERALsecret c", None),
     (BY_NAME, BY_NAME),
     ("workers=2", "workers=2"),
-    ("labels={team: quality}", "labels={team: quality}"),
+    ("labels=team=quality", "labels=team=quality"),
 ])  # fmt: skip
 def test_secrets_that_are_spelt_out_are_not_written_down(option, shown, tmp_path):
     options = {"data": ("x",), "output": str(tmp_path), "label": "y", "prediction": "p"}
-    (kept,) = search_config({**options, "runner_option": (option,)}).runner_option
+    (kept,) = search_config({**options, "beam": (option,)}).beam
     assert "LITERALsecret" not in kept
     assert kept == shown or (shown is None and "***" in kept)
     if kept != option:
@@ -223,7 +221,7 @@ def test_secrets_that_are_spelt_out_are_not_written_down(option, shown, tmp_path
 
 def test_a_document_with_a_hidden_secret_is_not_run_with_stars(data, tmp_path, capsys):
     given = ["search", f"--data={data}", "--label=income", f"--output={tmp_path}/o"]
-    given += ["--runner-config=spark", "--runner-option=beam_options.s3_secret_access_key=***"]
+    given += ["--runner-config=spark", "--beam=s3_secret_access_key=***"]
     said = refused(given, capsys, folder=tmp_path)
     assert "give it again, preferably as ${NAME} of an environment variable" in said
 
@@ -231,20 +229,20 @@ def test_a_document_with_a_hidden_secret_is_not_run_with_stars(data, tmp_path, c
 def test_errors_of_options_do_not_show_values(monkeypatch, tmp_path):
     monkeypatch.setenv("SLICEBEAM_TEST_KEY", "hidden-value")
     with pytest.raises(InputError) as error:
-        runner_config("spark", ["master=${SLICEBEAM_TEST_KEY}"])
+        Engine(runner_config("spark", [], ["spark_master_url=${SLICEBEAM_TEST_KEY}"]))
     assert "hidden-value" not in str(error.value)
     assert error.value.__cause__ is None
-    assert "--runner-option master=${SLICEBEAM_TEST_KEY}" in str(error.value)
+    assert "--beam spark_master_url=${SLICEBEAM_TEST_KEY}" in str(error.value)
     # Whatever signs are in a secret, it is no YAML.
-    config = runner_config("spark", ["spark_conf.spark.my.password=a: 'b"])
-    assert config.options.spark_conf == {"spark.my.password": "a: 'b"}
+    config = runner_config("spark", [], ["my_password=a: 'b"])
+    assert config.options.beam == {"my_password": "a: 'b"}
     assert "a: 'b" not in repr(config) + config.written
 
 
 def test_python_has_errors_without_values(monkeypatch, tmp_path, data):
     monkeypatch.setattr(InProcess, "run", Mock(side_effect=RuntimeError(f"no such key: {SECRET}")))
-    monkeypatch.setattr("slicebeam.runner_configs.prism.Prism.check", lambda _: None)
-    options = {"runner_option": ["smallest_job_seconds=1000000", BY_NAME]}
+    monkeypatch.setattr("slicebeam.runner_configs.job_service.Prism.check", lambda _: None)
+    options = {"runner_option": ["smallest_job_seconds=1000000"], "beam": [BY_NAME]}
     roles = {"label": "income", "prediction": "prediction"}
     with pytest.raises(EngineError) as error:
         search(str(data), runner_config="prism", output=tmp_path / "out", **options, **roles)
@@ -282,18 +280,18 @@ def test_a_document_reads_no_variable(data, tmp_path, capsys):
     content = json.loads((tmp_path / "out" / "changelist.json").read_text())
     config = content["provenance"]["config"]
     capsys.readouterr()
-    for option in ("data", "since", "work_dir", "runner_option"):
+    for option in ("data", "since", "work_dir", "beam"):
         value = f"{tmp_path}/${{SLICEBEAM_TEST_KEY}}"
         value = [value] if option == "data" else value
-        value = [BY_NAME] if option == "runner_option" else value
+        value = [BY_NAME] if option == "beam" else value
         theirs = tmp_path / "theirs.json"
         content["provenance"]["config"] = config | {option: value}
         theirs.write_text(json.dumps(content))
         code = run(["run", str(theirs), "--output", str(tmp_path / "next"), "--quiet"])
         said = capsys.readouterr()
         assert code == (0 if option == "work_dir" else 2)
-        if option == "runner_option":
-            assert f"if you trust it, confirm it with --runner-option {BY_NAME}" in said.err
+        if option == "beam":
+            assert f"if you trust it, confirm it with --beam {BY_NAME}" in said.err
         assert_hidden(said.out + said.err + everything_in(tmp_path))
 
 
@@ -302,7 +300,7 @@ def test_the_trace_of_a_fault_is_the_users_and_has_no_value(data, tmp_path, monk
     monkeypatch.setattr("slicebeam.pipelines.search.search.run_search", fault)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
     (tmp_path / "temporary").mkdir()
-    engine = ["--runner-config=prism", f"--runner-option={BY_NAME}"]
+    engine = ["--runner-config=prism", f"--beam={BY_NAME}"]
     roles = [f"--data={data}", "--label=income", "--prediction=prediction", "--output=o"]
     assert run(["search", *roles, *engine]) == 3
     assert_hidden(capsys.readouterr().err)
