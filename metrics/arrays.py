@@ -7,17 +7,8 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = [
-    "ArrayLike",
-    "BoolArray",
-    "FloatArray",
-    "IntArray",
-    "NDArray",
-    "Pair",
-    "Ragged",
-    "floats",
-    "ratio",
-]
+# Of numpy's types those that other modules take from here.
+__all__ = ["ArrayLike", "NDArray"]
 
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]

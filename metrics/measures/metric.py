@@ -1,8 +1,4 @@
-"""What a metric is: a number of a slice's examples, computed from sums, with its direction and tests.
-
-Most are a formula of counts (`CellMetric`) or the mean of a value (`Mean`). Others have laws of their own: AUC and
-average precision, which are of ranks, R² and the calibration error.
-"""
+"""What a metric is: a number of a slice's examples, computed from sums, with its direction and tests."""
 
 from __future__ import annotations
 
@@ -168,10 +164,9 @@ class Needs:
     values: tuple[str, ...] = ()  # names of what is summed, such as ``log_loss`` or ``mean:price``
     average_precision: bool = False  # whether it is kept of the buckets, beside the AUC
 
-    @property
-    def _kinds(self) -> set[str]:
-        """The values without their parameters."""
-        return {value.partition(":")[0] for value in self.values}
+    def _averages(self, kinds: frozenset[str]) -> bool:
+        """Whether some value, without its parameter, is of these kinds."""
+        return not kinds.isdisjoint(value.partition(":")[0] for value in self.values)
 
     def _has_indicator(self, prefix: str) -> bool:
         return any(indicator.startswith(prefix) for indicator in self.indicators)
@@ -179,8 +174,7 @@ class Needs:
     @property
     def scores(self) -> bool:
         """Whether the scores themselves are measured, not only the classes they predict."""
-        of_values = bool(OF_PROBABILITIES & self._kinds)
-        return self.ranked or self._has_indicator(ABOVE) or of_values
+        return self.ranked or self._has_indicator(ABOVE) or self._averages(OF_PROBABILITIES)
 
     @property
     def predicted_classes(self) -> bool:
@@ -195,22 +189,22 @@ class Needs:
     @property
     def predicted_numbers(self) -> bool:
         """Whether labels and predictions are compared as numbers."""
-        return bool(OF_NUMBERS & self._kinds)
+        return self._averages(OF_NUMBERS)
 
     @property
     def class_scores(self) -> bool:
         """Whether the scores of all classes are measured."""
-        return bool(OF_CLASS_SCORES & set(self.values)) or self._has_indicator(TOP)
+        return self._averages(OF_CLASS_SCORES) or self._has_indicator(TOP)
 
     @property
     def label_lists(self) -> bool:
         """Whether lists of labels and predictions are compared."""
-        return bool(OF_LISTS & set(self.values))
+        return self._averages(OF_LISTS)
 
     @property
     def rankings(self) -> bool:
         """Whether an example is a query, with lists of relevances and of scores."""
-        return bool(OF_RANKINGS & self._kinds)
+        return self._averages(OF_RANKINGS)
 
     @property
     def losses(self) -> bool:
@@ -220,8 +214,8 @@ class Needs:
     @property
     def predictions(self) -> bool:
         """Whether a model's output is needed at all."""
-        needed = self.scores, self.predicted_classes, self.predicted_numbers
-        return any(needed) or self.class_scores or self.label_lists or self.rankings
+        binary = self.scores or self.predicted_classes or self.predicted_numbers
+        return binary or self.class_scores or self.label_lists or self.rankings
 
     @property
     def labels(self) -> bool:
@@ -265,8 +259,8 @@ class Movement(NamedTuple):
 class Metric(ABC):
     """A metric: a function of the sums of `Slices`.
 
-    A new metric of counts derives from `CellMetric`, which needs only a formula.
-    `Mean` averages a value of each example. Others define the abstract methods below.
+    A new metric of counts derives from `CellMetric`, which needs only a formula; `Mean` averages a value of each
+    example. Others, such as AUC, which is of ranks, define the abstract methods below.
 
     Net benefit (Vickers and Elkin 2006): each true positive gains 1, each false alarm costs ¼.
     It is a formula of how many examples are hits, how many false alarms, and how many there are:
@@ -295,8 +289,7 @@ class Metric(ABC):
     >>> low.round(2), high.round(2)
     (array([-0.2 , -0.03]), array([-0.06,  0.15]))
 
-    Add it to ``slicebeam.metrics.measures.registry.METRICS``: the command line and all pipelines then know it
-    by name.
+    Add it to ``slicebeam.metrics.measures.registry.METRICS``: the command line and all pipelines then know its name.
     """
 
     name: str  # what ``--metric`` calls it

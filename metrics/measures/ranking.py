@@ -111,17 +111,18 @@ class AreaUnderCurve(_OfRanks):
 
     def test_subset(self, slices: Slices, tail: Tail) -> Tested:
         """Test by z with the null variance."""
-        of_all, sizes = self._placements(slices.total), self._classes(slices.total)
-        p = auc.z_p_value(self.value(slices), *self._classes(slices), of_all, *sizes, tail)
+        of_all = self._placements(slices.total)
         varies = float((of_all.spread1 + of_all.spread0)[0]) > 0
+        p = self._p_within(slices, slices.total, tail)
         return Tested.by(Method.AUC_Z, p, 0 if varies else Reason.CONSTANT)
 
-    def test_change(self, slices: Slices, tail: Tail) -> Tested:
-        """Test by z of the gains in placement among all examples.
+    def _p_within(self, slices: Slices, population: Slices, tail: Tail) -> FloatArray:
+        """Return p [slices] if their positives and negatives were random ones of a population."""
+        of_all = self._placements(population), *self._classes(population)
+        return auc.z_p_value(self.value(slices), *self._classes(slices), *of_all, tail)
 
-        It is quick and near (DeLong, DeLong and Clarke-Pearson 1988, with the placements among all examples
-        in place of those in the slice); `needs_rows` has the rest.
-        """
+    def test_change(self, slices: Slices, tail: Tail) -> Tested:
+        """Test by z of the gains in placement among all examples, quick and near (as DeLong et al. 1988)."""
         variance, freedom = self._gain_variance(slices)
         delta = self.delta(slices)
         unvarying = np.where(delta == 0, Reason.UNCHANGED, Reason.UNVARYING)
@@ -130,20 +131,16 @@ class AreaUnderCurve(_OfRanks):
 
     def _gain_variance(self, slices: Slices) -> Pair:
         """Return the variance [slices] of the delta of two models, and its degrees of freedom."""
-        sizes = self._classes(slices)
-        variance = np.zeros(len(slices))
-        for spread, n in zip(self._gain_spreads(slices), sizes, strict=True):
-            variance += spread / np.maximum(n - 1.0, 1.0)
-        return variance, np.maximum(np.minimum(*sizes) - 1.0, 1.0)
+        left = [np.maximum(size - 1.0, 1.0) for size in self._classes(slices)]
+        of_positives, of_negatives = self._gain_spreads(slices)
+        return of_positives / left[0] + of_negatives / left[1], np.minimum(*left)
 
     def variance(self, slices: Slices) -> Pair:
         """Return the variance [slices] of the value, and its degrees of freedom: DeLong's, of the slice's placements."""
-        positives, negatives = self._classes(slices)
-        own = self._placements(slices)
-        variance = own.spread1 / np.maximum(positives - 1.0, 1.0)
-        variance += own.spread0 / np.maximum(negatives - 1.0, 1.0)
-        variance += own.interaction / np.maximum(positives * negatives, 1.0)
-        return variance, np.maximum(np.minimum(positives, negatives) - 1.0, 1.0)
+        sizes, own = self._classes(slices), self._placements(slices)
+        left = [np.maximum(size - 1.0, 1.0) for size in sizes]
+        variance = own.spread1 / left[0] + own.spread0 / left[1]
+        return variance + own.interaction / np.maximum(sizes[0] * sizes[1], 1.0), np.minimum(*left)
 
     @staticmethod
     def _gain_spreads(slices: Slices) -> Pair:
@@ -162,9 +159,8 @@ class AreaUnderCurve(_OfRanks):
         if slices.is_paired:
             spreads = self._gain_spreads(slices), self._gain_spreads(whole)
             return auc.gain_interval(self.delta(slices), *spreads, *sizes, confidence)
-        N1, N0 = self._classes(whole)
-        of_all = self._placements(whole)
-        return auc.delta_interval(self._placements(slices), *sizes, of_all, N1, N0, confidence)
+        of_all = self._placements(whole), *self._classes(whole)
+        return auc.delta_interval(self._placements(slices), *sizes, *of_all, confidence)
 
     def value_interval(self, slices: Slices, confidence: float) -> Pair:
         return auc.value_interval(self._placements(slices), *self._classes(slices), confidence)
@@ -173,8 +169,7 @@ class AreaUnderCurve(_OfRanks):
         """Z of the child's AUC as that of random positives and negatives of its parent."""
         if slices.is_paired:
             return super().p_refine(slices, parents, tail)
-        (n1, n0), (N1, N0) = self._classes(slices), self._classes(parents)
-        return auc.z_p_value(self.value(slices), n1, n0, self._placements(parents), N1, N0, tail)
+        return self._p_within(slices, parents, tail)
 
     def ahead(self, slices: Slices, parents: Slices) -> Pair:
         """Return the variance of the delta less the part of the child in its parent."""
@@ -256,9 +251,8 @@ class AveragePrecision(_OfRanks):
         low, high = (
             expit(end) * (1.0 + 2.0 * half) - half for end in (centre - reach, centre + reach)
         )
-        low, high = np.clip(low, 0.0, value), np.clip(high, value, 1.0)
-        few = positives < LEAST_DENOMINATOR
-        return np.where(few, np.nan, low), np.where(few, np.nan, high)
+        value = np.where(positives < LEAST_DENOMINATOR, np.nan, value)
+        return np.clip(low, 0.0, value), np.clip(high, value, 1.0)
 
     def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the arms of the value's interval, shrunk by the examples that are in both."""
@@ -268,11 +262,9 @@ class AveragePrecision(_OfRanks):
         own = self._variance(slices)
         # The influences of all examples, for those outside the slice.
         both = (1.0 - share) ** 2 * own + (1.0 - share) * self._variance(whole)
-        ends = intervals.shrunk_to_delta(
-            value, low, high, own, both, self.value(whole), 1.0, confidence
-        )
-        none = np.isnan(low)
-        return np.where(none, np.nan, ends[0]), np.where(none, np.nan, ends[1])
+        parts = value, low, high, own, both, self.value(whole)
+        below, above = intervals.shrunk_to_delta(*parts, 1.0, confidence)
+        return np.where(np.isnan(low), low, below), np.where(np.isnan(low), low, above)
 
     def p_refine(self, slices: Slices, parents: Slices, tail: Tail) -> FloatArray:
         """Return the tail of t of the log-odds, as of a random part of the parent."""

@@ -1,10 +1,7 @@
 """Area under the ROC curve of slices: value, test against all examples and intervals.
 
-A slice is a histogram of its scores for each label, summed like any other counts. Everything here
-follows from the *placements*: where the positives stand among the negatives, and the reverse.
-
-Assumption: under the null the positives of a slice are a random subset of all positives, and its
-negatives, independently, of all negatives. The numbers of both stay as they are.
+All follows from the *placements*: where the positives stand among the negatives, and the reverse. Under the null a
+slice's positives are a random subset of all positives, and its negatives, independently, of all negatives.
 """
 
 from __future__ import annotations
@@ -23,6 +20,7 @@ from slicebeam.metrics.arrays import (
     NDArray,
     Pair,
     floats,
+    ratio,
 )
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.intervals import bisect, shrunk_to_delta
@@ -97,8 +95,7 @@ def discretisation_error(histogram: ArrayLike, coarse: BoolArray | None = None) 
     together = counts[:, 0] * counts[:, 1]
     if coarse is not None:
         together = together[:, coarse]
-    error = 0.5 * together.sum(axis=1) / np.maximum(pairs, 1.0)
-    return np.where(pairs > 0, error, np.nan).astype(np.float64)
+    return ratio(0.5 * together.sum(axis=1), pairs)
 
 
 def bucket_edges(scores: ArrayLike, buckets: int) -> FloatArray:
@@ -152,8 +149,7 @@ def z_p_value(
     Clarke-Pearson (1988) under the null, without replacement. z is referred to a beta law (Pearson I) of its
     mean, variance and skewness (to terms of 1/n³), for with few examples of a class the AUC is skewed.
     """
-    value, n1, n0 = floats(auc, n1, n0)
-    N1, N0 = (np.asarray(size, dtype=np.float64) for size in (N1, N0))
+    value, n1, n0, N1, N0 = floats(auc, n1, n0, N1, N0)
     known = (n1 > 0) & (n0 > 0) & ~np.isnan(value) & ~np.isnan(reference.auc)
     all_auc, spread1, spread0, interaction, skew1, skew0, mixed, mixed1, mixed0 = (
         np.where(known, moment, 0.0) for moment in reference
@@ -167,13 +163,9 @@ def z_p_value(
     possible = known & (variance > 0.0)
     deviation = np.sqrt(np.where(possible, variance, 1.0))
     z = np.where(possible, value - all_auc, 0.0) / deviation
-    upper, lower = _beta_tails(
-        z,
-        third / deviation**3,
-        (all_auc / deviation, (1.0 - all_auc) / deviation),
-        0.5 / (n1 * n0 * deviation),
-    )
-    return select_tail(np.where(possible, upper, 1.0), np.where(possible, lower, 1.0), tail)
+    ends = all_auc / deviation, (1.0 - all_auc) / deviation
+    tails = _beta_tails(z, third / deviation**3, ends, 0.5 / (n1 * n0 * deviation))
+    return np.where(possible, select_tail(*tails, tail), 1.0)
 
 
 def _placements(counts: IntArray) -> Placements:
@@ -225,15 +217,12 @@ def _finite(n: FloatArray, N: FloatArray) -> Pair:
 
 
 def _beta_tails(z: FloatArray, skewness: FloatArray, ends: Pair, half_step: FloatArray) -> Pair:
-    """Return P(Z ≥ z) and P(Z ≤ z) of a beta law with mean 0, variance 1 and the skewness.
+    """Return P(Z ≥ z) and P(Z ≤ z) of a beta law of mean 0 and variance 1, `ends` how far z reaches below and above 0.
 
-    `ends` are how far z reaches below and above 0. The light tail, opposite to the skewness, ends
-    between there and the end of the gamma law, 2/abs(skewness).
+    The light tail, opposite to the skewness, ends between there and the end of the gamma law, 2/abs(skewness).
     """
-    to_low, to_high = ends
     right = skewness > 0.0
-    near = np.where(right, to_low, to_high) + half_step
-    far = np.where(right, to_high, to_low) + half_step
+    near, far = (np.where(right, *order) + half_step for order in (ends, ends[::-1]))
     skew = np.minimum(np.abs(skewness), 2.0 * _REACH / near)
     end = 1.0 / (_END_AS_AUC / near + (1.0 - _END_AS_AUC) * 0.5 * skew)
     width = (4.0 * end + skew - skew * end * end) / (2.0 - skew * end)
@@ -256,14 +245,14 @@ def value_interval(own: Placements, n1: ArrayLike, n0: ArrayLike, confidence: fl
     compared with the model at θ = auc, which weighs as twenty examples; t at Welch's degrees of freedom.
     """
     known, value, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
-    # The model expects such a spread of placements among that few examples of the other class.
+    # Of the spreads that the model expects of placements among so few examples of the other class.
     scales = (spread1 / _expected(value, zeros), spread0 / _expected(value, ones))
     z = _quantile(spread1 / ones, spread0 / zeros, ones, zeros, confidence)
     high = _score_end(value, ones, zeros, scales, z)
     low = 1.0 - _score_end(1.0 - value, ones, zeros, scales, z)
     # Rounding must not move an end past the AUC.
-    low, high = np.minimum(low, value), np.maximum(high, value)
-    return np.where(known, np.maximum(low, 0.0), 0.0), np.where(known, high, 1.0)
+    low, high = np.clip(low, 0.0, value), np.maximum(high, value)
+    return np.where(known, low, 0.0), np.where(known, high, 1.0)
 
 
 def delta_interval(
@@ -277,11 +266,9 @@ def delta_interval(
 ) -> Pair:
     """Return the interval of slices' AUC minus that of all examples; (−1, 1) where a class is empty.
 
-    An example of the slice counts 1/n − 1/N in the difference and one outside −1/N (DeLong, DeLong and
-    Clarke-Pearson 1988), so that of a class's variance s/n there remains s·(1 − f)²/n + s'·(1 − f)·f/n, f =
-    n/N. s' is what the slice leaves of all examples' variance S, (S − f·s)/(1 − f), if that is more than S: a large
-    good slice hides how much the few others vary. Assumes that the slice's placements are alike within it and
-    among all examples.
+    An example of the slice counts 1/n − 1/N in the difference and one outside −1/N (DeLong, DeLong and Clarke-Pearson
+    1988): of a class's variance s/n there remains s·(1 − f)²/n + s'·(1 − f)·f/n, f = n/N. s' is what the slice leaves
+    of all examples' variance S, at least S. Assumes that placements are alike within the slice and among all.
     """
     low, high = value_interval(own, n1, n0, confidence)
     _, _, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
@@ -305,11 +292,9 @@ def gain_interval(
 ) -> Pair:
     """Return the interval of a new model's AUC minus an old one's; NaN with less than three of a class.
 
-    delta ± t·√(s1/n1 + s0/n0 + c/(n1·n0)), s the variances of the gains in placement of either class (DeLong,
-    DeLong and Clarke-Pearson 1988), at least what twenty examples like all would make them. c is what a pair
-    varies beyond its two gains, which no sum tells: two models order a share E abs(d) of the pairs differently,
-    d of variance s1 + s0, and that is √(2/π·(s1 + s0)) for a normal d. It is most of the variance where the
-    models are nearly equal and the slice small.
+    delta ± t·√(s1/n1 + s0/n0 + c/(n1·n0)), s the variances of the gains in placement of either class (DeLong, DeLong
+    and Clarke-Pearson 1988), at least what twenty examples like all would make them. c is what a pair varies beyond its
+    two gains: models order a share E abs(d) of the pairs differently, √(2/π·(s1 + s0)) for a normal d.
     """
     ones, zeros = (np.maximum(np.asarray(size, dtype=np.float64), 1.0) for size in (n1, n0))
     spread1, spread0 = (
@@ -322,8 +307,8 @@ def gain_interval(
     t = _quantile(np.where(varies, part1, 1.0), part0, ones, zeros, confidence)
     reach = np.where(varies, t, 0.0) * np.sqrt(part1 + part0 + together / (ones * zeros))
     known = np.minimum(n1, n0) >= _LEAST_OF_CLASS
-    low, high = np.maximum(delta - reach, -1.0), np.minimum(delta + reach, 1.0)
-    return np.where(known, low, np.nan), np.where(known, high, np.nan)
+    reach = np.where(known, reach, np.nan)
+    return np.maximum(delta - reach, -1.0), np.minimum(delta + reach, 1.0)
 
 
 def _quantile(
@@ -344,11 +329,9 @@ def _model_spread(auc: FloatArray) -> FloatArray:
 
 def _expected(auc: FloatArray, others: FloatArray) -> FloatArray:
     """Return the model's variance of placements among a few examples of the other class."""
-    spread = _model_spread(auc)
     other = 1.0 - auc
     both = auc * other * (other / (1.0 + other) + auc / (1.0 + auc))
-    noise = (auc * other - both) / others
-    return np.maximum(spread + noise, 1e-12)
+    return np.maximum(_model_spread(auc) + (auc * other - both) / others, 1e-12)
 
 
 def _slices(own: Placements, n1: ArrayLike, n0: ArrayLike) -> tuple[Any, ...]:
@@ -366,10 +349,7 @@ def _slices(own: Placements, n1: ArrayLike, n0: ArrayLike) -> tuple[Any, ...]:
 
 
 def _raised(spread: FloatArray, size: FloatArray, expected: FloatArray) -> FloatArray:
-    """Return variances (divisor n − 1), raised where more examples as expected would raise them.
-
-    Never lowered: where a slice varies more than all examples do, few of its examples are enough to tell.
-    """
+    """Return variances (divisor n − 1), raised where more examples as expected would raise them, never lowered."""
     variance = spread * size / np.maximum(size - 1.0, 1.0)
     weight = _PRIOR_EXAMPLES / (size - 1.0 + _PRIOR_EXAMPLES)
     return variance + weight * np.maximum(expected - variance, 0.0)
@@ -419,7 +399,7 @@ class Areas:
         slices = len(sizes)
         # Negatives and positives of each slice so far.
         self._below = np.zeros((layers, slices, 2), np.int64)
-        # Twice the pairs that a positive wins, ties by half: whole numbers, but weighted ones would overflow.
+        # Twice the pairs that a positive wins, ties by half: weighted ones would overflow whole numbers.
         self._wins = np.zeros((layers, slices))
         # Twice the pairs won of all positives against the slice's negatives, and the reverse.
         self._crossed = np.zeros((2, slices))
@@ -540,9 +520,6 @@ def _by_class(positive: BoolArray, weights: IntArray | None, at: IntArray) -> In
     return np.stack([every - ones, ones])
 
 
-def _share(wins: NDArray[np.generic], negatives: IntArray, positives: IntArray) -> FloatArray:
-    pairs = 2.0 * negatives.astype(np.float64) * positives.astype(np.float64)
-    known = pairs > 0
-    share = np.asarray(wins, np.float64) / np.where(known, pairs, 1.0)
+def _share(wins: FloatArray, negatives: IntArray, positives: IntArray) -> FloatArray:
     # Sums of float weights may leave the range by their rounding.
-    return np.where(known, np.clip(share, 0.0, 1.0), np.nan)
+    return np.clip(ratio(wins, 2.0 * negatives.astype(np.float64) * positives), 0.0, 1.0)

@@ -1,7 +1,6 @@
-"""Average precision of slices: value, influence of an example, and law of random subsets, from score buckets.
+"""Average precision of slices, as scikit-learn's, its influences and law of random subsets, from score buckets.
 
-AP = Σ_s (share of the positives with score s)·(precision among the examples with a score of at least s), as
-scikit-learn's `average_precision_score`. It rises with the share of positives, as precision does.
+AP = Σ_s (share of the positives with score s)·(precision among the examples with a score of at least s).
 """
 
 from __future__ import annotations
@@ -87,10 +86,9 @@ class Ranks(NamedTuple):
 
     @property
     def influence(self) -> FloatArray:
-        """N times what an example of each class and bucket adds to AP [slices, 2, buckets], of mean 0.
+        """N times what an example of each class and bucket adds to AP [slices, 2, buckets], of mean 0: its derivative.
 
-        The derivative of AP by the share of such examples: a positive adds its precision and raises that of lower
-        scores, any example lowers the precision of scores up to its own.
+        A positive adds its precision and raises that of lower scores; any example lowers that of scores up to its own.
         """
         positives = self.counts[:, 1]
         share = positives / np.maximum(self.reached, 1.0)
@@ -105,8 +103,7 @@ class Ranks(NamedTuple):
 def precisions(inside: IntArray, others: IntArray, coarse: BoolArray) -> Precisions:
     """Return AP of histograms [slices, 2 (negatives, positives), buckets] whose examples in one bucket tie.
 
-    The ``coarse`` buckets [buckets] hold several scores: each positive's precision then is at least what it
-    has below all negatives of its bucket, and at most that of all the bucket's positives above them.
+    The ``coarse`` buckets [buckets] hold several scores, so that their negatives may be above, or below, all positives.
     """
     step = max(1, ENTRIES_AT_ONCE // max(1, inside[:1].size))
     blocks = []
@@ -125,10 +122,7 @@ def log_odds(value: FloatArray, half: FloatArray) -> FloatArray:
 
 
 class PrecisionLaw(NamedTuple):
-    """Log-odds of AP of random subsets of all examples, whose scores in a coarse bucket are in random order.
-
-    Three moments tell tails of the log-odds, where AP itself ends at 1. Half a positive keeps them finite.
-    """
+    """Log-odds of AP of random subsets of all examples, whose scores in a coarse bucket are in random order."""
 
     by_score: tuple[tuple[int, ...], ...]  # negatives and positives by bucket
     coarse: tuple[bool, ...]
@@ -143,14 +137,16 @@ class PrecisionLaw(NamedTuple):
         """Return half a positive as a share of those to be expected among n examples."""
         return np.asarray(0.5 * self.totals.sum() / (np.asarray(n) * sum(self.by_score[1])))
 
+    def _of_all(self, value: ArrayLike) -> float:
+        return float(log_odds(np.ravel(value), self.half(self.totals.sum()))[0])
+
     def limit(self) -> float:
         """Return the log-odds of all examples."""
-        return float(log_odds(np.array([self.value]), self.half(self.totals.sum()))[0])
+        return self._of_all(self.value)
 
     def shift(self) -> float:
         """Return how much higher the log-odds of all examples are in their order than in random order by bucket."""
-        mixed = Ranks.of([self.by_score]).mixed(np.array(self.coarse))
-        return self.limit() - float(log_odds(mixed, self.half(self.totals.sum()))[0])
+        return self.limit() - self._of_all(Ranks.of([self.by_score]).mixed(np.array(self.coarse)))
 
     def of_size(self, n: int) -> DrawnValues:
         """Return the sorted log-odds of drawn subsets of n examples, and their three moments."""

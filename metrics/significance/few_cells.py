@@ -1,8 +1,7 @@
-"""The law of a metric of few cells on random subsets: a double saddle point on its level set.
+"""The law of a metric of few cells on random subsets of each stratum (denominator) of a population.
 
-Under the null a slice is, within each stratum (denominator), a random subset of the population's examples.
-Skovgaard (1987), J. Appl. Prob. 24:875, gives the tail of a sum of scores with the numbers drawn of each
-stratum held. The scores of a metric are its gradient where its level set is likeliest; ends of the support
+Skovgaard's (1987, J. Appl. Prob. 24:875) double saddle point gives the tail of a sum of scores with the numbers drawn
+of each stratum held. The scores of a metric are its gradient where its level set is likeliest; ends of the support
 have exact probabilities. Tails are near mid-p ones. Rates: docs/explanation/calibration.md.
 """
 
@@ -70,7 +69,7 @@ def p_value(
     draws = CellDraws(population, within, own @ within.T)
     blocks = (slice(at, at + _AT_A_TIME) for at in range(0, len(own), _AT_A_TIME))
     parts = [_p_value(formula, own[block], draws.rows(block), tail, span) for block in blocks]
-    return np.concatenate(parts) if parts else np.ones(0)
+    return np.concatenate([np.ones(0), *parts])
 
 
 def _p_value(
@@ -88,9 +87,8 @@ def _p_value(
     both = np.concatenate([counts[rows], draws.totals[rows]], axis=1)
     _, first, place = np.unique(both, axis=0, return_index=True, return_inverse=True)
     rows, spread = rows[first], rows
-    above, below = _tails(
-        formula, draws.rows(rows), observed[rows], at_counts[rows], counts[rows], span
-    )
+    of_rows = draws.rows(rows), observed[rows], at_counts[rows], counts[rows]
+    above, below = _tails(formula, *of_rows, span)
     upper[spread], lower[spread] = above[place.reshape(-1)], below[place.reshape(-1)]
     return np.where(varies, np.maximum(select_tail(upper, lower, tail), _SMALLEST), np.nan)
 

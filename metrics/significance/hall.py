@@ -1,9 +1,8 @@
 """Student's t of means of skewed values, corrected for the skewness: tests and intervals.
 
-A slice that by chance misses the few large losses has a small mean *and* a small standard deviation, so that t is skewed
-to the other side than the values are. Hall's cubic takes that out and keeps t's order: T = t + G·t²/3 + G²·t³/27 + G/6,
-Hall (1992), J. R. Stat. Soc. B 54:221. Assumptions: examples are independent; values are about as skewed in the slice as
-in the reference. Rates and coverage: docs/explanation/calibration.md.
+Hall's cubic keeps t's order: T = t + G·t²/3 + G²·t³/27 + G/6, Hall (1992), J. R. Stat. Soc. B 54:221. Assumptions:
+examples are independent; values are about as skewed in the slice as in the reference. A slice that by chance misses
+the few large losses has a small mean *and* a small deviation. Rates and coverage: docs/explanation/calibration.md.
 """
 
 from __future__ import annotations
@@ -91,12 +90,10 @@ def against_zero(sample: Moments, everything: Moments) -> TStatistic:
     """Return the means of slices, G = γ/√n at n − 1 degrees of freedom, γ and the least variance those of all."""
     n, mean, variance, _ = _arrays(sample)
     _, _, spread, skewness = _arrays(everything)
-    known = n >= 2.0
-    size = np.maximum(n, 2.0)
-    total = np.where(known, _with_floor(size, variance, spread, skewness) / size, 0.0)
+    known, size = n >= 2.0, np.maximum(n, 2.0)
+    error = np.sqrt(np.where(known, _with_floor(size, variance, spread, skewness) / size, 0.0))
     G = skewness / np.sqrt(size)
-    error, difference = np.sqrt(total), np.where(known, mean, 0.0)
-    return TStatistic(difference, error, size - 1.0, G, known, np.abs(G) > 1.0)
+    return TStatistic(np.where(known, mean, 0.0), error, size - 1.0, G, known, np.abs(G) > 1.0)
 
 
 def difference_from_overall(
@@ -147,8 +144,7 @@ def ahead_variance(
 ) -> FloatArray:
     """Return Var(ψ(slice) − ψ(all)) [slices] = Σ_k [c_k^S·(g_k^S − g_k^O)² + c_k^C·(g_k^O)²], by gradients.
 
-    The delta method (Agresti 2013, "Categorical Data Analysis", section 16.1) with counts c as Poisson variables, or
-    Σw² with weights: one example of the slice moves both metrics, one of the complement C only that of all.
+    The delta method (Agresti 2013, "Categorical Data Analysis", section 16.1) with counts c, or Σw², as Poisson.
     """
     terms = counts * np.square(own - above) + (totals - counts) * np.square(above)
     return np.asarray(terms.sum(axis=-1), dtype=np.float64)
@@ -161,6 +157,5 @@ def wald_p_value(
     difference, spread, degrees = floats(delta, variance, freedom)
     usable = np.isfinite(difference) & np.isfinite(spread) & (spread > 0) & (degrees > 0)
     t = np.where(usable, difference, 0.0) / np.sqrt(np.where(usable, spread, 1.0))
-    freedoms = np.where(usable, degrees, 1.0)
-    p = select_tail(np.asarray(stdtr(freedoms, -t)), np.asarray(stdtr(freedoms, t)), tail)
-    return np.where(usable, p, 1.0)
+    degrees = np.where(usable, degrees, 1.0)
+    return np.where(usable, select_tail(stdtr(degrees, -t), stdtr(degrees, t), tail), 1.0)

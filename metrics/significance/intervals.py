@@ -1,9 +1,7 @@
 """Confidence intervals of shares, of their differences, and of other metrics of counts, from counts alone.
 
-Score intervals take the variance under the tested value instead of the observed one, so that they
-keep their coverage in small slices and do not collapse at 0 or n errors, as Wald intervals do. Those of
-metrics that are no shares do so by the same means: a variance under the tested value (F_β), Jeffreys's
-intervals of the parts (balanced accuracy), or counts to which a little is added (MCC). Only
+They keep their coverage in small slices and at 0 or n errors, by the variance under the tested value (shares, F_β),
+Jeffreys's intervals of the parts (balanced accuracy), or counts to which a little is added (MCC). Only
 `by_delta_method` is a plain approximation for large slices. Examples are independent.
 """
 
@@ -103,10 +101,9 @@ def difference_from_overall(
     )
     outside = rest / np.maximum(everything, 1.0)
     delta = share - marked / np.maximum(everything, 1.0)
-    low, high = delta - outside * below, delta + outside * above
-    whole, nothing = rest == 0, size == 0
-    low, high = np.where(whole, 0.0, low), np.where(whole, 0.0, high)
-    return np.where(nothing, -1.0, low), np.where(nothing, 1.0, high)
+    ends = ((-1.0, delta - outside * below), (1.0, delta + outside * above))
+    low, high = (np.where(size == 0, far, np.where(rest == 0, 0.0, end)) for far, end in ends)
+    return low, high
 
 
 def paired_difference(b: ArrayLike, c: ArrayLike, n: ArrayLike, confidence: float) -> Pair:
@@ -117,14 +114,11 @@ def paired_difference(b: ArrayLike, c: ArrayLike, n: ArrayLike, confidence: floa
     """
     more, less, size = floats(b, c, n)
     z = normal_quantile(confidence)
-    high = _upper_score_end(more, less, size, z)
-    low = -_upper_score_end(less, more, size, z)
-    nothing = size == 0
-    return np.where(nothing, -1.0, low), np.where(nothing, 1.0, high)
+    return -_upper_score_end(less, more, size, z), _upper_score_end(more, less, size, z)
 
 
 def _upper_score_end(b: FloatArray, c: FloatArray, n: FloatArray, z: float) -> FloatArray:
-    """Return the largest Δ that Tango's score test of (b − c)/n keeps; 0 where n = 0."""
+    """Return the largest Δ that Tango's score test of (b − c)/n keeps; 1 where n = 0."""
     size = np.maximum(n, 1.0)
     p, q = b / size, c / size
 
@@ -132,20 +126,18 @@ def _upper_score_end(b: FloatArray, c: FloatArray, n: FloatArray, z: float) -> F
         linear = (2.0 - p + q) * delta - p - q
         # The quadratic 2q̂² + linear·q̂ − q·Δ(1−Δ) = 0; here Δ ≥ p − q, and q̂ may be 0.
         root = np.sqrt(np.maximum(linear * linear + 8.0 * q * delta * (1.0 - delta), 0.0))
-        smallest = np.maximum(0.0, -delta)
-        mle = np.maximum(0.25 * (root - linear), smallest)
+        mle = np.maximum(0.25 * (root - linear), np.maximum(0.0, -delta))
         spread = np.maximum(2.0 * mle + delta * (1.0 - delta), 0.0)
         return np.asarray(size * np.square(p - q - delta) <= z * z * spread)
 
-    return bisect(keeps, p - q, np.ones(p.shape))
+    return np.where(n == 0, 1.0, bisect(keeps, p - q, np.ones(p.shape)))
 
 
 def fbeta(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, beta: float, confidence: float) -> Pair:
     """Return the score interval of F_β; (0, 1) where tp + fp + fn = 0.
 
-    All f with T(f)² ≤ z²·u·σ²(f), T(f) = (1+β²)(1−f)·tp − β²f·fn − f·fp, u = tp + fp + fn: Fieller's
-    (1954, J. R. Stat. Soc. B 16:175) interval of a ratio with the variance that T has *at f*, as in
-    Wilson's. The share of misses among the errors is estimated by (fn + ½)/(fp + fn + 1).
+    All f with T(f)² ≤ z²·u·σ²(f), T(f) = (1+β²)(1−f)·tp − β²f·fn − f·fp, u = tp + fp + fn: Fieller's (1954, J. R. Stat.
+    Soc. B 16:175), with T's variance *at f*. The share of misses among the errors is (fn + ½)/(fp + fn + 1).
     """
     hits, alarms, misses = floats(tp, fp, fn)
     weight = beta * beta
@@ -165,12 +157,9 @@ def fbeta(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, beta: float, confidence: 
         excess = (1.0 - f) * gain - f * loss
         return np.asarray(z * z * spread - excess * excess >= 0.0)
 
-    low = bisect(keeps, value, np.zeros(value.shape))
-    high = bisect(keeps, value, np.ones(value.shape))
+    low, high = (bisect(keeps, value, np.full(value.shape, end)) for end in (0.0, 1.0))
     # At an observed 0 or 1 the variance vanishes with the distance: the end is exact.
-    low = np.where((hits == 0) | (union == 0), 0.0, low)
-    high = np.where((loss == 0) | (union == 0), 1.0, high)
-    return low, high
+    return np.where(hits == 0, 0.0, low), np.where(loss == 0, 1.0, high)
 
 
 def balanced_accuracy(
@@ -179,17 +168,15 @@ def balanced_accuracy(
     """Return the interval of the mean recall of both labels; (0, 1) where one is missing."""
     hits, alarms, misses, rejected = floats(tp, fp, fn, tn)
     sizes = np.stack([hits + misses, rejected + alarms])
-    low, high = mean_recall(np.stack([hits, rejected]), sizes, confidence)
-    missing = (sizes == 0).any(axis=0)
-    return np.where(missing, 0.0, low), np.where(missing, 1.0, high)
+    # Of none of either where one is missing.
+    complete = (sizes > 0).all(axis=0)
+    return mean_recall(np.stack([hits, rejected]) * complete, sizes * complete, confidence)
 
 
 def mean_recall(right: ArrayLike, labels: ArrayLike, confidence: float) -> Pair:
     """Return the interval of the mean recall over labels [classes, slices]; (0, 1) of none.
 
-    MOVER (Zou and Donner 2008, Stat. Med. 27:1693): squared distances to the ends of the independent
-    shares' Jeffreys intervals add up (Laud 2017, Pharm. Stat. 16:334). With Wilson's, all failures are on
-    one side, and 8 % at 25 examples of a label.
+    By `mover`: squared distances to the ends of the shares' Jeffreys intervals add up (Laud 2017, Pharm. Stat. 16:334).
     """
     hits, sizes = floats(right, labels)
     occurs, n = sizes > 0, np.maximum((sizes > 0).sum(axis=0), 1)
@@ -248,22 +235,30 @@ def by_delta_method(
 ) -> Pair:
     """Return value ± t·√variance at effective_n − 1 degrees of freedom, within the metric's range.
 
-    A variance estimated where nearly all examples are right is far too small: an arm is at least
-    range·z²/(effective_n + z²), what Wilson's interval has at a share of 0 or 1.
+    An arm is at least range·z²/(effective_n + z²), as Wilson's at a share of 0 or 1, where the variance is too small.
     """
     middle, spread, size = floats(value, variance, effective_n)
     z = normal_quantile(confidence)
     usable = np.isfinite(middle) & np.isfinite(spread) & (spread >= 0) & (size > 1)
     freedom = np.where(usable, size - 1.0, 1.0)
-    t = np.asarray(stdtrit(freedom, 0.5 * (1.0 + confidence)))
-    arm = t * np.sqrt(np.where(usable, spread, 0.0))
+    arm = stdtrit(freedom, 0.5 * (1.0 + confidence)) * np.sqrt(np.where(usable, spread, 0.0))
     extent = high_limit - low_limit
     if np.isfinite(extent):
         arm = np.maximum(arm, extent * z * z / (freedom + 1.0 + z * z))
-    middle = np.where(usable, middle, 0.0)
-    low = np.minimum(np.maximum(middle - arm, low_limit), middle)
-    high = np.maximum(np.minimum(middle + arm, high_limit), middle)
-    return np.where(usable, low, low_limit), np.where(usable, high, high_limit)
+    return _around(middle, arm, arm, (low_limit, high_limit), usable)
+
+
+def _around(
+    middle: FloatArray,
+    below: FloatArray,
+    above: FloatArray,
+    limits: tuple[float, float],
+    usable: BoolArray,
+) -> Pair:
+    """Return the ends that are so far from an estimate, within limits that it may be beyond; the limits if not usable."""
+    low = np.minimum(np.maximum(middle - below, limits[0]), middle)
+    high = np.maximum(np.minimum(middle + above, limits[1]), middle)
+    return np.where(usable, low, limits[0]), np.where(usable, high, limits[1])
 
 
 def shrunk_to_delta(
@@ -278,23 +273,15 @@ def shrunk_to_delta(
 ) -> Pair:
     """Return the interval of value − overall from that of the value, within ±width.
 
-    The overall value shares the slice's examples: the arms shrink by the ratio of the standard
-    deviations. Where the delta varies more, the excess is added in squares (MOVER), which stays finite
-    for a slice that is all right or all wrong, whose own variance is 0.
+    The overall value shares the slice's examples: the arms shrink by the ratio of the standard deviations. Where the
+    delta varies more, the excess is added in squares (MOVER): finite where a slice's variance is 0.
     """
-    middle, bottom, top, own, both, whole = floats(
-        value, low, high, variance_of_value, variance_of_delta, overall
-    )
-    usable = np.isfinite(np.stack([middle, bottom, top, own, both, whole])).all(axis=0)
-    middle, bottom, top, own, both, whole = (
-        np.where(usable, array, 0.0) for array in (middle, bottom, top, own, both, whole)
-    )
-    delta = middle - whole
+    parts = np.stack(floats(value, low, high, variance_of_value, variance_of_delta, overall))
+    usable = np.isfinite(parts).all(axis=0)
+    middle, bottom, top, own, both, whole = np.where(usable, parts, 0.0)
     shrinks = both < own
     ratio = np.sqrt(np.where(shrinks, np.maximum(both, 0.0), 1.0) / np.where(shrinks, own, 1.0))
     excess = normal_quantile(confidence) * np.sqrt(np.where(shrinks, 0.0, both - own))
-    below = np.hypot(ratio * np.maximum(middle - bottom, 0.0), excess)
-    above = np.hypot(ratio * np.maximum(top - middle, 0.0), excess)
-    lower = np.minimum(np.maximum(delta - below, -width), delta)
-    upper = np.maximum(np.minimum(delta + above, width), delta)
-    return np.where(usable, lower, -width), np.where(usable, upper, width)
+    arms = middle - bottom, top - middle
+    below, above = (np.hypot(ratio * np.maximum(arm, 0.0), excess) for arm in arms)
+    return _around(middle - whole, below, above, (-width, width), usable)
