@@ -56,7 +56,7 @@ class Engine:
         self.log = Path(os.devnull)
         self.run_id = ""
         self._resumes = False
-        self._backend: Backend = resolve_name(config.options.backend)(config.options)
+        self._backend = _backend(config)
         self._driver = InProcess(DirectOptions())
         self._is_checked = self._is_log_temporary = False
 
@@ -197,3 +197,9 @@ class Engine:
 def start_engine(name: str, options: Any) -> Engine:
     """Return the engine; its worker processes start while this one imports."""
     return Engine(runner_config(name, options))
+
+
+def _backend(config: RunnerConfig) -> Backend:
+    """Return the engine of its options."""
+    backend: Backend = resolve_name(config.options.backend)(config.options)
+    return backend
