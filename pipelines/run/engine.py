@@ -57,10 +57,7 @@ class Engine:
         self.log = Path(os.devnull)
         self.run_id = ""
         self._resumes = False
-        kind, is_direct = resolve_name(config.backend), isinstance(config.options, DirectOptions)
-        self._backend: Backend = (
-            kind(config.options) if is_direct else kind(config.options, config.runner)
-        )
+        self._backend = _backend(config)
         self._driver = InProcess(DirectOptions())
         self._is_checked = self._is_log_temporary = False
 
@@ -196,3 +193,10 @@ class Engine:
 def start_engine(name: str, options: Any, beam: Any = ()) -> Engine:
     """Return the engine; its worker processes start while this one imports."""
     return Engine(runner_config(name, options, beam))
+
+
+def _backend(config: RunnerConfig) -> Backend:
+    """Return the engine of its options."""
+    kind, is_direct = resolve_name(config.backend), isinstance(config.options, DirectOptions)
+    backend: Backend = kind(config.options) if is_direct else kind(config.options, config.runner)
+    return backend
