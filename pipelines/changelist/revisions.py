@@ -79,18 +79,18 @@ def latest(folder: StoragePath, option: str = "--changelist") -> StoragePath:
 
 
 def later_revision(
-    folder: StoragePath, document: ChangeList, *, or_begun: bool = False
+    folder: StoragePath, document: ChangeList, taken: list[int] | None = None
 ) -> StoragePath | None:
     """Return the path of a later revision of a document than it is itself, None if there is none.
 
-    ``or_begun``: whether one counts of which a writer has only the name as yet.
+    ``taken``: the `revisions` to look at, for a writer: one counts of which another has only the name as yet.
     """
-    for number in reversed(revisions(folder)):
+    for number in reversed(revisions(folder) if taken is None else taken):
         path = revision_path(folder, number)
         if number <= document.revision:
             return None
         if isinstance(path, Path) and _is_reserved(path):
-            if or_begun and time.time() - path.stat().st_mtime < _ABANDONED:
+            if taken is not None and time.time() - path.stat().st_mtime < _ABANDONED:
                 return path
             continue
         # One that can't be read holds no edit.
@@ -128,12 +128,14 @@ def publish_revision(
     )
     number = base.revision
     while True:
-        if is_last and (later := later_revision(path.parent, base, or_begun=True)):
+        # Of one listing: what comes after it must not be passed over by a larger number.
+        taken = revisions(path.parent)
+        if is_last and (later := later_revision(path.parent, base, taken)):
             raise SupersededError(
                 f"{later.name} was written in the meantime; run the command again"
             )
         # A number that somebody has taken just now may not be listed yet.
-        number = max(number, *revisions(path.parent), 0) + 1
+        number = max(number, *taken, 0) + 1
         update = {"parent": parent, "replaced_files": None, "revision": number}
         last = revision_path(path.parent, number - 1)
         if isinstance(last, Path):

@@ -425,6 +425,21 @@ def test_an_edit_of_the_last_revision_is_refused_where_there_is_a_later_one(copi
     assert path.name == "changelist.r3.json"
 
 
+def test_a_revision_that_comes_after_the_look_is_not_passed_over(copied, tmp_path, monkeypatch):
+    edit = edit_of(copied, "two")
+
+    def looked(folder):
+        monkeypatch.undo()
+        before = rev.revisions(folder)
+        noted(copied, "one")
+        return before
+
+    monkeypatch.setattr(rev, "revisions", looked)
+    with pytest.raises(rev.SupersededError):
+        rev.publish_revision(*edit, is_last=True)
+    assert rev.revisions(tmp_path) == [1]
+
+
 def test_a_name_that_a_writer_holds_is_waited_for(copied, tmp_path):
     edit, held = edit_of(copied, "one"), tmp_path / "changelist.r1.json"
     held.touch()
