@@ -62,7 +62,7 @@ class ConflictError(EngineError):
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name that is most like the given one in any case, None if none is."""
-    by_case = {one.casefold(): one for one in known}
+    by_case = {name.casefold(): name for name in known}
     near = get_close_matches(name.casefold(), by_case, n=1)
     return by_case[near[0]] if near else None
 

@@ -1,9 +1,7 @@
 """Random numbers that are a hash of what they are for: (seed, replicate, example or group id).
 
-A result then does not depend on how the data was cut, on the engine, or on a bundle that ran
-twice. Nothing here has a state. The id of an example that has none comes from what it holds, and its
-number among equal ones: these are interchangeable in every sum, so it does not matter which of them
-gets which number.
+A result then does not depend on how the data was cut, on the engine, or on a bundle that ran twice. The id of an example
+that has none comes from what it holds, and its number among equal ones, which are interchangeable in every sum.
 """
 
 from __future__ import annotations

@@ -29,6 +29,11 @@ def deviation_law(target, weight):
     return DeviationLaw(Population(tuple(values), tuple(counts * 1.0), span))
 
 
+def target_columns(layout, target, weight=1.0):
+    """Return the columns [examples, columns] of single examples."""
+    return np.stack([weight**a * target**b for a, b in layout.powers], axis=-1)
+
+
 class EncodedTable:
     """Rows of codes [rows, features] and their targets, and all slices of enough rows."""
 
@@ -58,7 +63,7 @@ class EncodedTable:
 
     def _sum(self, target):
         self.target = target
-        self.row_sums = self.layout.sums_of(target, self.weight)
+        self.row_sums = target_columns(self.layout, target, self.weight)
         self.everything = self.row_sums.sum(axis=0)
         counts = self.layout.kind == "rate" and not self.layout.weighted
         self.law = None if counts else deviation_law(target, self.weight)

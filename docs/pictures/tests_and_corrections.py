@@ -15,11 +15,10 @@ import matplotlib as mpl
 import numpy as np
 from scipy import stats
 
-from slicebeam.metrics.measures.difference import difference
 from slicebeam.metrics.measures.multiplicity import bh_adjusted, holm_adjusted
 from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.significance import count_tests, hall
-from slicebeam.metrics.significance.intervals import wilson
+from slicebeam.metrics.significance.intervals import difference, wilson
 from slicebeam.metrics.significance.permutation import linear_statistic_moments, pearson_iii_p_value
 from slicebeam.metrics.significance.random_subset import (
     bin_edges,

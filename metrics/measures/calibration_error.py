@@ -1,8 +1,7 @@
 """Expected calibration error of a binary score, against random subsets of all examples.
 
 With equal bins of the score, ECE = Σ_b (n_b/n)·|mean score − share positive| = (1/n)·Σ_b |S_b|, S_b the sum of the
-residuals score − label in bin b (Naeini, Cooper and Hauskrecht 2015). It is above 0 by chance where a model is calibrated,
-the more the smaller the slice, so it is held against its law among random subsets of the slice's size.
+residuals score − label in bin b (Naeini, Cooper and Hauskrecht 2015). By chance it is larger in smaller slices.
 """
 
 from __future__ import annotations
@@ -58,15 +57,14 @@ class _Law(NamedTuple):
     @classmethod
     def of(cls, residuals: FloatArray, counts: FloatArray, bins: int) -> _Law:
         cell = 2 * bin_of(residuals, bins) + (residuals <= 0)
+        examples = np.bincount(cell, counts, 2 * bins)
 
         def mean(values: FloatArray) -> FloatArray:
             return ratio(np.bincount(cell, counts * values, 2 * bins), examples, otherwise=0.0)
 
-        examples = np.bincount(cell, counts, 2 * bins)
         centre = mean(residuals)
-        return cls(
-            np.rint(examples).astype(np.int64), centre, mean((residuals - centre[cell]) ** 2)
-        )
+        of_cells = np.rint(examples).astype(np.int64)
+        return cls(of_cells, centre, mean((residuals - centre[cell]) ** 2))
 
     def error(self, cells: IntArray) -> FloatArray:
         """Return the ECE [draws] of so many examples of each cell [draws, cells], scores in a cell normal."""

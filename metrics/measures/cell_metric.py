@@ -33,11 +33,7 @@ _PERMUTATIONS = 2500
 
 
 class CellMetric(Metric):
-    """A metric of counts: a `formula` of the numbers of examples in some sets; `Metric` has an example.
-
-    The test against all examples is the law of the metric on random subsets; that of two models is Hall's t
-    of what each example contributes to the change.
-    """
+    """A metric of counts: a `formula` of the numbers of examples in some sets; `Metric` has an example."""
 
     # the sets, each a condition on the indicators such as ``positive & ~predicted``; empty for all
     counts: tuple[str, ...] = ()
@@ -65,7 +61,7 @@ class CellMetric(Metric):
     def formula(self, *counts: NDArray[Any]) -> NDArray[Any]:
         """Return the metric [slices] of the counts of `parts`, each [slices]; NaN where undefined.
 
-        A smooth function, by arithmetic, `ratio` and ``np.sqrt``: it is differentiated by a complex step.
+        By arithmetic, `ratio` and ``np.sqrt``: it is differentiated by a complex step.
         """
         raise NotImplementedError
 
@@ -81,19 +77,16 @@ class CellMetric(Metric):
 
     def denominator(self, slices: Slices) -> IntArray:
         """Return the examples [slices] in the smallest denominator, or margin."""
-        within = [slices.count(condition) for condition in self.margins or self.denominators]
-        return np.asarray(np.minimum.reduce(within))
+        within = self.margins or self.denominators
+        return np.asarray(np.minimum.reduce([slices.count(condition) for condition in within]))
 
     def seen(self, slices: Slices) -> Slices:
         """See `Metric.seen`: over the metric's own cells, and without weights that are all equal."""
         space = slices.space
+        seen = tuple(name for name in space.indicators if name in self.needs.indicators)
+        classes = space.classes if self.needs.classes else 0
         own = replace(
-            space,
-            indicators=tuple(name for name in space.indicators if name in self.needs.indicators),
-            classes=space.classes if self.needs.classes else 0,
-            terms=(),
-            total_terms=(),
-            ranked=False,
+            space, indicators=seen, classes=classes, terms=(), total_terms=(), ranked=False
         )
         cell = np.zeros(space.cells, np.int64)
         for axis, old in own.axes:
@@ -132,8 +125,8 @@ class CellMetric(Metric):
         if not slices.space.weighted:
             return self.test_counts(slices, tail)
         rest = slices.rest
-        # A few heavy examples are most of the slice, or of what is outside.
-        few = np.minimum(*(self.effective_n(some) for some in (slices, rest)))
+        # A few heavy examples may be most of the slice, or of what is outside.
+        few = np.minimum(self.effective_n(slices), self.effective_n(rest))
         p, varies = self._weighted_subset_p(slices, slices.total, tail)
         against = {
             Reason.UNDEFINED: np.isnan(self.value(slices)),
@@ -147,20 +140,17 @@ class CellMetric(Metric):
         """Test counts without weights by the simulated law of the metric on random subsets."""
         if np.count_nonzero(slices.total.counts) < 2:
             return Tested.by(Method.NONE, np.ones(len(slices)), Reason.CONSTANT)
-        return permutation.permutation_p_value(
-            lambda cells: self.value(replace(slices, sums=cells)),
-            slices.counts,
-            slices.total.counts[0],
-            self.value(slices),
-            tail,
-            _PERMUTATIONS,
-        )
+
+        def value_of(cells: IntArray) -> FloatArray:
+            return self.value(replace(slices, sums=cells))
+
+        counts, observed = (slices.counts, slices.total.counts[0]), self.value(slices)
+        return permutation.permutation_p_value(value_of, *counts, observed, tail, _PERMUTATIONS)
 
     def test_change(self, slices: Slices, tail: Tail) -> Tested:
         """Test two models by Hall's t of contributions; by signs where these never vary, nor do those of all.
 
-        Where they vary among all only, no p is below that of signs: exchanging the models on the d examples
-        that tell them apart gives 2ᵈ outcomes.
+        Where they vary among all only, no p is below that of signs, 2⁻ᵈ of d examples on which the models differ.
         """
         t, varies = self.change(slices)
         different = slices.kish(discordant_cells(slices))
@@ -179,9 +169,9 @@ class CellMetric(Metric):
     def change(self, slices: Slices) -> tuple[hall.TStatistic, BoolArray]:
         """Return Hall's t of the change between two models, and whether contributions vary on the slice.
 
-        An example contributes the difference d of the two gradients. The variance Σc·d² is drawn towards that
-        of as many examples of each denominator of all, where it is smaller, as if κ of these were added: their
-        kurtosis. Degrees of freedom are twice the smallest denominator, at most n, less 1; the skewness is that of all.
+        The variance Σc·d², d the difference of the two gradients, is drawn towards that of as many examples of each
+        denominator of all, where it is smaller, as if κ of these were added: their kurtosis. Degrees of freedom are
+        twice the smallest denominator, at most n, less 1; the skewness is that of all.
         """
         population = slices.total
         own, of_all = self.contributions(slices), self.contributions(population)
@@ -223,18 +213,14 @@ class CellMetric(Metric):
             return np.ones(len(slices))
         # Of an example of mean square weight in each cell.
         held, squares = population.weights[0], population.squares[0]
-        examples, of_cell = (
-            ratio(held**2, squares, otherwise=0.0),
-            ratio(squares, held, otherwise=0.0),
-        )
-        points = of_all * of_cell * examples.sum()
+        examples = ratio(held**2, squares, otherwise=0.0)
+        points = of_all * ratio(squares, held, otherwise=0.0) * examples.sum()
         some = examples > 0
         law = Population(tuple(points[some].tolist()), tuple(examples[some].tolist()))
         n, t = slices.kish(every), np.where(enough, delta - margin, 0.0)
         t /= np.sqrt(np.where(enough, second, 1.0))
-        p = student_law.p_value(
-            n, t, (t**2 + n - 1.0) / np.maximum(n, 1.0), law, margin - before[0], tail
-        )
+        about = (t**2 + n - 1.0) / np.maximum(n, 1.0)
+        p = student_law.p_value(n, t, about, law, margin - before[0], tail)
         return np.where(enough, p, 1.0)
 
     def contributions(self, slices: Slices) -> FloatArray:
@@ -251,9 +237,8 @@ class CellMetric(Metric):
     ) -> tuple[FloatArray, BoolArray]:
         """Return p [slices] if each were a random subset of a population, and where that varies.
 
-        An example contributes its weight times the population's gradient. The sum has the tail of Pearson's
-        type III law with the moments of as many of the population's examples, cell by cell as unequal as
-        the slice's own.
+        An example contributes its weight times the population's gradient. The sum has the tail of Pearson's type III
+        law with the moments of as many of the population's examples, cell by cell as unequal as the slice's own.
         """
         cells, whole = slices.weights, population.weights
         slopes = self.gradient(population)
@@ -284,19 +269,9 @@ class CellMetric(Metric):
         deviation = np.where(varies, deviation, 0.0)
         return permutation.pearson_iii_p_value(score, 0.0, deviation, skewness, tail), varies
 
-    def _pooled_variance(self, slices: Slices) -> FloatArray:
-        """Return the value's variance if each effective example varied as those of all do."""
-        population = slices.total
-        spread = self.gradient(population) ** 2 * population.squares
-        pooled = np.zeros(len(slices))
-        for within in self.strata(slices):
-            own = spread[:, within].sum(axis=1) * population.kish(within)
-            pooled += own / np.maximum(slices.kish(within), 1.0)
-        return pooled
-
     def effective_n(self, slices: Slices) -> FloatArray:
         """Return the effective number of examples [slices] in the smallest denominator."""
-        return np.asarray(np.minimum.reduce([slices.kish(one) for one in self.strata(slices)]))
+        return np.asarray(np.minimum.reduce([slices.kish(cells) for cells in self.strata(slices)]))
 
     def value_variance(self, slices: Slices) -> FloatArray:
         """Return the delta method's variance of the value [slices]."""
@@ -304,11 +279,16 @@ class CellMetric(Metric):
 
     def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Delta method, with t at the effective number; with weights the variance is at least that of all the data."""
-        variance = self.value_variance(slices)
+        variance, whole = self.value_variance(slices), slices.total
         if slices.space.weighted:
-            variance = np.maximum(variance, self._pooled_variance(slices))
+            # If each effective example varied as those of all do.
+            spread, pooled = self.gradient(whole) ** 2 * whole.squares, np.zeros(len(slices))
+            for within in self.strata(slices):
+                of_all = spread[:, within].sum(axis=1) * whole.kish(within)
+                pooled += of_all / np.maximum(slices.kish(within), 1.0)
+            variance = np.maximum(variance, pooled)
         n = self.effective_n(slices)
-        return intervals.by_delta_method(self.value(slices), variance, *self.range, n, confidence)
+        return intervals.by_delta_method(self.value(slices), variance, self.range, n, confidence)
 
     def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Arms of the value's interval, scaled to the delta's deviation; the error of `change` for two models."""
@@ -316,16 +296,12 @@ class CellMetric(Metric):
         width = self.range[1] - self.range[0]
         if slices.is_paired:
             (t, _), n = self.change(own), self.effective_n(own)
-            return intervals.by_delta_method(t.difference, t.error**2, -width, width, n, confidence)
-        return intervals.shrunk_to_delta(
-            self.value(slices),
-            *self.value_interval(slices, confidence),
-            self.value_variance(own),
-            self._ahead_variance(own, own.total),
-            self.reference(slices),
-            width,
-            confidence,
-        )
+            limits = -width, width
+            return intervals.by_delta_method(t.difference, t.error**2, limits, n, confidence)
+        of_value = self.value(slices), *self.value_interval(slices, confidence)
+        variances = self.value_variance(own), self._ahead_variance(own, own.total)
+        reference = self.reference(slices)
+        return intervals.shrunk_to_delta(of_value, variances, reference, width, confidence)
 
     def _ahead_variance(self, slices: Slices, population: Slices) -> FloatArray:
         """Return the variance [slices] of a value, or change, less that of the population it is part of."""
@@ -379,10 +355,7 @@ def cell_name(space: StatisticSpace, cell: int) -> str:
     """Return what holds of the examples of a cell, such as "positive, not predicted"."""
     words = []
     for (axis, old), (stride, size) in space.axes.items():
-        code = cell // stride % size
-        name = f"old {axis}" if old else axis
-        if axis in ("label_class", "predicted_class"):
-            words.append(f"{name} {code}")
-        else:
-            words.append(name if code else f"not {name}")
+        code, name = cell // stride % size, f"old {axis}" if old else axis
+        of_class = axis in ("label_class", "predicted_class")
+        words.append(f"{name} {code}" if of_class else name if code else f"not {name}")
     return ", ".join(words) or "all"

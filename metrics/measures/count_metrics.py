@@ -93,6 +93,12 @@ class Share(CellMetric):
         """Return the marked examples [slices], and those of the denominator."""
         return self.part_counts(slices.counts, slices)
 
+    def _table(self, slices: Slices) -> tuple[IntArray, IntArray, int, int]:
+        """Return `numbers` of the slices, and of all examples."""
+        marked, within = (int(number[0]) for number in self.numbers(slices.total))
+        x, n = self.numbers(slices)
+        return x, n, marked, within
+
     def discordant(self, slices: Slices) -> tuple[IntArray, IntArray]:
         """Return the examples [slices] that only the new, and only the old model marks."""
         new, old = self.parts(slices)[0], self.parts(slices.old)[0]
@@ -100,8 +106,7 @@ class Share(CellMetric):
 
     def test_counts(self, slices: Slices, tail: Tail) -> Tested:
         """Mid-p of X ~ Hypergeom within the denominator; likelihood ratio where that is large."""
-        x, n = self.numbers(slices)
-        K, N = (int(number[0]) for number in self.numbers(slices.total))
+        x, n, K, N = self._table(slices)
         exact = count_tests.variance(n, N, K) <= count_tests.EXACT_UP_TO_VARIANCE
         p = np.ones(n.shape)
         for law, some in ((count_tests.mid_p, exact), (count_tests.likelihood_mid_p, ~exact)):
@@ -121,10 +126,10 @@ class Share(CellMetric):
         """Return p by the exact laws of `slicebeam.metrics.significance.margins`, where counts alone decide."""
         if not self.has_exact_law(slices):
             return super().margin_p(slices, margin, tail)
-        x, n = self.numbers(slices)
         if slices.is_paired:
+            _, n = self.numbers(slices)
             return margins.paired_p_value(*self.discordant(slices), n, margin, tail)
-        K, N = (int(number[0]) for number in self.numbers(slices.total))
+        x, n, K, N = self._table(slices)
         apart = margin * N / np.maximum(N - n, 1)
         return margins.unpaired_p_value(x, n, K - x, N - n, apart, tail)
 
@@ -132,16 +137,14 @@ class Share(CellMetric):
         """Score-based intervals of the difference, see `slicebeam.metrics.significance.intervals`."""
         if not self.has_exact_law(slices):
             return super().delta_interval(slices, confidence)
-        x, n = self.numbers(slices)
         if slices.is_paired:
+            _, n = self.numbers(slices)
             return intervals.paired_difference(*self.discordant(slices), n, confidence)
-        K, N = (int(number[0]) for number in self.numbers(slices.total))
+        x, n, K, N = self._table(slices)
         low, high = intervals.difference_from_overall(n, x, N, K, confidence)
         share = np.array([K / max(N, 1)])
-        reference = self._of_share(share)
-        ends = (np.clip(share + end, 0.0, 1.0) for end in (low, high))
-        low, high = (self._of_share(end) - reference for end in ends)
-        return low, high
+        low, high = (self._of_share(np.clip(share + end, 0.0, 1.0)) for end in (low, high))
+        return low - self._of_share(share), high - self._of_share(share)
 
     def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Agresti and Coull's interval, at Kish's effective number where there are weights."""
@@ -152,10 +155,7 @@ class Share(CellMetric):
             # Where marked examples weigh more than others, fewer are effective (Korn and Graubard
             # 1998, Survey Methodology 24:193, whose number is by the linearised variance).
             variance = self.value_variance(slices) / np.square(self._slope(share))
-            by_variance = np.divide(
-                share * (1.0 - share), variance, out=n.copy(), where=variance > 0
-            )
-            n = np.minimum(n, by_variance)
+            n = np.minimum(n, ratio(share * (1.0 - share), variance, otherwise=np.inf))
             x = n * share
         low, high = intervals.agresti_coull(x, n, confidence)
         return self._of_share(low), self._of_share(high)
@@ -165,8 +165,8 @@ class Share(CellMetric):
         if not self.has_exact_law(slices):
             return super().p_refine(slices, parents, tail)
         if not slices.is_paired:
-            (x, n), (x_parent, n_parent) = self.numbers(slices), self.numbers(parents)
-            return count_tests.mid_p(n, x, n_parent, x_parent, tail)
+            (x, n), (K, N) = self.numbers(slices), self.numbers(parents)
+            return count_tests.mid_p(n, x, N, K, tail)
         scores = self.cell_targets(slices.space)
 
         def net(cells: FloatArray) -> Pair:
@@ -181,9 +181,8 @@ class Share(CellMetric):
         is_paired = space.comparison == "baseline"
         if is_paired and not self.is_within_fixed:
             return None
-        scales = space.weight_scales if space.weighted else (1.0, 1.0)
         return Target(
-            TargetSums("mean" if is_paired else "rate", space.weighted, scales),
+            TargetSums.of(space, "mean" if is_paired else "rate"),
             self.parts(Slices(_NO_SUMS, space))[1],
             upward=not (is_paired and self.higher_is_better),
             is_share=not is_paired,
@@ -203,13 +202,11 @@ class Share(CellMetric):
         if target is None:
             return super().target_sums(slices)
         of_counted, values = target.counted, values[target.counted]
-        return np.stack(
-            [
-                space.weights(slices.sums, max(weight, 1))[:, of_counted] @ values**power
-                for weight, power in target.layout.powers
-            ],
-            axis=1,
-        )
+        columns = [
+            space.weights(slices.sums, max(weight, 1))[:, of_counted] @ values**power
+            for weight, power in target.layout.powers
+        ]
+        return np.stack(columns, axis=1)
 
     def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> FloatArray:
         values = self.cell_targets(space)[block.cells]
@@ -236,14 +233,11 @@ class Share(CellMetric):
         slices = self.seen(slices)
         if not self.has_exact_law(slices):
             return super().inputs(slices)
-        x, n = self.numbers(slices)
-        if slices.is_paired:
-            b, c = self.discordant(slices)
-            numbers = {"n": n, "b (only new marked)": b, "c (only old)": c}
-        else:
-            K, N = self.numbers(slices.total)
-            numbers = {"n": n, "x": x, "N": N, "K": K}
-        return {name: int(number[0]) for name, number in numbers.items()}
+        if not slices.is_paired:
+            x, n, K, N = self._table(slices)
+            return {"n": int(n[0]), "x": int(x[0]), "N": N, "K": K}
+        n, (b, c) = self.numbers(slices)[1], self.discordant(slices)
+        return {"n": int(n[0]), "b (only new marked)": int(b[0]), "c (only old)": int(c[0])}
 
 
 _NO_SUMS = np.zeros((0, 0), np.int64)
@@ -253,9 +247,8 @@ class FOne(Share):
     """F1 = 2j/(1 + j), an increasing function of the share j = TP/(TP + FP + FN)."""
 
     def __init__(self) -> None:
-        super().__init__(
-            "f1", "F1", "positive & predicted", "positive|predicted", higher_is_better=True
-        )
+        conditions = "positive & predicted", "positive|predicted"
+        super().__init__("f1", "F1", *conditions, higher_is_better=True)
 
     def _of_share(self, share: FloatArray) -> FloatArray:
         return 2.0 * share / (1.0 + share)
@@ -299,10 +292,7 @@ class Aggregate(CellMetric):
 
 
 class BinaryMetric(Aggregate):
-    """A formula of true and false positives, false and true negatives, in this order.
-
-    One with `margins` is no function of ratios: the correlation.
-    """
+    """A formula of true and false positives, false and true negatives; of ratios of them unless it has `margins`."""
 
     counts = (
         "positive & predicted",
@@ -335,8 +325,8 @@ class BinaryMetric(Aggregate):
             drawn = Slices(cells, slices.space)  # type: ignore[arg-type]
             return self.value(drawn), self.gradient(drawn)
 
-        strata = self.strata(slices)
-        return few_cells.p_value(value_and_gradient, slices.counts, population.counts, strata, tail)
+        counts = slices.counts, population.counts
+        return few_cells.p_value(value_and_gradient, *counts, self.strata(slices), tail)
 
     def p_refine(self, slices: Slices, parents: Slices, tail: Tail) -> FloatArray:
         """Return how likely a random subset of the parent is as extreme, by the same law as the test."""
@@ -378,21 +368,19 @@ MATTHEWS = BinaryMetric(
 )
 
 
-def examples(labels: IntArray, _: IntArray) -> IntArray:
-    """Return the number of examples."""
-    return np.asarray(labels.sum(axis=0))
-
-
 class ClassMetric(Aggregate):
-    """A formula of how many examples of each class [classes, slices] are right, labels, and predictions."""
+    """A formula of how many examples of each class [classes, slices] are right, labels, and predictions.
+
+    Not counted in its denominator are ``beside(labels, predictions)`` [slices] of the examples.
+    """
 
     needs = Needs(classes=True)
 
     def __init__(
-        self, *settings: Any, denominator: Callable[..., IntArray] = examples, **named: Any
+        self, *settings: Any, beside: Callable[..., NDArray[Any] | int] = lambda *_: 0, **named: Any
     ) -> None:
         super().__init__(*settings, **named)
-        self._denominator = denominator
+        self._beside = beside
 
     def parts(self, slices: Slices) -> list[BoolArray]:
         classes = np.arange(slices.space.classes)[:, None]
@@ -408,8 +396,8 @@ class ClassMetric(Aggregate):
         return list(np.array(counts).reshape(3, len(counts) // 3, *np.shape(counts[0])))
 
     def denominator(self, slices: Slices) -> IntArray:
-        _, *margins = self.arguments(self.part_counts(slices.counts, slices))
-        return np.asarray(self._denominator(*margins))
+        _, labels, predictions = self.arguments(self.part_counts(slices.counts, slices))
+        return np.asarray(labels.sum(axis=0) - self._beside(labels, predictions))
 
 
 def macro_average(
@@ -460,13 +448,3 @@ def _shares(*table: NDArray[Any]) -> tuple[NDArray[Any], ...]:
 
 def _defined_ratio(above: NDArray[Any], below: NDArray[Any]) -> NDArray[Any]:
     return ratio(above, np.where(np.real(below) > _ROUNDED, below, 0.0))
-
-
-def outside_common_class(labels: IntArray, predictions: IntArray) -> IntArray:
-    """Return the examples that are not of the class of most labels and predictions."""
-    return np.asarray(labels.sum(axis=0) - np.minimum(labels, predictions).max(axis=0))
-
-
-def outside_largest_class(labels: IntArray, predictions: IntArray) -> IntArray:
-    """Return the examples outside the largest class, of labels or of predictions."""
-    return np.asarray(labels.sum(axis=0) - np.maximum(labels, predictions).max(axis=0))

@@ -1,8 +1,7 @@
 """A metric on two data sets: its value on a slice today against that on the slice of earlier data.
 
-The two sets are independent samples. Whether the examples of today are an ordinary random part of all examples of
-the slice, today's and earlier ones, is what Fisher's (1935, J. R. Stat. Soc. 98:39) test asks of a share; other
-metrics have the test with which a slice is compared with the rest of one that contains it.
+The two are independent samples: are the examples of today an ordinary random part of all examples of the slice, today's
+and earlier ones? Fisher's (1935, J. R. Stat. Soc. 98:39) test asks so of a share, `Metric.p_refine` of other metrics.
 """
 
 from __future__ import annotations
@@ -18,10 +17,15 @@ from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.metric import Metric, Slices
 from slicebeam.metrics.measures.ranking import AreaUnderCurve
 from slicebeam.metrics.significance import hall, intervals, margins, sample_values
-from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
+from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 
 # Of the intervals that say how much a change varies.
 _CONFIDENCE = 0.95
+# What is the same of a metric and of its change.
+_SHARED = (
+    *("name", "title", "range", "higher_is_better", "needs", "kind", "min_slice_size", "counted"),
+    *("undefined", "takes_weights", "compares_models", "resampled"),
+)
 
 
 def of_set(slices: Slices, *, then: bool) -> Slices:
@@ -30,8 +34,8 @@ def of_set(slices: Slices, *, then: bool) -> Slices:
     part = Slices(space.of_set(slices.sums, then=then), space.of_one_set)
     if not slices.totals.size:
         return part
-    totals = sum(space.of_set(slices.totals, then=one) for one in (False, True))
-    return replace(part, totals=np.asarray(totals))
+    now, before = (space.of_set(slices.totals, then=was) for was in (False, True))
+    return replace(part, totals=now + before)
 
 
 def sides(slices: Slices) -> tuple[Slices, Slices]:
@@ -45,33 +49,14 @@ def _welch(own: Mean, now: Slices, then: Slices) -> hall.TStatistic:
 
 
 class Earlier(Metric):
-    """A metric today; its *old* value is that on the earlier data.
-
-    Of 200 examples of a slice today 40 are wrong, of 800 earlier ones 80.
-
-    >>> from slicebeam.metrics.counting.statistic_space import THEN, StatisticSpace
-    >>> from slicebeam.metrics.measures.registry import metric
-    >>> space = StatisticSpace(("wrong", THEN), "earlier")
-    >>> sums, totals = np.array([[160, 40, 720, 80]]), np.array([900, 100, 3600, 400])
-    >>> accuracy, slices = Earlier(metric("accuracy")), Slices(sums, space, totals)
-    >>> accuracy.value(slices), accuracy.value(slices.old)
-    (array([0.8]), array([0.9]))
-    >>> accuracy.test(slices, "worse").p.round(5)
-    array([0.00012])
-    >>> low, high = accuracy.delta_interval(slices, 0.95)
-    >>> low.round(3), high.round(3)
-    (array([-0.164]), array([-0.045]))
-    """
+    """A metric today; its *old* value is that on the earlier data."""
 
     indivisible = "it is compared between two data sets"
 
     def __init__(self, own: Metric) -> None:
         self.own = own
-        self.name, self.title, self.range = own.name, own.title, own.range
-        self.higher_is_better, self.needs, self.kind = own.higher_is_better, own.needs, own.kind
-        self.min_slice_size, self.counted = own.min_slice_size, own.counted
-        self.undefined, self.takes_weights = own.undefined, own.takes_weights
-        self.compares_models, self.resampled = own.compares_models, own.resampled
+        for name in _SHARED:
+            setattr(self, name, getattr(own, name))
 
     def value(self, slices: Slices) -> FloatArray:
         return self.own.value(of_set(slices, then=slices.is_old))
@@ -87,8 +72,8 @@ class Earlier(Metric):
         undefined = np.isnan(self.own.value(now)) | np.isnan(self.own.value(then))
         reasons = np.where(undefined, Reason.UNDEFINED, 0)
         if isinstance(self.own, AreaUnderCurve):
-            each = (self.own.untestable(side) for side in (now, then))
-            reasons = np.maximum(*(np.where(one == Reason.WHOLE, 0, one) for one in each))
+            against = (self.own.untestable(side) for side in (now, then))
+            reasons = np.maximum(*(np.where(of == Reason.WHOLE, 0, of) for of in against))
         reasons[then.sizes < self.min_slice_size] = Reason.FEW_EARLIER
         return reasons.astype(np.int8)
 
@@ -106,8 +91,8 @@ class Earlier(Metric):
         both = Slices(now.sums + then.sums, now.space, now.totals)
         own, both = self.own.seen(now), self.own.seen(both)
         if tail == "both":
-            ends = (self.own.p_refine(own, both, one) for one in ("upper", "lower"))
-            p = np.minimum(2.0 * np.minimum(*ends), 1.0)
+            upper, lower = (self.own.p_refine(own, both, side) for side in ("upper", "lower"))
+            p = select_tail(upper, lower, tail)
         else:
             p = self.own.p_refine(own, both, tail)
         if not isinstance(self.own, Mean):
@@ -149,7 +134,7 @@ class Earlier(Metric):
         (x, n), (rest_x, rest_n) = (self.own.numbers(side) for side in (now, then))
         return margins.unpaired_p_value(x, n, rest_x, rest_n, margin, tail)
 
-    def _ends(self, side: Slices, confidence: float) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _ends(self, side: Slices, confidence: float) -> intervals.Estimate:
         """Return value and interval [slices] in one of the data sets: of shares Wilson's, as Newcombe has it."""
         value = self.own.value(side)
         if type(self.own) is Share and not side.space.weighted:
@@ -167,10 +152,7 @@ class Earlier(Metric):
     def _variance(self, slices: Slices) -> FloatArray:
         """Return the variance [slices] of a change, from how wide the intervals of both values are."""
         z = 2.0 * intervals.normal_quantile(_CONFIDENCE)
-        ends = (
-            side.value_interval(of, _CONFIDENCE)
-            for side, of in zip([self.own] * 2, sides(slices), strict=True)
-        )
+        ends = (self.own.value_interval(side, _CONFIDENCE) for side in sides(slices))
         return np.asarray(sum(((high - low) / z) ** 2 for low, high in ends))
 
     def inputs(self, slices: Slices) -> dict[str, float]:

@@ -1,15 +1,14 @@
 """How many slices of each level were open to being tested: the denominators of the corrections.
 
-At level l the family is every slice of at least ``min_size`` examples, whether the search visited
-it or not (an unvisited one counts as p = 1). That number depends on the features alone, so using
-it is valid under any search order; where a search visited only some slices it is bounded from
-above, never replaced by the number that was visited.
+The family of a level is every slice of at least ``min_size`` examples, visited or not (then p = 1). Its size depends on
+the features alone, so it is valid under any search order; where slices were not visited it is bounded from above.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import combinations
 from math import comb
 
 import numpy as np
@@ -17,15 +16,11 @@ import numpy as np
 from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 from slicebeam.metrics.counting.lattice import Keys, Lattice, contains
 
-# Above this many pairs of singletons the bound of level 3 does not look at known small pairs.
-_MOST_PAIRS = 1 << 25
-# Slices whose predicates are looked at together.
-_KEYS_AT_A_TIME = 1 << 18
-# Pairs that are multiplied at a time.
-_PAIRS_AT_A_TIME = 1 << 20
-# Above this many tuples of a level those without any visited slice are bounded together, and known
-# small pairs are not looked at.
-_MOST_TUPLES = 2_000_000
+# Above so many pairs of singletons, or tuples of a level, the bound of level 3 does not look at known small pairs; tuples
+# without any visited slice are then bounded together.
+_MOST_PAIRS, _MOST_TUPLES = 1 << 25, 2_000_000
+# Slices whose predicates are looked at together, and pairs that are multiplied.
+_KEYS_AT_A_TIME, _PAIRS_AT_A_TIME = 1 << 18, 1 << 20
 
 
 @dataclass(frozen=True)
@@ -98,7 +93,9 @@ def _level(
         unseen_elsewhere = ways[level] - int(widths[tuples].prod(axis=1).sum())
     seen, tested, held = (np.zeros(len(tuples), np.int64) for _ in range(3))
     for keys, sizes in _of_level(lattice, visited, level):
-        number = _tuple_numbers(tuples, lattice.features(keys)[:, :level], lattice)
+        # Lexicographic order of tuples is the order of these numbers.
+        powers = (len(lattice.sizes) + 1) ** np.arange(level)[::-1]
+        number = np.searchsorted(tuples @ powers, lattice.features(keys)[:, :level] @ powers)
         # A visited slice below a pair that was found small later is not among the open cells.
         is_open = np.ones(keys.size, bool)
         if known:
@@ -117,24 +114,14 @@ def _level(
     return int((tested + unseen).sum()) + unseen_elsewhere
 
 
-def _tuple_numbers(tuples: IntArray, some: IntArray, lattice: Lattice) -> IntArray:
-    """Return the positions of some feature tuples among all of them."""
-    powers = (len(lattice.sizes) + 1) ** np.arange(tuples.shape[1])[::-1]
-    # Lexicographic order of tuples is the order of these numbers.
-    return np.searchsorted(tuples @ powers, some @ powers).astype(np.int64)
-
-
 def _open_pairs(
     lattice: Lattice, small: Keys, large: BoolArray
 ) -> dict[tuple[int, int], BoolArray]:
     """Return for each pair of features a matrix: whether each pair of singletons may be large."""
     features = len(lattice.sizes)
     singles = [large[1 + lattice.offsets[f] : 1 + lattice.offsets[f + 1]] for f in range(features)]
-    matrices = {
-        (a, b): np.outer(singles[a], singles[b])
-        for a in range(features)
-        for b in range(a + 1, features)
-    }
+    pairs = combinations(range(features), 2)
+    matrices = {(a, b): np.outer(singles[a], singles[b]) for a, b in pairs}
     for begin in range(0, small.size, _KEYS_AT_A_TIME):
         digits = lattice.digits(small[begin : begin + _KEYS_AT_A_TIME])[:, :2]
         owners = lattice.feature_of[digits]

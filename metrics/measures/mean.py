@@ -30,10 +30,9 @@ _OF_MID_P = 1.6
 
 
 class Mean(Metric):
-    """The mean of a value over the slice's examples, a Hájek mean where they are weighted.
+    """The mean of a value over the slice's examples; the name is also that of the value.
 
-    Hájek (1971): Σwx/Σw. Its linearised variance is Σw²(x − mean)²/(Σw)², and it counts as the mean
-    of Kish's (1965) effective number of examples, (Σw)²/Σw². The name is also that of the value.
+    With weights Hájek's (1971) Σwx/Σw, of variance Σw²(x − mean)²/(Σw)² and Kish's (1965) (Σw)²/Σw² examples.
     """
 
     def __init__(
@@ -54,32 +53,28 @@ class Mean(Metric):
     def terms(value: str, comparison: Comparison, *, weighted: bool) -> tuple[Term, ...]:
         """Return the sums that tests and intervals of a value's mean need of each slice."""
         sources: list[tuple[Source, int]] = [("new", 1), ("new", 2)]
-        if comparison == "baseline":
-            sources += [("old", 1), ("old", 2), ("change", 2)]
-        if comparison == "earlier":
+        if comparison != "overall":
             sources += [("old", 1), ("old", 2)]
-        if not weighted:
-            return tuple(Term(value, source, power) for source, power in sources)
+        if comparison == "baseline":
+            sources.append(("change", 2))
         # Of weighted squares only the linearised variance needs a sum.
-        terms = [Term(value, source, power, 1) for source, power in sources]
-        terms += [Term(value, source, power, 2) for source, power in sources]
-        return tuple(terms)
+        of_weights = (1, 2) if weighted else (0,)
+        return tuple(Term(value, *source, weight) for weight in of_weights for source in sources)
 
     @staticmethod
     def total_terms(value: str, comparison: Comparison, *, weighted: bool) -> tuple[Term, ...]:
         """Return the sums that are needed of all examples only."""
         sources: tuple[Source, ...] = ("new", "old", "change")
         used = {"overall": sources[:1], "baseline": sources, "earlier": sources[:2]}[comparison]
-        if not weighted:
-            powers = (3, 4) if value == LABEL else (3,)
-            return tuple(Term(value, source, power) for source in used for power in powers)
-        return tuple(Term(value, source, power, 3) for source in used for power in range(4))
+        powers = range(4) if weighted else (3, 4) if value == LABEL else (3,)
+        of_weight = 3 if weighted else 0
+        return tuple(Term(value, source, power, of_weight) for source in used for power in powers)
 
     def _total(
         self, slices: Slices, source: Source, power: int, weight_power: int = 1
     ) -> FloatArray:
         if source == "change" and power == 1:
-            new, old = (self._total(slices, one, 1, weight_power) for one in _NEW_AND_OLD)
+            new, old = (self._total(slices, model, 1, weight_power) for model in _NEW_AND_OLD)
             return np.asarray(new - old)
         term = Term(self.name, source, power, weight_power if slices.space.weighted else 0)
         return slices.space.term(slices.sums, term)
@@ -155,8 +150,7 @@ class Mean(Metric):
     def test_change(self, slices: Slices, tail: Tail) -> Tested:
         """Test by Student's t as it varies for all changes, and by sign flips where all of a slice are the same.
 
-        Where large changes the other way are rare, the slice may lack them by chance: there p is at least that of
-        Hall's t, whose variance is raised by that of all examples, and its refusal stands.
+        There, if large changes the other way are rare, so that the slice may lack them, Hall's t bounds p and may refuse.
         """
         changes, t = self.moments(slices, "change"), self.change(slices)
         constant = ~(changes.variance > 0)
@@ -210,8 +204,7 @@ class Mean(Metric):
     def untestable(self, slices: Slices) -> NDArray[np.int8]:
         if slices.is_paired:
             changes = self.moments(slices, "change")
-            coarse = ~self._is_surely_constant(changes, slices)
-            constant = np.where(coarse, Reason.UNVARYING, 0)
+            constant = np.where(self._is_surely_constant(changes, slices), 0, Reason.UNVARYING)
             constant[changes.mean == 0] = Reason.UNCHANGED
             return np.where(changes.variance > 0, 0, constant).astype(np.int8)
         whole = slices.total
@@ -223,10 +216,9 @@ class Mean(Metric):
 
     def _is_surely_constant(self, changes: Moments, slices: Slices) -> BoolArray:
         """Return whether fixed point shows changes [slices] of the other sign, which add mean²/n to the variance."""
-        space, powers = slices.space, (1, 2) if slices.space.weighted else (0, 0)
-        sizes, mean = slices.sizes, np.abs(changes.mean)
-        of_first = space.scale(Term(self.name, "new", 1, powers[0])) * sizes
-        of_second = space.scale(Term(self.name, "change", 2, powers[1])) * sizes
+        space, sizes, mean = slices.space, slices.sizes, np.abs(changes.mean)
+        of_first = space.scale(Term(self.name, "new", 1, int(space.weighted))) * sizes
+        of_second = space.scale(Term(self.name, "change", 2, 2 * space.weighted)) * sizes
         return np.asarray(
             (mean * slices.weight > 4 * changes.n * of_first)
             & (mean**2 * slices.squares.sum(axis=-1) > 4 * changes.n * of_second)
@@ -270,9 +262,7 @@ class Mean(Metric):
         """Return the value itself about its shift, or its change between two models."""
         is_positive = self.range[0] >= 0.0 or self.name in space.nonnegative
         return Target(
-            TargetSums(
-                "mean", space.weighted, space.weight_scales if space.weighted else (1.0, 1.0)
-            ),
+            TargetSums.of(space, "mean"),
             np.ones(space.cells, bool),
             upward=not self.higher_is_better,
             is_share=space.comparison == "overall" and is_positive,
@@ -289,7 +279,7 @@ class Mean(Metric):
         return np.stack(columns, axis=1)
 
     def weighted_targets(self, block: RowBlock, space: StatisticSpace) -> FloatArray:
-        new, old = (Term(self.name, one, 1, 1 if space.weighted else 0) for one in _NEW_AND_OLD)
+        new, old = (Term(self.name, model, 1, int(space.weighted)) for model in _NEW_AND_OLD)
         units = block.terms[space.terms.index(new)]
         if space.comparison == "baseline":
             units = units - block.terms[space.terms.index(old)]
@@ -309,10 +299,8 @@ class Mean(Metric):
         named: dict[str, float] = {}
         space, shift = slices.space, 0.0
         if slices.is_paired:
-            parts = {
-                "change on the slice": self.moments(slices, "change"),
-                "change on all": self.of_all(slices, "change"),
-            }
+            changes, of_all = self.moments(slices, "change"), self.of_all(slices, "change")
+            parts = {"change on the slice": changes, "change on all": of_all}
         else:
             shift = space.shift(self.name)
             own, rest, _ = self.against_rest(slices)
@@ -337,14 +325,12 @@ def subset_p(n: IntArray, total: FloatArray, of: Population, tail: Tail) -> Floa
     if not of.span:
         return random_subset.sum_p_value(n, total, of, tail)
 
-    def one_sided(side: Tail, sign: float) -> FloatArray:
-        nearer = random_subset.sum_p_value(n, total + sign * _OF_SPAN * of.span, of, side)
-        most = _OF_MID_P * random_subset.sum_p_value(n, total, of, side)
-        return np.minimum(np.minimum(nearer, most), 1.0)
-
-    if tail != "both":
-        return one_sided(tail, -1.0 if tail == "upper" else 1.0)
-    return select_tail(one_sided("upper", -1.0), one_sided("lower", 1.0), tail)
+    if tail == "both":
+        return select_tail(subset_p(n, total, of, "upper"), subset_p(n, total, of, "lower"), tail)
+    step = _OF_SPAN * of.span
+    nearer = total - step if tail == "upper" else total + step
+    most = _OF_MID_P * random_subset.sum_p_value(n, total, of, tail)
+    return np.minimum(np.minimum(random_subset.sum_p_value(n, nearer, of, tail), most), 1.0)
 
 
 class RootMean(Mean):
@@ -373,16 +359,14 @@ class RootMean(Mean):
         sources: tuple[Source, ...] = (*_NEW_AND_OLD, "change")
         new, old, change = (self.moments(slices, source).variance for source in sources)
         slopes = [ratio(ones, 2.0 * root, otherwise=0.0) for root in (after, before)]
-        covariance = 0.5 * (new + old - change)
-        variance = (np.square(slopes) * [new, old]).sum(axis=0) - 2.0 * covariance * np.prod(
-            slopes, axis=0
-        )
+        twice_covariance = (new + old - change) * np.prod(slopes, axis=0)
+        variance = (np.square(slopes) * [new, old]).sum(axis=0) - twice_covariance
         # Of the mean's arms; where no change varies, the slope between the two roots.
         scale = np.sqrt(ratio(np.maximum(variance, 0.0), change, otherwise=0.0))
         scale = np.where(scale > 0, scale, ratio(ones, after + before, otherwise=1.0))
         middle = np.nan_to_num(after**2 - before**2)
-        ends = (np.nan_to_num(delta) + scale * (end - middle) for end in (low, high))
-        return next(ends), next(ends)
+        delta = np.nan_to_num(delta)
+        return delta + scale * (low - middle), delta + scale * (high - middle)
 
     def target(self, space: StatisticSpace) -> Target | None:
         """Return None for two models, whose difference of roots is not a mean."""
@@ -419,16 +403,13 @@ def number_loss(name: str) -> NumberLoss | None:
     return NumberLoss(lambda y, p: np.where(y >= p, share * (y - p), (1.0 - share) * (p - y)))
 
 
-def _square(y: FloatArray, p: FloatArray) -> FloatArray:
-    return (p - y) ** 2
-
-
+_SQUARE = NumberLoss(lambda y, p: (p - y) ** 2)
 _LOSSES = {
     "bias": NumberLoss(lambda y, p: p - y),
     "mae": NumberLoss(lambda y, p: np.abs(p - y)),
-    "mse": NumberLoss(_square),
-    "rmse": NumberLoss(_square),
-    "r2": NumberLoss(_square),
+    "mse": _SQUARE,
+    "rmse": _SQUARE,
+    "r2": _SQUARE,
     LABEL: NumberLoss(lambda y, _: y),
     "mape": NumberLoss(
         lambda y, p: np.abs(p - y) / np.abs(y),

@@ -9,20 +9,11 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from slicebeam.metrics import kinds
 from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.counting import RowBlock
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.kinds import (
-    ABOVE,
-    OF_CLASS_SCORES,
-    OF_LISTS,
-    OF_NUMBERS,
-    OF_PROBABILITIES,
-    OF_RANKINGS,
-    TOP,
-    Alternative,
-    Tail,
-)
+from slicebeam.metrics.kinds import Alternative, Tail
 from slicebeam.metrics.measures.target_sums import TargetSums
 from slicebeam.metrics.significance import hall
 from slicebeam.metrics.significance.average_precision import Precisions
@@ -61,9 +52,9 @@ class Slices:
     def __sub__(self, part: Slices) -> Slices:
         return replace(self, sums=self.sums - part.sums)
 
-    def rows(self, some: NDArray[Any] | slice) -> Slices:
+    def rows(self, rows: NDArray[Any] | slice) -> Slices:
         """Return some of the slices."""
-        return replace(self, sums=self.sums[some])
+        return replace(self, sums=self.sums[rows])
 
     @property
     def old(self) -> Slices:
@@ -164,9 +155,9 @@ class Needs:
     values: tuple[str, ...] = ()  # names of what is summed, such as ``log_loss`` or ``mean:price``
     average_precision: bool = False  # whether it is kept of the buckets, beside the AUC
 
-    def _averages(self, kinds: frozenset[str]) -> bool:
-        """Whether some value, without its parameter, is of these kinds."""
-        return not kinds.isdisjoint(value.partition(":")[0] for value in self.values)
+    def _averages(self, values: frozenset[str]) -> bool:
+        """Whether some of its values, without their parameters, is of these."""
+        return not values.isdisjoint(value.partition(":")[0] for value in self.values)
 
     def _has_indicator(self, prefix: str) -> bool:
         return any(indicator.startswith(prefix) for indicator in self.indicators)
@@ -174,7 +165,8 @@ class Needs:
     @property
     def scores(self) -> bool:
         """Whether the scores themselves are measured, not only the classes they predict."""
-        return self.ranked or self._has_indicator(ABOVE) or self._averages(OF_PROBABILITIES)
+        above = self._has_indicator(kinds.ABOVE)
+        return self.ranked or above or self._averages(kinds.OF_PROBABILITIES)
 
     @property
     def predicted_classes(self) -> bool:
@@ -189,22 +181,22 @@ class Needs:
     @property
     def predicted_numbers(self) -> bool:
         """Whether labels and predictions are compared as numbers."""
-        return self._averages(OF_NUMBERS)
+        return self._averages(kinds.OF_NUMBERS)
 
     @property
     def class_scores(self) -> bool:
         """Whether the scores of all classes are measured."""
-        return self._averages(OF_CLASS_SCORES) or self._has_indicator(TOP)
+        return self._averages(kinds.OF_CLASS_SCORES) or self._has_indicator(kinds.TOP)
 
     @property
     def label_lists(self) -> bool:
         """Whether lists of labels and predictions are compared."""
-        return self._averages(OF_LISTS)
+        return self._averages(kinds.OF_LISTS)
 
     @property
     def rankings(self) -> bool:
         """Whether an example is a query, with lists of relevances and of scores."""
-        return self._averages(OF_RANKINGS)
+        return self._averages(kinds.OF_RANKINGS)
 
     @property
     def losses(self) -> bool:
@@ -249,8 +241,7 @@ class Movement(NamedTuple):
     @classmethod
     def of_sums(cls, weight: FloatArray, first: FloatArray, second: FloatArray) -> Movement:
         """Return the inconsistency from the sums [slices] of weights, changes and squared changes."""
-        some = np.where(weight > 0, weight, np.nan)
-        mean, square = first / some, second / some
+        mean, square = ratio(first, weight), ratio(second, weight)
         variance = square - mean**2
         # What is smaller is what rounding leaves of nothing.
         return cls(np.sqrt(np.where(variance > ROUNDING * square, variance, variance * 0.0)))
@@ -346,12 +337,12 @@ class Metric(ABC):
         slices = self.seen(slices)
         law = self.test_change if slices.is_paired else self.test_subset
         tested = Tested.by(Method.NONE, np.ones(len(slices)), self.untestable(slices))
-        ready = np.flatnonzero(tested.reasons == 0)
-        if ready.size:
+        valid = np.flatnonzero(tested.reasons == 0)
+        if valid.size:
             # Weights of slices are computed once where all can be tested.
-            some = slices if ready.size == len(slices) else slices.rows(ready)
-            parts = law(some, self.tail(alternative))
-            tested.p[ready], tested.reasons[ready], tested.methods[ready] = parts
+            rows = slices if valid.size == len(slices) else slices.rows(valid)
+            parts = law(rows, self.tail(alternative))
+            tested.p[valid], tested.reasons[valid], tested.methods[valid] = parts
         return tested
 
     def p_refine(self, slices: Slices, parents: Slices, tail: Tail) -> FloatArray:
@@ -432,8 +423,8 @@ class Metric(ABC):
             return None
         sums = self.target_sums(slices)
         n, first, second = (target.layout.moment(sums, 1, power) for power in range(3))
-        some = np.maximum(n, 1.0)
-        return np.maximum(second / some - (first / some) ** 2, 0.0)
+        n = np.maximum(n, 1.0)
+        return np.maximum(second / n - (first / n) ** 2, 0.0)
 
     def movement(self, slices: Slices) -> Movement | None:
         """Return how examples change between two models; None where a change of single examples is not defined."""

@@ -1,8 +1,6 @@
 """Corrections for testing many slices: adjusted p-values (q-values) that compare with α.
 
-The number of tests is never the number of visited slices, because these were chosen by their
-parents' p-values: it is the number of slices that could have been tested, which depends on the
-features only. Slices that nobody visited count as p = 1.
+The number of tests is that of the slices that could have been tested: those that were visited were chosen by p-values.
 """
 
 from __future__ import annotations
@@ -39,9 +37,9 @@ def holm_adjusted(p: ArrayLike) -> FloatArray:
     values = np.asarray(p, dtype=np.float64)
     order = np.argsort(values, kind="stable")
     steps = values[order] * np.arange(values.size, 0, -1)
-    adjusted = np.empty(values.size)
-    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
-    return adjusted
+    adjusted_p = np.empty(values.size)
+    adjusted_p[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return adjusted_p
 
 
 def by_adjusted(p: ArrayLike, m: int) -> FloatArray:
@@ -59,8 +57,7 @@ def adjusted(
 ) -> FloatArray:
     """Return the q-values [slices] of slices of several cross sizes (level, 1-based); called where q ≤ α.
 
-    They are multiplied by the number of metrics that are tested, so that each has α/`metrics`: of all that are
-    called in any metric no larger share is false, nor is any with a larger probability, than of one metric.
+    They are multiplied by the number of metrics that are tested, so that each has α/`metrics`.
     ``fdr-level``: Benjamini–Hochberg within the level, times `levels` (at α/L); ``fwer-level``: p·L·m_l,
     valid under any order of search; ``bh``, ``by``: over the tests of all levels; ``none``: q = p.
 

@@ -1,8 +1,7 @@
 """The largest gap between groups in a share, with an interval and a test that allow for the choice.
 
-The gap between the highest and the lowest group is the difference of demographic parity where the
-share is the rate of positive predictions; of true and false positive rates the larger one is the
-difference of equalised odds (Hardt, Price and Srebro 2016, NeurIPS; Agarwal et al. 2018, ICML).
+Of the rate of positive predictions it is the difference of demographic parity; the larger one of true and false positive
+rates is that of equalised odds (Hardt, Price and Srebro 2016, NeurIPS; Agarwal et al. 2018, ICML).
 """
 
 from __future__ import annotations
@@ -60,14 +59,11 @@ def shares(
 def largest_gap(marked: IntArray, sizes: IntArray, confidence: float) -> LargestGap:
     """Return the largest gap between shares marked/sizes of at least two groups.
 
-    The interval is Zou and Donner's (see `mover`) of Agresti and Coull's intervals, at the critical value of
-    Tukey's studentised range: those of all pairs hold together (Agresti, Bini, Bertaccini and Ryu 2008,
-    Biometrics 64:1270). It covers the chosen pair's gap in .94 of data sets or more, and Newcombe's, of
-    Wilson's intervals, in .91 (``benchmarks/parity.py``).
+    The interval is `mover`'s of Agresti and Coull's intervals, at the critical value of Tukey's studentised range: those
+    of all pairs hold together (Agresti, Bini, Bertaccini and Ryu 2008, Biometrics 64:1270).
 
-    The test is exact given how many examples are marked in all: their distribution over groups that do not
-    differ is hypergeometric. Its statistic is the largest studentised difference of a pair; p is Monte
-    Carlo's (1 + draws as large)/(1 + draws) (Barnard 1963, J. R. Stat. Soc. B 25:294).
+    The test is exact given how many examples are marked in all. Its statistic is the largest studentised difference of a
+    pair; p is Monte Carlo's (Barnard 1963, J. R. Stat. Soc. B 25:294).
     """
     share = marked / sizes
     lowest, highest = int(share.argmin()), share.size - 1 - int(share[::-1].argmax())
@@ -77,10 +73,9 @@ def largest_gap(marked: IntArray, sizes: IntArray, confidence: float) -> Largest
         for at in (highest, lowest)
     )
     gap = float(share[highest] - share[lowest])
-    below, above = mover(first, second)
-    return LargestGap(
-        lowest, highest, gap, gap - float(below), gap + float(above), p_value(marked, sizes)
-    )
+    below, above = map(float, mover(first, second))
+    p = p_value(marked, sizes)
+    return LargestGap(lowest, highest, gap, gap - below, gap + above, p)
 
 
 @cache

@@ -16,14 +16,13 @@ from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.metric import Metric, Slices
 
 POWER = 0.8
-# Counts that stand for shares.
-_MANY = 1 << 40
+# Counts that stand for shares, and the largest sum that fits.
+_MANY, _LARGEST_SUM = 1 << 40, 2.0**62
 # Odds are changed by factors of up to e to this, means by so many deviations.
 _FARTHEST = 14.0
 # Each round looks at so many falls between two of the last: simulated laws take as long for one as for all.
 _ROUNDS, _STEPS = 2, 257
 _ON_GRID = 2001
-_LARGEST_SUM = 2.0**62
 
 
 def smallest_fall(
@@ -31,21 +30,13 @@ def smallest_fall(
 ) -> float | None:
     """Return by how much a metric has to be worse on a slice for its own test to call it with probability `POWER`.
 
-    The slice has n examples in the metric's denominator. Of a metric of counts they are drawn from all examples whose
-    cells are weighted by exp(θ · what an example contributes to the metric): the law of the worse value that is
-    nearest to that of all examples. Of a mean all values are worse by as much. The test is asked about the slice whose
-    value is the (1 − `POWER`) quantile of the normal law of the value, and p ≤ alpha calls it.
+    The slice has n examples in the metric's denominator, None for all. Of a metric of counts they are drawn from all
+    examples (of two models their fall is from the old to the new one), cells weighted by exp(θ · what an example
+    contributes to the metric): the nearest law of a worse value. Of a mean all values are worse by as much. The slice
+    whose value is the (1 − `POWER`) quantile of the normal law of the value is called if p ≤ alpha.
 
-    Parameters
-    ----------
-    everything : with the totals of all examples; of two models the fall is that from the old to the new one
-    n : 1 or more; None for all examples
-    alpha : largest p-value that is called
-
-    Returns
-    -------
-    In the metric's unit, above 0; None where the method does not hold (weights, AUC and what is not of counts or a
-    mean), where no slice of this size could be that much worse, or where there are fewer examples.
+    Returns the fall in the metric's unit, above 0; None where the method does not hold (weights, AUC and what is not of
+    counts or a mean), no slice of this size could be that much worse, or there are fewer examples.
     """
     path = _path(metric, everything, n)
     if path is None:
@@ -68,15 +59,13 @@ def _path(metric: Metric, everything: Slices, n: int | None) -> _CellPath | _Mea
     all_examples = within = int(population.sizes[0])
     if isinstance(metric, CellMetric):
         within = int(metric.denominator(population)[0]) if metric.counted else all_examples
-        size = within if n is None else n
-        return (
-            _CellPath(metric, population, size / within * all_examples) if size <= within else None
-        )
-    size = all_examples if n is None else n
-    if type(metric) is Mean and size <= all_examples:
-        path = _MeanPath(metric, population, size)
-        return path if path.deviation > 0 else None
-    return None
+    size = within if n is None else n
+    if size > within:
+        return None
+    if isinstance(metric, CellMetric):
+        return _CellPath(metric, population, size / within * all_examples)
+    path = _MeanPath(metric, population, size) if type(metric) is Mean else None
+    return path if path and path.deviation > 0 else None
 
 
 class _CellPath:

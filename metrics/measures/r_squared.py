@@ -1,8 +1,7 @@
 """R², the share of the label's variance that predicted numbers explain, against all examples.
 
-R² = 1 − A/V, A the mean squared error and V the variance of the label, both of the slice. A slice's R² is lower than that
-of all where A > s·V, s = A/V of all examples: then the sum of u = e² − A − s·((y − ȳ)² − V), of mean 0 over
-all examples, is above 0 but for the slice's own mean of the label, which costs V·n/(n − 1) in place of V.
+R² = 1 − A/V, A the slice's mean squared error and V the variance of its label, is lower than that of all where A > s·V, s
+= A/V of all: where the sum of u = e² − A − s·((y − ȳ)² − V) is above 0, but for V·n/(n − 1) for the slice's mean label.
 """
 
 from __future__ import annotations
@@ -57,13 +56,13 @@ class RSquared(Metric):
             total = slices.space.term(slices.sums, Term(value, "new", power))
             return ratio(total, slices.weight)
 
-        parts = []
-        for value in ("r2", LABEL):
-            first, second = mean(value, 1), mean(value, 2)
-            spread = second - first**2
-            parts.append((first, np.where(spread > ROUNDING * second, spread, 0.0)))
-        (error, of_error), (_, label) = parts
-        return _Moments(error + slices.space.shift("r2"), of_error, label)
+        def variance(value: str) -> FloatArray:
+            second = mean(value, 2)
+            spread = second - mean(value, 1) ** 2
+            return np.where(spread > ROUNDING * second, spread, 0.0)
+
+        error = mean("r2", 1) + slices.space.shift("r2")
+        return _Moments(error, variance("r2"), variance(LABEL))
 
     def value(self, slices: Slices) -> FloatArray:
         return 1.0 - self._moments(slices).unexplained
@@ -105,8 +104,7 @@ class RSquared(Metric):
         """
         own, whole = self._moments(slices), self._moments(slices.total)
         space, of_u = slices.space, self._variance_of_u(slices)
-        n = float(slices.total.weight[0])
-        totals = slices.totals
+        totals, n = slices.totals, float(slices.total.weight[0])
         m1, m2 = (float(space.term(totals, Term(LABEL, "new", power))) / n for power in (1, 2))
         m3, m4 = (space.total_term(totals, Term(LABEL, "new", power)) / n for power in (3, 4))
         fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
@@ -118,23 +116,19 @@ class RSquared(Metric):
         correlation = np.clip(ratio(together, deviations, otherwise=0.0), -1.0, 1.0)
         scaled = own.unexplained * own.label * np.sqrt(np.maximum(excess, 0.0))
         variance = own.of_error + scaled**2 - 2.0 * correlation * np.sqrt(own.of_error) * scaled
-        return ratio(
-            np.maximum(variance, of_u), own.label**2 * np.maximum(slices.weight - 1.0, 1.0)
-        )
+        freedom = np.maximum(slices.weight - 1.0, 1.0)
+        return ratio(np.maximum(variance, of_u), own.label**2 * freedom)
 
     def value_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the value and Student's t of n − 1 degrees of freedom to either side."""
-        variance = self._value_variance(slices)
-        return intervals.by_delta_method(
-            self.value(slices), variance, *self.range, slices.weight, confidence
-        )
+        parts = self.value(slices), self._value_variance(slices), self.range
+        return intervals.by_delta_method(*parts, slices.weight, confidence)
 
     def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Return the arms of the value's interval, shrunk by the examples that are in both."""
         variance, freedom = self.ahead(slices, slices.total)
-        return intervals.by_delta_method(
-            self.delta(slices), variance, -np.inf, np.inf, freedom + 1.0, confidence
-        )
+        parts = self.delta(slices), variance, (-np.inf, np.inf)
+        return intervals.by_delta_method(*parts, freedom + 1.0, confidence)
 
     def ahead(self, slices: Slices, parents: Slices) -> Pair:
         """See `Metric.ahead`: the child is part of its parent."""

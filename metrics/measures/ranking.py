@@ -15,12 +15,7 @@ from slicebeam.metrics.kinds import Alternative, Comparison, Tail
 from slicebeam.metrics.measures.metric import Metric, Needs, Slices
 from slicebeam.metrics.significance import auc, hall, intervals, permutation
 from slicebeam.metrics.significance.auc import Area, Placements
-from slicebeam.metrics.significance.average_precision import (
-    LARGEST_DRAWN,
-    PrecisionLaw,
-    Precisions,
-    log_odds,
-)
+from slicebeam.metrics.significance.average_precision import PrecisionLaw, Precisions, log_odds
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 
 
@@ -118,8 +113,8 @@ class AreaUnderCurve(_OfRanks):
 
     def _p_within(self, slices: Slices, population: Slices, tail: Tail) -> FloatArray:
         """Return p [slices] if their positives and negatives were random ones of a population."""
-        of_all = self._placements(population), *self._classes(population)
-        return auc.z_p_value(self.value(slices), *self._classes(slices), *of_all, tail)
+        of_all, sizes = self._placements(population), self._classes(population)
+        return auc.z_p_value(self.value(slices), *self._classes(slices), of_all, *sizes, tail)
 
     def test_change(self, slices: Slices, tail: Tail) -> Tested:
         """Test by z of the gains in placement among all examples, quick and near (as DeLong et al. 1988)."""
@@ -159,8 +154,8 @@ class AreaUnderCurve(_OfRanks):
         if slices.is_paired:
             spreads = self._gain_spreads(slices), self._gain_spreads(whole)
             return auc.gain_interval(self.delta(slices), *spreads, *sizes, confidence)
-        of_all = self._placements(whole), *self._classes(whole)
-        return auc.delta_interval(self._placements(slices), *sizes, *of_all, confidence)
+        of_slices, of_all = self._placements(slices), self._placements(whole)
+        return auc.delta_interval(of_slices, *sizes, of_all, *self._classes(whole), confidence)
 
     def value_interval(self, slices: Slices, confidence: float) -> Pair:
         return auc.value_interval(self._placements(slices), *self._classes(slices), confidence)
@@ -222,7 +217,7 @@ class AveragePrecision(_OfRanks):
         coarse = tuple(space.of_several_scores().tolist())
         law = PrecisionLaw(space.by_score, coarse, float(self.value(slices.total)[0]))
         observed = log_odds(self.value(slices), law.half(sizes))
-        return permutation.p_of_draws(law, sizes, observed, tail, LARGEST_DRAWN)
+        return permutation.p_of_draws(law, sizes, observed, tail, law.largest_drawn)
 
     def _log_odds(self, slices: Slices) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return log-odds of the value [slices], p·(1 − p) of the value, and half a positive as a share of them."""
@@ -262,7 +257,7 @@ class AveragePrecision(_OfRanks):
         own = self._variance(slices)
         # The influences of all examples, for those outside the slice.
         both = (1.0 - share) ** 2 * own + (1.0 - share) * self._variance(whole)
-        parts = value, low, high, own, both, self.value(whole)
+        parts = (value, low, high), (own, both), self.value(whole)
         below, above = intervals.shrunk_to_delta(*parts, 1.0, confidence)
         return np.where(np.isnan(low), low, below), np.where(np.isnan(low), low, above)
 

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from math import inf
 
+import numpy as np
+
 from slicebeam.metrics.counting.statistic_space import THEN, StatisticSpace, Term
 from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.metrics.kinds import ABOVE, TOP, Comparison
@@ -45,9 +47,10 @@ METRICS: tuple[Metric, ...] = (
                 "there is no example",
                 lambda right, labels, _, confidence: intervals.mean_recall(right, labels, confidence)),
     ClassMetric("mcc_multiclass", "Matthews correlation of all classes", count_metrics.correlation,
-                count_metrics.MATTHEWS.undefined, lowest=-1.0, denominator=count_metrics.outside_largest_class),
+                count_metrics.MATTHEWS.undefined, lowest=-1.0,
+                beside=lambda labels, predictions: np.maximum(labels, predictions).max(axis=0)),
     ClassMetric("kappa", "Cohen's kappa", count_metrics.kappa, "all labels and predictions are one class",
-                lowest=-1.0, denominator=count_metrics.outside_common_class),
+                lowest=-1.0, beside=lambda labels, predictions: np.minimum(labels, predictions).max(axis=0)),
     ClassMetric("precision_macro", "Precision, macro average", macro_average(1.0, 0.0, 1.0), Metric.undefined),
     ClassMetric("recall_macro", "Recall, macro average", macro_average(1.0, 1.0, 0.0), Metric.undefined),
     ClassMetric("f1_macro", "F1, macro average", macro_average(2.0, 1.0, 1.0), Metric.undefined),
@@ -78,11 +81,19 @@ _COLUMN = "mean:"
 _Numbered = tuple[Callable[[float], Metric], Callable[[float], bool], str]
 
 
+def _is_count(number: float) -> bool:
+    return number >= 1 and number.is_integer()
+
+
+def _is_share(number: float) -> bool:
+    return 0 < number < 1
+
+
 def _at_k(name: str, title: str) -> _Numbered:
     """Return a metric of the first results of a query."""
     return (
         lambda k: Mean(f"{name}:{k:.0f}", f"{title} at {k:.0f}", (0.0, 1.0), higher_is_better=True),
-        lambda k: k >= 1 and k.is_integer(),
+        _is_count,
         f"the number of results must be a whole number above 0, such as {name}:10",
     )
 
@@ -92,40 +103,23 @@ _NUMBERED: dict[str, _Numbered] = {
     "fbeta": (fbeta, lambda beta: 0 < beta < inf, "beta must be a number above 0, such as fbeta:2"),
     "pinball": (
         lambda share: Mean(f"pinball:{share!r}", f"Pinball loss ({share!r})", (0.0, inf)),
-        lambda share: 0 < share < 1,
-        "the quantile must be between 0 and 1, such as pinball:0.9",
-    ),
+        _is_share, "the quantile must be between 0 and 1, such as pinball:0.9"),
     "calibration_error": (
         CalibrationError,
         lambda bins: 5 <= bins <= calibration_error.MOST_BINS and bins.is_integer(),
-        "the number of bins must be a whole number from 5 to 50, such as calibration_error:10",
-    ),
+        "the number of bins must be a whole number from 5 to 50, such as calibration_error:10"),
     "ndcg": _at_k("ndcg", "NDCG"),
     "map": _at_k("map", "Mean average precision"),
     "precision_at": _at_k("precision_at", "Precision"),
     "recall_at_fpr": (
-        lambda rate: Share(
-            f"recall_at_fpr:{rate!r}",
-            f"Recall at a false positive rate of {rate!r}",
-            f"{ABOVE}{rate!r}",
-            "positive",
-            higher_is_better=True,
-        ),
-        lambda rate: 0 < rate < 1,
-        "the rate must be between 0 and 1, such as recall_at_fpr:0.05",
-    ),
+        lambda rate: Share(f"recall_at_fpr:{rate!r}", f"Recall at a false positive rate of {rate!r}",
+                           f"{ABOVE}{rate!r}", "positive", higher_is_better=True),
+        _is_share, "the rate must be between 0 and 1, such as recall_at_fpr:0.05"),
     "top_k_accuracy": (
-        lambda k: Share(
-            f"top_k_accuracy:{k:.0f}",
-            f"Top-{k:.0f} accuracy",
-            f"{TOP}{k:.0f}",
-            "",
-            higher_is_better=True,
-        ),
-        lambda k: k >= 1 and k.is_integer(),
-        "the number of classes must be a whole number above 0, such as top_k_accuracy:3",
-    ),
-}
+        lambda k: Share(f"top_k_accuracy:{k:.0f}", f"Top-{k:.0f} accuracy", f"{TOP}{k:.0f}", "",
+                        higher_is_better=True),
+        _is_count, "the number of classes must be a whole number above 0, such as top_k_accuracy:3"),
+}  # fmt: skip
 _FORMS = ("mean:COLUMN", "fbeta:BETA", "pinball:QUANTILE", "top_k_accuracy:K", "recall_at_fpr:RATE",
           "calibration_error:BINS", "ndcg:K", "map:K", "precision_at:K")  # fmt: skip
 
@@ -143,7 +137,6 @@ def metric(name: str) -> Metric:
 
     Accuracy is computed from two counts for each slice: right and wrong predictions.
 
-    >>> import numpy as np
     >>> from slicebeam.metrics.measures.metric import Slices
     >>> accuracy, space = metric("accuracy"), statistic_space(["accuracy"], "overall")
     >>> sums, totals = np.array([[60, 40], [45, 5]]), np.array([850, 150])  # int64 [slices, columns]

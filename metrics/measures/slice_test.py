@@ -1,8 +1,7 @@
 """Tests slices by any of the tests, whatever the metric: its own, a bootstrap, the published one, a margin.
 
-AutoSlicer's own test is t over Poisson-bootstrap replicates (Liu, Rosen and Paul Suganthan 2022, "AutoSlicer:
-Scalable automated data slicing for ML model analysis", section 3). It is a Wald test in the limit: for small
-slices its false-positive rate is many times the nominal one.
+AutoSlicer's (Liu, Rosen and Paul Suganthan 2022, "AutoSlicer: Scalable automated data slicing for ML model analysis",
+section 3) is t over Poisson-bootstrap replicates: for small slices many times too liberal.
 """
 
 from __future__ import annotations
@@ -27,9 +26,8 @@ from slicebeam.metrics.measures.ranking import AveragePrecision
 from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 
-# A p-value that no float64 holds is told as the smallest one: nothing has probability zero.
+# P-values that underflow are reported as the smallest positive float64: nothing has probability zero.
 SMALLEST_P = float(np.nextafter(0.0, 1.0))
-
 # Metrics whose test of a slice needs a law of all examples.
 _OF_ONE_SET = (AveragePrecision, CalibrationError, RSquared)
 # Slices that are tested at a time: the tests' temporary arrays take about 200 bytes a slice.
@@ -46,27 +44,26 @@ def check_comparison(
     name: str, comparison: Comparison, *, weighted: bool = False, resampled: bool = False
 ) -> None:
     """Refuse to compare two models, weigh or resample examples by a metric that cannot: OptionError."""
-    own = metric(name)
+    own, two_models = metric(name), comparison == "baseline"
     if comparison == "earlier" and isinstance(own, _OF_ONE_SET):
-        raise OptionError(
-            f"--metric {name} is not compared between two data sets; leave it, or --baseline-data, out"
+        why = "is not compared between two data sets; leave it, or --baseline-data, out"
+    elif two_models and own.needs.two_models:
+        why = (
+            "is of both models at once: its slices are compared with all examples; use --compare overall, or leave "
+            "the other metrics out"
         )
-    if comparison == "baseline" and own.needs.two_models:
-        raise OptionError(
-            f"--metric {name} is of both models at once: its slices are compared with all examples; use "
-            "--compare overall, or leave the other metrics out"
+    elif two_models and not own.compares_models:
+        why = f"{own.incomparable}; use --compare overall, or leave it out"
+    elif weighted and not own.takes_weights:
+        why = "takes no weights; leave out --weight, or the metric"
+    elif resampled and not own.resampled:
+        why = (
+            "is larger by chance in small slices, and a bootstrap (--group, --test) does not allow for that; use "
+            "--test auto without --group, or leave it out"
         )
-    if comparison == "baseline" and not own.compares_models:
-        raise OptionError(
-            f"--metric {name} {own.incomparable}; use --compare overall, or leave it out"
-        )
-    if weighted and not own.takes_weights:
-        raise OptionError(f"--metric {name} takes no weights; leave out --weight, or the metric")
-    if resampled and not own.resampled:
-        raise OptionError(
-            f"--metric {name} is larger by chance in small slices, and a bootstrap (--group, --test) does not "
-            "allow for that; use --test auto without --group, or leave it out"
-        )
+    else:
+        return
+    raise OptionError(f"--metric {name} {why}")
 
 
 def needs_rows(test: Test, name: str, space: StatisticSpace) -> bool:
@@ -102,9 +99,7 @@ class SliceTest:
 
     metric: str  # its name
     space: StatisticSpace  # the statistics, with their scales
-    # ``auto`` is the metric's calibrated test, ``bootstrap-rows`` t over Poisson-bootstrap replicates
-    # of the examples, ``paper`` AutoSlicer's own uncalibrated use of it
-    test: Test
+    test: Test  # the metric's, t over Poisson-bootstrap replicates of the examples, or AutoSlicer's uncalibrated use of it
     alternative: Alternative
     smallest: int = 1  # slices with fewer examples are not tested
 
@@ -121,8 +116,7 @@ class SliceTest:
     ) -> Outcomes:
         """Test slices of sums [slices, 1 + replicates, raw columns]; totals [1 + replicates, …] of all examples.
 
-        Without replicates a test that resamples is the metric's quick one; replicates for other metrics are
-        passed over. `reduced` and `of_all` are the reduced sums, where that is done already.
+        Without replicates a test that resamples is the metric's quick one. `reduced` and `of_all` are the reduced sums.
         """
         if of_all is None:
             of_all = self.space.reduce(totals[:1], totals[:1])[0]
@@ -132,13 +126,13 @@ class SliceTest:
         by_rows = layers > 1 and self.needs_rows()
         width = layers * self.space.raw_columns if by_rows else 1
         step = max(1, min(_SLICES_AT_A_TIME, _NUMBERS_AT_A_TIME // width))
-        parts = []
-        for begin in range(0, max(1, len(sums)), step):
-            some = slice(begin, begin + step)
-            if by_rows:
-                parts.append(self._run_rows(sums[some], totals, reduced[some], of_all))
-            else:
-                parts.append(self._run_own(reduced[some], of_all))
+        blocks = (slice(begin, begin + step) for begin in range(0, max(1, len(sums)), step))
+        parts = [
+            self._run_rows(sums[block], totals, reduced[block], of_all)
+            if by_rows
+            else self._run_own(reduced[block], of_all)
+            for block in blocks
+        ]
         columns = zip(*((*part.tested, part.errors) for part in parts), strict=True)
         *tested, errors = (np.concatenate(column) for column in columns)
         return self._finished(Outcomes(Tested(*tested), errors), reduced)
@@ -171,12 +165,9 @@ class SliceTest:
         own, space = metric_on(self.metric, self.space), self.space
         raw = Slices(sums.reshape(-1, sums.shape[2]), space)
         values = own.value_of_raw(raw).reshape(sums.shape[:2])
-        if raw.is_paired:
-            references = own.value_of_raw(raw.old).reshape(values.shape)
-        else:
-            whole = Slices(totals[:, : space.raw_columns], space)
-            references = own.value_of_raw(whole)[None, :]
-        deltas = values - references
+        # Of the old model on each slice, or of all examples.
+        others = raw.old if raw.is_paired else Slices(totals[:, : space.raw_columns], space)
+        deltas = values - own.value_of_raw(others).reshape(-1, sums.shape[1])
         return self._t(reduced, of_all, deltas[:, 0], deltas[:, 1:])
 
     def _t(
@@ -211,8 +202,7 @@ def t_p_value(
 ) -> tuple[FloatArray, NDArray[np.int8], FloatArray]:
     """Return p of t = delta / sd(replicate deltas [slices, B]) on B − 1 degrees of freedom; reasons; and the sd.
 
-    The deviation over replicates already is the standard error: it is not divided by √B. Not tested are
-    slices of which the delta or more than 5 % of the replicates are NaN, or all are equal but for rounding.
+    Not tested are slices of which the delta or more than 5 % of the replicates are NaN, or all are equal but for rounding.
     """
     observed = np.asarray(delta, dtype=np.float64)
     replicates = np.asarray(replicate_deltas, dtype=np.float64)
@@ -228,9 +218,8 @@ def t_p_value(
     lowest = np.where(defined, replicates, np.inf).min(axis=1, initial=np.inf)
     undefined = too_few | np.isnan(observed)
     constant = (highest - lowest <= _EQUAL * np.abs(observed)) | (sd == 0.0)
-    reasons = np.where(
-        undefined, Reason.UNDEFINED_REPLICATES, np.where(constant, Reason.NO_VARIANCE, 0)
-    ).astype(np.int8)
+    reasons = np.where(constant, Reason.NO_VARIANCE, 0).astype(np.int8)
+    reasons[undefined] = Reason.UNDEFINED_REPLICATES
     tested = reasons == 0
     t = np.where(tested, observed, 0.0) / np.where(tested, sd, 1.0)
     freedom = np.maximum(count - 1, 1).astype(np.float64)
@@ -256,12 +245,7 @@ def has_margin_test(name: str, comparison: Comparison, *, weighted: bool) -> boo
 def worse_by_more_p(
     name: str, slices: Slices, tolerance: float, alternative: Alternative
 ) -> FloatArray:
-    """Return the p-value [slices] of "not worse by more than the tolerance", in the metric's unit.
-
-    Counts have exact laws where they can; other changes between two models Student's t of the change less the margin by
-    the law of all of them, other differences Hall's t. Against all examples, of which the slice is a share f, a
-    difference d is one of d/(1 − f) from the others.
-    """
+    """Return the p-value [slices] of "not worse by more than the tolerance", in the metric's unit."""
     own = metric_on(name, slices.space)
     margin = -tolerance if own.higher_is_better else tolerance
     p = own.margin_p(own.seen(slices), margin, own.tail("worse"))

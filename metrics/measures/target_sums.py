@@ -1,7 +1,6 @@
 """The sums over the examples of a pattern, the set of findings that an example is in.
 
-The *target* is what a metric averages: 0 or 1 of each example of a rate's denominator, a loss, or
-the change of either between two models. A new finding gives the examples inside it one bit more.
+The *target* is what a metric averages: 0 or 1 of each example of a rate's denominator, a loss, or its change.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import numpy as np
 
 from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, NDArray
 from slicebeam.metrics.counting.counting import positions
+from slicebeam.metrics.counting.statistic_space import StatisticSpace
 
 # A rate has targets of 0 and 1 and a logistic model; all else is a mean, by least squares.
 Kind = Literal["rate", "mean"]
@@ -30,6 +30,11 @@ class TargetSums:
     weighted: bool = False  # whether examples have weights
     # units of the counts of examples or weights, and of squared weights
     size_scales: tuple[float, float] = (1.0, 1.0)
+
+    @classmethod
+    def of(cls, space: StatisticSpace, kind: Kind) -> TargetSums:
+        """Return the columns in a space, with its weights."""
+        return cls(kind, space.weighted, space.weight_scales) if space.weighted else cls(kind)
 
     @cached_property
     def powers(self) -> tuple[tuple[int, int], ...]:
@@ -59,12 +64,6 @@ class TargetSums:
     def size(self, sizes: FloatArray, weight: int) -> FloatArray:
         """Return Σ weight^a [...] of the sizes [..., size columns] of parts, for a of 1 and 2."""
         return np.asarray(sizes[..., weight - 1 if self.weighted else 0], dtype=np.float64)
-
-    def sums_of(self, target: ArrayLike, weight: ArrayLike | None = None) -> FloatArray:
-        """Return the columns [examples, columns] of single examples."""
-        x = np.asarray(target, dtype=np.float64)
-        w = np.ones(x.shape) if weight is None else np.asarray(weight, dtype=np.float64)
-        return np.stack([w**a * x**b for a, b in self.powers], axis=-1)
 
 
 def membership(masks: ArrayLike, findings: int) -> BoolArray:
@@ -144,11 +143,8 @@ class Patterns:
 
     def summable(self, values: FloatArray) -> FloatArray:
         """Return values [patterns] rounded so that sums over examples are below 2⁵³ units, hence exact in any order."""
-        if self.layout.weighted:
-            return values
-        examples = float(self.weight.sum())
-        largest = float(np.abs(values).max(initial=0.0))
-        if not largest > 0:
+        largest, examples = float(np.abs(values).max(initial=0.0)), float(self.weight.sum())
+        if self.layout.weighted or not largest > 0:
             return values
         # All sums are below 2^bits; the product itself may not be a double.
         bits = int(np.frexp(largest)[1]) + int(np.frexp(examples)[1])

@@ -68,7 +68,7 @@ def load(name: str, known: Sequence[str] = ()) -> MetricName:
 
 def _entry_point(name: str, known: Sequence[str]) -> str:
     points = entry_points(group=GROUP)
-    paths = sorted({one.value for one in points if one.name == name})
+    paths = sorted({point.value for point in points if point.name == name})
     if not paths:
         raise unknown_name("metric", name, [*known, *sorted(points.names), FORM])
     if len(paths) > 1:
@@ -118,12 +118,9 @@ def _checked(where: str, own: Metric, name: MetricName) -> Metric:
     }
     checked = copy(own)
     try:
+        subclass = new_class(kind.__name__, (kind,), {}, lambda space: space.update(methods))
         # Also where the class is frozen.
-        object.__setattr__(
-            checked,
-            "__class__",
-            new_class(kind.__name__, (kind,), {}, lambda space: space.update(methods)),
-        )
+        object.__setattr__(checked, "__class__", subclass)
         object.__setattr__(checked, "name", name)
     except (AttributeError, TypeError) as error:
         raise OptionError(f"{where}: its class can't be used: {one_line(error)}") from error
@@ -158,19 +155,17 @@ def _array(axes: str, wrong: Callable[[Any], Any], expected: str) -> _Check:
 
     def check(result: Any, slices: Slices) -> str | None:
         shape = (len(slices),) if axes == "[slices]" else slices.counts.shape
-        found = getattr(result, "shape", None)
-        if found != shape or result.dtype.kind != "f":
-            is_array = found is not None
-            kind = f"{result.dtype} of shape {found}" if is_array else f"a {type(result).__name__}"
+        has = getattr(result, "shape", None)
+        if has != shape or result.dtype.kind != "f":
+            kind = f"a {type(result).__name__}" if has is None else f"{result.dtype} of shape {has}"
             return f"returned {kind}; return an array of float64 {axes}, here of shape {shape}"
-        refused = wrong(result)
-        if not refused.any():
+        places = np.argwhere(wrong(result))
+        if not places.size:
             return None
         # The first one, and the sums that it is of.
-        row = int(np.argwhere(refused)[0, 0])
-        value = np.atleast_1d(result[row])[np.atleast_1d(refused[row])][0]
-        counts = ", ".join(f"{count:g}" for count in slices.sums[row][:16])
-        return f"returned {value:g} for a slice with the counts {counts}; return {expected}"
+        place = tuple(places[0])
+        counts = ", ".join(f"{count:g}" for count in slices.sums[place[0]][:16])
+        return f"returned {result[place]:g} for a slice with the counts {counts}; return {expected}"
 
     return check
 

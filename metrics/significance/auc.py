@@ -30,13 +30,11 @@ from slicebeam.metrics.significance.outcome_codes import select_tail
 ENTRIES_AT_ONCE = 1_000_000
 # Shares are sums of rounded shares: what is below this is 0.
 _ROUNDING = 1e-13
-# The fitted law ends where the AUC does by so much, else where the gamma law ends. By simulation:
-# ending with the AUC makes the far tail twice too heavy, ending as the gamma law too light.
+# The fitted law ends where the AUC does by so much, else where the gamma law ends, by simulation.
 _END_AS_AUC = 0.45
 # The gamma law's end is at least as far as the AUC's, divided by this: skewness is cut to fit.
 _REACH = 0.97
-# The placements come from a histogram of the slice's own: each of its cells has at most one part in
-# so many of the slice's positives, and of its negatives, unless they have the same score.
+# Cells of a slice's histogram have at most one part in so many of its positives, and negatives, with several scores.
 PARTS = 256
 # A stable sort of numbers of this type is a radix sort.
 _RADIX = np.uint16
@@ -49,10 +47,8 @@ _LEAST_OF_CLASS = 3.0
 class Placements(NamedTuple):
     """How a slice's positives stand among its negatives; float64 [slices], NaN where a class is empty.
 
-    With φ = 1 where a positive scores above a negative, ½ where they tie and 0 else, a pair has
-    φ = auc + a + b + c: a depends on the positive, b on the negative alone, and c, the rest, has
-    mean 0 given either (Hoeffding 1948). The fields are the means of φ, a², b², c², a³, b³, a·b·c,
-    a·c² and b·c².
+    The means of φ, a², b², c², a³, b³, a·b·c, a·c² and b·c²: with φ = 1 where a positive scores above a negative, ½ where
+    they tie, φ = auc + a + b + c, a of the positive and b of the negative alone, c the rest (Hoeffding 1948).
     """
 
     auc: FloatArray
@@ -78,8 +74,7 @@ class Area(NamedTuple):
 def placements(histogram: ArrayLike) -> Placements:
     """Return AUC and moments of the placements of histograms [slices, 2 (negatives, positives), buckets].
 
-    Examples in one bucket tie. DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44:837, eq. 1–4, with
-    variance components over the examples as they are (divided by n, not n − 1).
+    Examples in one bucket tie. DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44:837, eq. 1–4, divided by n.
     """
     counts = np.asarray(histogram, dtype=np.int64)
     step = max(1, ENTRIES_AT_ONCE // max(1, counts[:1].size))
@@ -101,15 +96,14 @@ def discretisation_error(histogram: ArrayLike, coarse: BoolArray | None = None) 
 def bucket_edges(scores: ArrayLike, buckets: int) -> FloatArray:
     """Return ascending edges of buckets of about equally many examples, for ``searchsorted(side="right")``.
 
-    At most `buckets` distinct scores have a bucket each, and the AUC is exact. Else a score that fills two
-    average buckets has one, and the others are split as finely as the number allows.
+    At most `buckets` distinct scores have a bucket each. Else those that fill two average buckets do.
     """
     values, counts = np.unique(np.asarray(scores, dtype=np.float64), return_counts=True)
     if values.size <= buckets:
         return values[1:]
     heavy = counts * buckets > 2 * counts.sum()
     light = np.where(heavy, 0, counts)
-    # The place of a value among the light ones, in (0, 1), by the middle of its own examples.
+    # The place of a value among the light ones, in (0, 1), by the middle of its examples.
     place = (np.cumsum(light) - 0.5 * light) / light.sum()
     alone = heavy.copy()
     alone[1:] |= heavy[:-1]
@@ -144,10 +138,9 @@ def z_p_value(
 ) -> FloatArray:
     """Return the p-value [slices] of an AUC against that of all examples; 1 where no other is possible.
 
-    z = (auc − reference.auc)/√v with the exact variance of random subsets of either class, v =
-    f1·spread1/n1 + f0·spread0/n0 + f1·f0·interaction/(n1·n0), f = (N − n)/(N − 1): DeLong, DeLong and
-    Clarke-Pearson (1988) under the null, without replacement. z is referred to a beta law (Pearson I) of its
-    mean, variance and skewness (to terms of 1/n³), for with few examples of a class the AUC is skewed.
+    z = (auc − reference.auc)/√v, v = f1·spread1/n1 + f0·spread0/n0 + f1·f0·interaction/(n1·n0), f = (N − n)/(N − 1),
+    the exact variance of random subsets of either class. z is referred to a beta law (Pearson I) of its mean, variance
+    and skewness (to terms of 1/n³), for with few examples of a class the AUC is skewed.
     """
     value, n1, n0, N1, N0 = floats(auc, n1, n0, N1, N0)
     known = (n1 > 0) & (n0 > 0) & ~np.isnan(value) & ~np.isnan(reference.auc)
@@ -239,10 +232,9 @@ def _beta_tails(z: FloatArray, skewness: FloatArray, ends: Pair, half_step: Floa
 def value_interval(own: Placements, n1: ArrayLike, n0: ArrayLike, confidence: float) -> Pair:
     """Return the interval of slices' AUC; (0, 1) where a class is empty.
 
-    All θ with abs(auc − θ) ≤ t·√V(θ), as method 5 of Newcombe (2006), Stat. Med. 25:559, V the variance of
-    Hanley and McNeil (1982), Radiology 143:29, eq. 1, with the larger of Q1 − θ² and Q2 − θ² for both
-    classes. Unlike Newcombe's, the spread of either class is scaled by how much the slice's placements vary,
-    compared with the model at θ = auc, which weighs as twenty examples; t at Welch's degrees of freedom.
+    All θ with abs(auc − θ) ≤ t·√V(θ), as method 5 of Newcombe (2006), Stat. Med. 25:559, V the variance of Hanley and
+    McNeil (1982), Radiology 143:29, eq. 1, with the larger of Q1 − θ² and Q2 − θ², scaled by how much the slice's
+    placements vary, compared with the model at θ = auc, which weighs as twenty examples; t at Welch's degrees of freedom.
     """
     known, value, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
     # Of the spreads that the model expects of placements among so few examples of the other class.
@@ -283,8 +275,8 @@ def delta_interval(
         # (1 − f)·s', so that nothing is divided by 0 where nothing is outside.
         of_others = np.where(outside > 0, np.fmax(outside * overall, overall - share * observed), 0)
         of_delta += (outside**2 * spread + share * of_others) / size
-    ends = own.auc, low, high, variance, of_delta, reference.auc
-    return shrunk_to_delta(*ends, 1.0, confidence)
+    variances = variance, of_delta
+    return shrunk_to_delta((own.auc, low, high), variances, reference.auc, 1.0, confidence)
 
 
 def gain_interval(
@@ -376,20 +368,10 @@ class ScoredRows(NamedTuple):
     weights: IntArray | None
 
 
-class _Runs(NamedTuple):
-    """Neighbours in a slice with one score: begin, slice, rank, and run at which the slice begins [runs]."""
-
-    at: IntArray
-    slices: IntArray
-    rank: IntArray
-    first: IntArray
-
-
 class Areas:
-    """Exact AUC of slices and of their replicates, from groups of ascending scores: `begin`, then `add`.
+    """Exact AUC of slices and of their replicates, from groups of ascending scores, however cut: `begin`, then `add`.
 
-    The result does not depend on where groups are cut, nor on the order of equal scores. `sizes` [slices, 2]
-    and `of_all` [2] are negatives and positives: examples, or weights in fixed point.
+    `sizes` [slices, 2] and `of_all` [2] are negatives and positives: examples, or weights in fixed point.
     """
 
     def __init__(
@@ -437,6 +419,7 @@ class Areas:
         order = np.argsort(slices.astype(_RADIX) if few else slices, kind="stable")
         slices, rows = slices[order], rows[order]
         rank = self._rows.rank[rows]
+        # Runs are neighbours in a slice with one score; `first` is the run at which its slice begins.
         opens = np.ones(slices.size, bool)
         opens[1:] = (slices[1:] != slices[:-1]) | (rank[1:] != rank[:-1])
         at = np.flatnonzero(opens)
@@ -444,7 +427,7 @@ class Areas:
         begins = np.ones(at.size, bool)
         begins[1:] = run_slices[1:] != run_slices[:-1]
         first = np.flatnonzero(begins)[np.cumsum(begins) - 1]
-        runs = _Runs(at, run_slices, rank[at], first)
+        last = np.append(np.flatnonzero(np.diff(first)), first.size - 1)
         positive = self._rows.positive[rows]
         own = None if self._rows.weights is None else self._rows.weights[rows]
         for layer, times in enumerate([None, *(drawn or ())]):
@@ -453,41 +436,32 @@ class Areas:
                 often = times[rows].astype(np.int64)
                 weights = often if own is None else own * often
             counts = _by_class(positive, weights, at)
-            below = self._add_layer(layer, runs, counts)
+            # Counts below each run in its slice [2, runs]: sums over slices may wrap around, these do not.
+            running = np.cumsum(counts, axis=1) - counts
+            below = running - running[:, first] + self._below[layer, run_slices].T
+            # One after another, so that a sum of floats is the same wherever the groups are cut.
+            np.add.at(self._wins[layer], run_slices, counts[1] * (2.0 * below[0] + counts[0]))
+            self._below[layer, run_slices[last]] = (below + counts).T[last]
             if layer == 0:
-                self._add_own(runs, counts, below)
+                self._add_own(run_slices, rank[at], counts, below)
 
-    def _add_layer(self, layer: int, runs: _Runs, counts: IntArray) -> IntArray:
-        """Count pairs, and return the counts below each run in its slice [2, runs]."""
-        # Sums over slices may wrap around; their differences within a slice do not.
-        running = np.cumsum(counts, axis=1) - counts
-        carried = self._below[layer, runs.slices].T
-        below: IntArray = running - running[:, runs.first] + carried
-        negatives, positives = counts
-        won = positives * (2.0 * below[0] + negatives)
-        # One after another, so that a sum of floats is the same wherever the groups are cut.
-        np.add.at(self._wins[layer], runs.slices, won)
-        last = np.append(np.flatnonzero(np.diff(runs.first)), runs.first.size - 1)
-        self._below[layer, runs.slices[last]] = (below + counts).T[last]
-        return below
-
-    def _add_own(self, runs: _Runs, counts: IntArray, below: IntArray) -> None:
-        negatives, positives = counts
+    def _add_own(self, slices: IntArray, rank: IntArray, counts: IntArray, below: IntArray) -> None:
+        """Add what replicates do not need of runs, each of one slice and rank."""
         for crossed, mine, against in (
-            (self._crossed[0], positives, self._against_negatives),
-            (self._crossed[1], negatives, self._against_positives),
+            (self._crossed[0], counts[1], self._against_negatives),
+            (self._crossed[1], counts[0], self._against_positives),
         ):
-            np.add.at(crossed, runs.slices, mine * against[runs.rank])
+            np.add.at(crossed, slices, mine * against[rank])
+        whole = self.sizes[slices].T
         if self.precisions is not None:
-            reached = self.sizes[runs.slices].T - below
+            reached = whole - below
             precision = reached[1] / np.maximum(reached.sum(axis=0), 1)
-            np.add.at(self.precisions, runs.slices, positives * precision)
+            np.add.at(self.precisions, slices, counts[1] * precision)
         # A run's place is its middle, so that one with many examples shares a cell with few others.
-        whole = np.maximum(self.sizes[runs.slices].T, 1)
-        share = (below + 0.5 * counts) / whole
+        share = (below + 0.5 * counts) / np.maximum(whole, 1)
         cells = np.minimum((PARTS * share).astype(np.int64), PARTS - 1).sum(axis=0)
         for label in (0, 1):
-            place = (runs.slices * 2 + label) * (2 * PARTS) + cells
+            place = (slices * 2 + label) * (2 * PARTS) + cells
             np.add.at(self._cells.reshape(-1), place, counts[label])
 
     def values(self) -> FloatArray:
@@ -522,4 +496,5 @@ def _by_class(positive: BoolArray, weights: IntArray | None, at: IntArray) -> In
 
 def _share(wins: FloatArray, negatives: IntArray, positives: IntArray) -> FloatArray:
     # Sums of float weights may leave the range by their rounding.
-    return np.clip(ratio(wins, 2.0 * negatives.astype(np.float64) * positives), 0.0, 1.0)
+    share = ratio(wins, 2.0 * negatives.astype(np.float64) * positives)
+    return np.asarray(np.clip(share, 0.0, 1.0))

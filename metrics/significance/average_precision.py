@@ -22,8 +22,6 @@ from slicebeam.metrics.significance.permutation import (
 
 # The law of a size is made of so many subsets, of so many examples together.
 _DRAWN, _FEWEST_DRAWS, _MOST_DRAWS = 2_000_000, 400, 40_000
-# Larger subsets are not drawn: their moments are those of this size, as they change with the size.
-LARGEST_DRAWN = 20_000
 # Of more examples, each cell has its part of so many.
 _LARGEST_LISTED = 1 << 22
 
@@ -127,6 +125,8 @@ class PrecisionLaw(NamedTuple):
     by_score: tuple[tuple[int, ...], ...]  # negatives and positives by bucket
     coarse: tuple[bool, ...]
     value: float  # AP of all examples, as exactly as it is known
+    # Larger subsets are not drawn: their moments are those of this size, as they change with the size.
+    largest_drawn: int = 20_000
 
     @property
     def totals(self) -> IntArray:

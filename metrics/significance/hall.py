@@ -16,8 +16,7 @@ from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, Pair, flo
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.outcome_codes import select_tail
 
-# A slice's variance is at least what γ²/2 more values, spread as the reference, would make it. By
-# this rule how far t can go without any rare large value depends on G alone, not on the size.
+# A slice's variance is at least what γ²/2 more values, spread as the reference, would make it.
 _ADDED_PER_SQUARED_SKEWNESS = 0.5
 # Beyond it every p-value is 0, and the cube still is a number.
 _LARGEST_T = 1e90

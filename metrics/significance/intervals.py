@@ -8,18 +8,24 @@ Jeffreys's intervals of the parts (balanced accuracy), or counts to which a litt
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.special import betaincinv, ndtri, stdtrit
+from scipy.special import betaincinv, ndtr, ndtri, stdtrit
 
 from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, NDArray, Pair, floats, ratio
+
+# A value with the low and the high end of its interval, each [slices].
+Estimate: TypeAlias = tuple[FloatArray, FloatArray, FloatArray]
+Limits: TypeAlias = tuple[float, float]
 
 # They halve an interval of at most 2: its end is known to 2e-13.
 _HALVINGS = 43
 # Added to each count of the confusion table in the interval of MCC.
 _PSEUDO_COUNT = 0.25
 _STEP = 1e-100
+# Two computations of the same bound differ by less.
+_ROUNDING = 1e-12
 
 
 def normal_quantile(confidence: float) -> float:
@@ -61,10 +67,7 @@ def jeffreys(x: FloatArray, n: FloatArray, confidence: float) -> Pair:
     return np.where(x > 0, low, 0.0), np.where(x < n, high, 1.0)
 
 
-def mover(
-    first: tuple[FloatArray, FloatArray, FloatArray],
-    second: tuple[FloatArray, FloatArray, FloatArray],
-) -> Pair:
+def mover(first: Estimate, second: Estimate) -> Pair:
     """Return how far first − second reaches below and above: Zou and Donner (2008), Stat. Med. 27:1693, eq. 5."""
     (a, a_low, a_high), (b, b_low, b_high) = first, second
     return np.hypot(a - a_low, b_high - b), np.hypot(a_high - a, b - b_low)
@@ -90,8 +93,7 @@ def difference_from_overall(
 ) -> Pair:
     """Return the interval of x/n − K/N, a slice's share minus that of all; (−1, 1) where n = 0.
 
-    It is (1 − n/N)·(p_S − p_C) with the complement C, which shares no example with S: Newcombe's (1998,
-    Stat. Med. 17:873, method 10) hybrid score interval, n/N fixed.
+    It is (1 − n/N)·(p_S − p_C), C the complement: Newcombe's (1998, Stat. Med. 17:873, method 10), n/N fixed.
     """
     size, hits, everything, marked = floats(n, x, N, K)
     rest, rest_hits = everything - size, marked - hits
@@ -109,8 +111,7 @@ def difference_from_overall(
 def paired_difference(b: ArrayLike, c: ArrayLike, n: ArrayLike, confidence: float) -> Pair:
     """Return the interval of (b − c)/n, b and c marked by one model only; (−1, 1) where n = 0.
 
-    Tango (1998), Stat. Med. 17:891: all Δ with abs(b − c − nΔ) ≤ z·√(n·(2q̂ + Δ(1 − Δ))), q̂ the
-    maximum-likelihood share of c under Δ, the larger root of his quadratic equation.
+    Tango (1998), Stat. Med. 17:891: all Δ with abs(b − c − nΔ) ≤ z·√(n·(2q̂ + Δ(1 − Δ))), q̂ the likeliest share of c.
     """
     more, less, size = floats(b, c, n)
     z = normal_quantile(confidence)
@@ -226,34 +227,26 @@ def mcc(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, tn: ArrayLike, confidence: 
 
 
 def by_delta_method(
-    value: ArrayLike,
-    variance: ArrayLike,
-    low_limit: float,
-    high_limit: float,
-    effective_n: ArrayLike,
-    confidence: float,
+    value: ArrayLike, variance: ArrayLike, limits: Limits, n: ArrayLike, confidence: float
 ) -> Pair:
-    """Return value ± t·√variance at effective_n − 1 degrees of freedom, within the metric's range.
+    """Return value ± t·√variance at (an effective) n − 1 degrees of freedom, within the metric's range.
 
-    An arm is at least range·z²/(effective_n + z²), as Wilson's at a share of 0 or 1, where the variance is too small.
+    An arm is at least range·z²/(n + z²), as Wilson's at a share of 0 or 1, where the variance is too small.
     """
-    middle, spread, size = floats(value, variance, effective_n)
+    middle, spread, size = floats(value, variance, n)
     z = normal_quantile(confidence)
     usable = np.isfinite(middle) & np.isfinite(spread) & (spread >= 0) & (size > 1)
     freedom = np.where(usable, size - 1.0, 1.0)
-    arm = stdtrit(freedom, 0.5 * (1.0 + confidence)) * np.sqrt(np.where(usable, spread, 0.0))
-    extent = high_limit - low_limit
+    t = np.asarray(stdtrit(freedom, 0.5 * (1.0 + confidence)), np.float64)
+    arm = t * np.sqrt(np.where(usable, spread, 0.0))
+    extent = limits[1] - limits[0]
     if np.isfinite(extent):
         arm = np.maximum(arm, extent * z * z / (freedom + 1.0 + z * z))
-    return _around(middle, arm, arm, (low_limit, high_limit), usable)
+    return _around(middle, arm, arm, limits, usable)
 
 
 def _around(
-    middle: FloatArray,
-    below: FloatArray,
-    above: FloatArray,
-    limits: tuple[float, float],
-    usable: BoolArray,
+    middle: FloatArray, below: FloatArray, above: FloatArray, limits: Limits, usable: BoolArray
 ) -> Pair:
     """Return the ends that are so far from an estimate, within limits that it may be beyond; the limits if not usable."""
     low = np.minimum(np.maximum(middle - below, limits[0]), middle)
@@ -262,22 +255,15 @@ def _around(
 
 
 def shrunk_to_delta(
-    value: ArrayLike,
-    low: ArrayLike,
-    high: ArrayLike,
-    variance_of_value: ArrayLike,
-    variance_of_delta: ArrayLike,
-    overall: ArrayLike,
-    width: float,
-    confidence: float = 0.95,
+    of_value: Estimate, variances: Pair, overall: ArrayLike, width: float, confidence: float
 ) -> Pair:
-    """Return the interval of value − overall from that of the value, within ±width.
+    """Return the interval of value − overall, within ±width, from the value's and the variances of value and delta.
 
     The overall value shares the slice's examples: the arms shrink by the ratio of the standard deviations. Where the
     delta varies more, the excess is added in squares (MOVER): finite where a slice's variance is 0.
     """
-    parts = np.stack(floats(value, low, high, variance_of_value, variance_of_delta, overall))
-    usable = np.isfinite(parts).all(axis=0)
+    parts = np.stack(floats(*of_value, *variances, overall))
+    usable = np.asarray(np.isfinite(parts).all(axis=0))
     middle, bottom, top, own, both, whole = np.where(usable, parts, 0.0)
     shrinks = both < own
     ratio = np.sqrt(np.where(shrinks, np.maximum(both, 0.0), 1.0) / np.where(shrinks, own, 1.0))
@@ -285,3 +271,40 @@ def shrunk_to_delta(
     arms = middle - bottom, top - middle
     below, above = (np.hypot(ratio * np.maximum(arm, 0.0), excess) for arm in arms)
     return _around(middle - whole, below, above, (-width, width), usable)
+
+
+class RunDifference(NamedTuple):
+    """Delta now minus then with interval and two-sided p [slices]; NaN where a delta or interval is undefined."""
+
+    value: FloatArray
+    low: FloatArray
+    high: FloatArray
+    p: FloatArray
+
+
+def difference(now: Estimate, then: Estimate, confidence: float) -> RunDifference:
+    """Return the difference of two independent estimates, each (estimate, low, high), with interval and p.
+
+    By `mover`, p = 2·Φ(−z·abs(d)/r), r the distance from d to the end nearer to zero: p < 1 − confidence exactly where
+    the interval excludes zero. Assumes no common examples, and estimates that were not selected for being extreme.
+    """
+    first, second = (_ordered(*(np.asarray(end, np.float64) for end in run)) for run in (now, then))
+    value = first[0] - second[0]
+    below, above = mover(first, second)
+    reach = np.where(value > 0, below, above)
+    quantile = normal_quantile(confidence)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        distance = np.abs(value) / reach
+    # Without any width, equal estimates are the same and others are surely not.
+    distance = np.where((reach == 0) & (value == 0), 0.0, distance)
+    p = 2.0 * ndtr(-quantile * distance)
+    undefined = ~np.isfinite(value + below + above)
+    return RunDifference(
+        *(np.where(undefined, np.nan, part) for part in (value, value - below, value + above, p))
+    )
+
+
+def _ordered(value: FloatArray, low: FloatArray, high: FloatArray) -> Estimate:
+    """Return an estimate and its interval's ends; NaN for one that does not hold its estimate but for rounding."""
+    low, high = (np.where(np.abs(end - value) <= _ROUNDING, value, end) for end in (low, high))
+    return value, np.where(low > value, np.nan, low), np.where(high < value, np.nan, high)

@@ -1,10 +1,9 @@
 """Tests of shares against a margin: a model may be worse by that much.
 
-The null hypothesis is that a difference of shares is a given one. Where the shares themselves are not given by it,
-they are estimated under it, as score tests do: Tango (1998), Stat. Med. 17:891, for two models on the same examples,
-and Farrington and Manning (1990), Stat. Med. 9:1447, for a slice and the other examples. The normal law is too liberal
-far out for a small slice against many others, so the difference is referred to its exact law at those shares, as Lloyd
-(2008), Aust. N. Z. J. Stat. 50:329, proposes. Not mid-p: with few examples a gate should rather miss.
+Under the null that a difference is the margin the shares are estimated as score tests do: Tango (1998), Stat. Med.
+17:891, for two models on the same examples, Farrington and Manning (1990), Stat. Med. 9:1447, for a slice and the
+others. The difference is referred to its exact law at those shares, as Lloyd (2008), Aust. N. Z. J. Stat. 50:329,
+proposes: the normal law is too liberal far out. Not mid-p: with few examples a gate should rather miss.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from collections.abc import Callable
 import numpy as np
 from scipy.special import betainc, betaincc, ndtr, xlog1py, xlogy
 
-from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, Pair, floats
+from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, Pair, floats, ratio
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.count_tests import log_choose
 from slicebeam.metrics.significance.outcome_codes import select_tail
 
 Law = Callable[[IntArray, FloatArray], Pair]
 
-# The first count is summed up to this variance, value by value; beyond it a normal law corrected for skewness is near.
+# The first count is summed up to this variance; beyond it a normal law corrected for skewness is near.
 _SUMMED_UP_TO_VARIANCE = 400.0
 # So many deviations, and single values, from the mean are summed.
 _DEVIATIONS, _VALUES = 10.0, 40.0
@@ -44,9 +43,7 @@ def paired_p_value(
     with np.errstate(invalid="ignore", divide="ignore"):
         z = (b - c - size * d) / np.sqrt(size * variance)
         skewness = third / variance**1.5 / np.sqrt(size)
-    of_rest = np.where(
-        only_new < 1.0, only_old / np.where(only_new < 1.0, 1.0 - only_new, 1.0), 0.0
-    )
+    of_rest = ratio(only_old, 1.0 - only_new, otherwise=0.0)
     far = (size, only_new, b, z, skewness)
     # b − c ≥ its observed value where c ≤ b − (b − c observed).
     return _p_value(far, lambda at, x: _tails(x - (b - c)[at], size[at] - x, of_rest[at]), tail)
@@ -71,22 +68,22 @@ def unpaired_p_value(
     third = of_slice * (1.0 - 2.0 * p) / size - of_rest * (1.0 - 2.0 * q) / rest
     with np.errstate(invalid="ignore", divide="ignore"):
         z, skewness = (observed - d) / np.sqrt(variance), third / variance**1.5
-    # x/n − y/m ≥ its observed value where y ≤ m·(x/n − observed).
-    return _p_value(
-        (size, p, mine, z, skewness),
-        lambda at, x: _tails(rest[at] * (x / size[at] - observed[at]), rest[at], q[at]),
-        tail,
-    )
+
+    def tails(at: IntArray, x: FloatArray) -> Pair:
+        # x/n − y/m ≥ its observed value where y ≤ m·(x/n − observed).
+        return _tails(rest[at] * (x / size[at] - observed[at]), rest[at], q[at])
+
+    return _p_value((size, p, mine, z, skewness), tails, tail)
 
 
 def _farrington_manning(
     x: FloatArray, n: FloatArray, y: FloatArray, m: FloatArray, d: FloatArray
 ) -> FloatArray:
     """Return the most likely share of the slice if it is the rest's plus d: the root of their cubic."""
-    ratio, p, q = m / n, x / n, y / m
-    a = 1.0 + ratio
-    b = -(1.0 + ratio + p + ratio * q + d * (ratio + 2.0))
-    c = d * d + d * (2.0 * p + ratio + 1.0) + p + ratio * q
+    times, p, q = m / n, x / n, y / m
+    a = 1.0 + times
+    b = -(1.0 + times + p + times * q + d * (times + 2.0))
+    c = d * d + d * (2.0 * p + times + 1.0) + p + times * q
     e = -p * d * (1.0 + d)
     v = (b / (3.0 * a)) ** 3 - b * c / (6.0 * a * a) + e / (2.0 * a)
     u = np.copysign(np.sqrt(np.maximum((b / (3.0 * a)) ** 2 - c / (3.0 * a), 0.0)), v)

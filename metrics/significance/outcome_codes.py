@@ -13,7 +13,6 @@ from slicebeam.metrics.kinds import Tail
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-
 # Fewer examples in a denominator say nothing that holds.
 LEAST_DENOMINATOR = 10
 
@@ -97,8 +96,6 @@ class Tested(NamedTuple):
 
 def select_tail(upper: FloatArray, lower: FloatArray, tail: Tail) -> FloatArray:
     """Return upper, lower or min(1, 2·min(upper, lower)) of one-sided p-values."""
-    if tail == "upper":
-        return upper
-    if tail == "lower":
-        return lower
-    return np.minimum(1.0, 2.0 * np.minimum(upper, lower))
+    if tail == "both":
+        return np.minimum(1.0, 2.0 * np.minimum(upper, lower))
+    return upper if tail == "upper" else lower

@@ -1,9 +1,7 @@
 """Cell permutation: a metric's law if the slice were a random subset, far into the tails.
 
-Under the null the slice's cell counts are multivariate hypergeometric: n examples drawn without
-replacement from all. Where the metric is, or amounts to, a linear function of the counts, its mean,
-variance and skewness are exact; elsewhere they come from draws. A Pearson type III law with these
-three moments then gives tails that counting exceedances among draws cannot reach.
+Under the null cell counts are multivariate hypergeometric. The part of a metric that is linear in them has exact
+moments, the rest those of draws; a Pearson type III law of them reaches tails that no draw does.
 """
 
 from __future__ import annotations
@@ -22,27 +20,19 @@ from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested,
 
 ValueOf: TypeAlias = Callable[[IntArray], FloatArray]
 
-# Scores that differ by less than this, relative to the largest, are equal except for rounding.
-_EQUAL_SCORES = 1e-12
-_UNDEFINED_SHARE = 0.05
-_DRAWS_TO_COUNT = 20
-# Values of a metric closer than this are ties that were rounded differently.
-_TIE = 1e-9
-_LARGEST_OWN_SIZE = 200
-_GRID_RATIO = 1.25
+# Scores (relative to the largest), and values of a metric, that differ by less are equal except for rounding.
+_EQUAL_SCORES, _TIE = 1e-12, 1e-9
+_UNDEFINED_SHARE, _DRAWS_TO_COUNT, _LARGEST_OWN_SIZE, _GRID_RATIO = 0.05, 20, 200, 1.25
 # Beyond this share of all examples the scaled moments are those of the last node.
 _LAST_NODE_SHARE = 0.95
 # numpy draws from populations below this.
 _NUMPY_POPULATION = 1_000_000_000
 # With more cells than this share of the draws the fitted linear part would follow the noise.
 _CELLS_PER_DRAW = 0.02
-
-
 # A value on the far side of the fitted law's support is very unlikely, but not impossible.
 SMALLEST_P = 1e-300
 # Below these |skewness| a normal law and an expansion of the gamma law are exact to many digits.
-_NORMAL_SKEWNESS = 1e-9
-_EXPANSION_SKEWNESS = 0.01
+_NORMAL_SKEWNESS, _EXPANSION_SKEWNESS = 1e-9, 0.01
 _SIDES: tuple[Tail, Tail] = ("upper", "lower")
 
 
@@ -57,8 +47,8 @@ class NullMoments(NamedTuple):
 def linear_statistic_moments(scores: FloatArray, totals: IntArray, n: int) -> NullMoments:
     """Return the exact moments of a sum of scores [cells] over n examples drawn from totals [cells].
 
-    Mean n·ā, variance n·(N−n)/(N−1)·μ₂, third central moment n·(N−n)·(N−2n)/((N−1)(N−2))·μ₃: Isserlis
-    (1931), Proc. R. Soc. A 132:586; Cochran (1977), "Sampling techniques", sections 2.6 and 2.15.
+    Mean n·ā, variance n·(N−n)/(N−1)·μ₂, third central moment n·(N−n)·(N−2n)/((N−1)(N−2))·μ₃: Cochran (1977),
+    "Sampling techniques", sections 2.6 and 2.15.
     """
     population = float(totals.sum(dtype=np.float64))
     shares = totals / max(population, 1.0)
@@ -88,9 +78,8 @@ def permutation_p_value(
 ) -> Tested:
     """Return the p-value [slices] of any metric of cell counts if the slice were a random subset.
 
-    The draws of size n are a function of (seed, n) alone. Up to n = 200 a tail that at least 20 draws reach is
-    counted, ties by half; others are a Pearson III law's, with the linear part's moments exact. Above, the
-    three moments are interpolated on a geometric grid of n. Untested where over 5 % of draws are undefined.
+    The draws of size n are a function of (seed, n) alone. Up to n = 200 a tail that at least 20 draws reach is counted,
+    ties by half; others are a Pearson III law's. Above, its moments are interpolated on a geometric grid of n.
     """
     draws = _Draws(value_of, np.asarray(totals, dtype=np.int64), replicates, seed)
     size = np.asarray(counts, dtype=np.int64).sum(axis=1)
@@ -100,19 +89,21 @@ def permutation_p_value(
 def p_of_draws(
     draws: DrawnLaw, size: IntArray, value: FloatArray, tail: Tail, largest: float = np.inf
 ) -> Tested:
-    """Return the p-values [slices] of values of slices of some sizes; of sizes above the largest, as its moments grow."""
-    p = np.ones(size.shape)
-    reasons = np.zeros(size.shape, dtype=np.int8)
+    """Return the p-values [slices] of values of slices of some sizes; of sizes above the largest, as its moments grow.
+
+    Untested where over 5 % of draws are undefined.
+    """
+    p, reasons = np.ones(size.shape), np.zeros(size.shape, dtype=np.int8)
+    reasons[size >= draws.totals.sum()] = Reason.NO_VARIANCE
     reasons[np.isnan(value)] = Reason.UNDEFINED_REPLICATES
-    reasons[(reasons == 0) & (size >= draws.totals.sum())] = Reason.NO_VARIANCE
-    ready, few = reasons == 0, size <= _LARGEST_OWN_SIZE
+    valid, few = reasons == 0, size <= _LARGEST_OWN_SIZE
     # At most 200 sizes, however many slices.
-    for n in np.unique(size[ready & few]).tolist():
-        some = np.flatnonzero(ready & (size == n))
-        p[some], reasons[some] = _of_own_size(draws.of_size(n), value[some], tail)
-    some = np.flatnonzero(ready & ~few)
-    if some.size:
-        p[some], reasons[some] = _on_grid(draws, size[some], value[some], tail, largest)
+    for n in np.unique(size[valid & few]).tolist():
+        at = np.flatnonzero(valid & (size == n))
+        p[at], reasons[at] = _of_own_size(draws.of_size(n), value[at], tail)
+    at = np.flatnonzero(valid & ~few)
+    if at.size:
+        p[at], reasons[at] = _on_grid(draws, size[at], value[at], tail, largest)
     return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
 
@@ -156,9 +147,11 @@ class _Draws(NamedTuple):
         if undefined > _UNDEFINED_SHARE:
             return DrawnValues(np.empty(0), NullMoments(np.nan, np.nan, np.nan), undefined)
         values = values[defined]
-        few_cells = self.totals.size <= _CELLS_PER_DRAW * self.replicates
-        if undefined == 0.0 and few_cells:
-            moments = _moments_with_exact_linear_part(values, cells, self.totals, n)
+        if undefined == 0.0 and self.totals.size <= _CELLS_PER_DRAW * self.replicates:
+            regressors = cells - n * (self.totals / self.totals.sum(dtype=np.float64))
+            scores = np.linalg.lstsq(regressors, values - values.mean(), rcond=1e-10)[0]
+            exact = linear_statistic_moments(scores, self.totals, n)
+            moments = moments_with_linear_part(values, regressors @ scores, exact)
         else:
             moments = sample_moments(values)
         return DrawnValues(np.sort(values), moments, undefined)
@@ -190,21 +183,10 @@ def sample_moments(values: FloatArray) -> NullMoments:
     return NullMoments(mean, sd, float((deviation**3).mean()) / sd**3)
 
 
-def _moments_with_exact_linear_part(
-    values: FloatArray, cells: IntArray, totals: IntArray, n: int
-) -> NullMoments:
-    """Return the moments of the exact linear part of the cells, a control variate, plus the simulated rest."""
-    shares = totals / totals.sum(dtype=np.float64)
-    regressors = cells - n * shares
-    scores = np.linalg.lstsq(regressors, values - values.mean(), rcond=1e-10)[0]
-    exact = linear_statistic_moments(scores, totals, n)
-    return moments_with_linear_part(values, regressors @ scores, exact)
-
-
 def moments_with_linear_part(
     values: FloatArray, linear: FloatArray, exact: NullMoments
 ) -> NullMoments:
-    """Return the moments of values of which a part, of mean 0 over all draws, has exact moments."""
+    """Return the moments of values of which a part, of mean 0, has exact moments: a control variate."""
     plain = sample_moments(values)
     if plain.sd == 0.0:
         return plain
@@ -229,14 +211,13 @@ def _of_own_size(sample: DrawnValues, value: FloatArray, tail: Tail) -> tuple[Fl
     m = sample.values.size
     below = np.searchsorted(sample.values, value - _TIE, side="left")
     above = m - np.searchsorted(sample.values, value + _TIE, side="right")
-    upper = above + 0.5 * (m - above - below)
-    tails = [
-        np.where(
-            reach >= _DRAWS_TO_COUNT, reach / m, pearson_iii_p_value(value, *sample.moments, side)
-        )
-        for reach, side in zip((upper, m - upper), _SIDES, strict=True)
-    ]
-    return select_tail(tails[0], tails[1], tail), Reason.TESTED
+    reached = above + 0.5 * (m - above - below)
+    fitted = (pearson_iii_p_value(value, *sample.moments, side) for side in _SIDES)
+    upper, lower = (
+        np.where(reach >= _DRAWS_TO_COUNT, reach / m, p)
+        for reach, p in zip((reached, m - reached), fitted, strict=True)
+    )
+    return select_tail(upper, lower, tail), Reason.TESTED
 
 
 def _on_grid(
@@ -244,7 +225,12 @@ def _on_grid(
 ) -> tuple[FloatArray, NDArray[np.int8]]:
     """Return p-values and reasons of large slices, from moments interpolated between sizes of a grid."""
     N = float(draws.totals.sum(dtype=np.float64))
-    nodes = _grid(int(min(n.max(), largest)), N)
+    # Sizes in equal ratios up to the first at or above the largest: the same for all slices.
+    most = min(n.max(), largest) / _LARGEST_OWN_SIZE
+    steps = int(np.ceil(np.log(max(most, 1.0)) / np.log(_GRID_RATIO))) + 1
+    nodes = np.rint(_LARGEST_OWN_SIZE * _GRID_RATIO ** np.arange(steps + 1.0)).astype(np.int64)
+    if nodes[-1] >= (last := max(int(_LAST_NODE_SHARE * N), 1)):
+        nodes = np.append(nodes[nodes < last], last)
     samples = [draws.of_size(int(node)) for node in nodes]
     undefined = np.array([sample.undefined for sample in samples])
     # What a linear statistic's deviation from its limit, sd and skewness are proportional to.
@@ -264,21 +250,13 @@ def _on_grid(
     return p, np.where(refused, Reason.UNDEFINED_REPLICATES, constant).astype(np.int8)
 
 
-def _grid(largest: int, population: float) -> IntArray:
-    """Return sizes from 200 in equal ratios up to the first at or above the largest: the same for all slices."""
-    steps = int(np.ceil(np.log(max(largest / _LARGEST_OWN_SIZE, 1.0)) / np.log(_GRID_RATIO))) + 1
-    nodes = np.rint(_LARGEST_OWN_SIZE * _GRID_RATIO ** np.arange(steps + 1.0)).astype(np.int64)
-    last = max(int(_LAST_NODE_SHARE * population), 1)
-    return np.append(nodes[nodes < last], last) if nodes[-1] >= last else nodes
-
-
 def pearson_iii_p_value(
     statistic: ArrayLike, mean: ArrayLike, sd: ArrayLike, skewness: ArrayLike, tail: Tail
 ) -> FloatArray:
     """Return the tail of a shifted gamma law with three given moments; at least 1e-300, 1 where sd is 0.
 
     With k = 4/skewness², k + √k·z is standard gamma. Below a skewness of 0.01 its tail is Φ(−r*), r* = r + log(z/r)/r,
-    r the signed root of twice the deviance (Barndorff-Nielsen 1986, Biometrika 73:307), of relative error 1/k.
+    r the signed root of twice the deviance (Barndorff-Nielsen 1986, Biometrika 73:307).
     """
     columns = np.stack(floats(statistic, mean, sd, skewness))
     usable = np.isfinite(columns).all(axis=0) & (columns[2] > 0)

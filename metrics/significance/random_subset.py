@@ -1,8 +1,6 @@
 """The law of the sum of a random subset: its tail by a saddle point for sampling without replacement.
 
-A slice that is nothing special is a random subset of its size. Student's t does not know how the values outside the
-slice lie, and a slice of 50 losses hardly shows it; this law does, for values that are skewed, bimodal, discrete. With
-f = n/N, values x_i about their mean and K(a, b) = Σ log(1 − f + f·e^(a + b·x_i)) solve ∂K/∂a = n, ∂K/∂b = S. Then
+Unlike Student's t it knows how the values outside a slice lie: they may be skewed, bimodal, discrete. With f = n/N, values x_i about their mean and K(a, b) = Σ log(1 − f + f·e^(a + b·x_i)) solve ∂K/∂a = n, ∂K/∂b = S. Then
 r = sign(b)·√(2(a·n + b·S − K)), q = b·√(det K″(a, b)/(N·f·(1 − f))) and P(sum ≥ S) ≈ Φ(−w), w = r + log(q/r)/r:
 Robinson (1982), Ann. Statist. 10:458; Booth and Butler (1990), Biometrika 77:787. On a lattice of span d,
 (2/d)·tanh(b·d/2) stands for b in q, which makes it the mid-p. It is solved for some sizes along b, and interpolated.
@@ -29,11 +27,10 @@ from slicebeam.metrics.significance.outcome_codes import select_tail
 BINS, _MIDDLE, _ONE_VALUE = 256, 0.25, 1e-9
 # So few values may lie on a lattice of so many steps, whose span is found to this part of their range.
 _LATTICE_VALUES, _LATTICE_STEPS, _LATTICE_ROUNDING = 64, 10_000, 1e-7
-# Values of a bin that are so large a part of the sum of squares, and so few, are in a subset, or not,
-# by themselves: the sum's law has a lump for each of them.
+# The few values with so large a part of the sum of squares make the law multimodal: each is drawn, or not, by itself.
 _OUTLYING, _FEW, _MOST_OUTLIERS = 0.02, 3, 3
-# The lumps of a value that occurs several times show where the rest spreads by less than this part of the
-# distance between them. What adds less than the other part to either tail is left out.
+# Lumps of a value that occurs several times show where the rest spreads by less than this part of their distance.
+# What adds less than the other part to either tail is left out.
 _LUMPY, _NEGLIGIBLE = 0.5, 1e-5
 # Sizes that are solved: every one up to this, then so many per doubling; others are interpolated.
 _EVERY_SIZE, _PER_DOUBLING, _STENCIL = 32, 8, 4
@@ -220,10 +217,8 @@ def _chance_of(held: tuple[int, ...], counts: tuple[int, ...], n: IntArray, N: i
     """Return the probability [slices] of exactly this many of each outlier."""
     chance, left, drawn = np.ones(n.shape), N, n
     for times, count in zip(held, counts, strict=True):
-        possible = drawn >= times
-        chance *= np.where(
-            possible, count_tests.pmf(times, left, count, np.clip(drawn, 0, left)), 0.0
-        )
+        of_these = count_tests.pmf(times, left, count, np.clip(drawn, 0, left))
+        chance *= np.where(drawn >= times, of_these, 0.0)
         drawn = drawn - times
         left -= count
     return chance
@@ -268,11 +263,9 @@ class SubsetLaw:
     def _most(self, n: IntArray, sign: float) -> FloatArray:
         """Return the largest sum [slices] of n values, times the sign."""
         order = slice(None, None, -1 if sign > 0 else 1)
-        counts = self.counts[order]
-        values = sign * (self.points[order] * self.deviation + self.mean)
-        sizes = np.concatenate([[0.0], np.cumsum(counts)])
-        most = np.interp(n, sizes, np.concatenate([[0.0], np.cumsum(counts * values)]))
-        return np.asarray(most, np.float64)
+        counts, values = self.counts[order], self.points[order] * self.deviation + self.mean
+        sizes, sums = (np.cumsum(part) for part in (counts, counts * (sign * values)))
+        return np.asarray(np.interp(n, np.append(0.0, sizes), np.append(0.0, sums)))
 
     def _w(self, n: IntArray, total: FloatArray) -> FloatArray:
         """Return the normal deviate w [slices] of sums, for 0 < n < N."""
@@ -322,8 +315,7 @@ class SubsetLaw:
         return first, weights
 
     def _solve(self, nodes: IntArray) -> None:
-        new = [int(node) for node in nodes if int(node) not in self.solved]
-        if not new:
+        if not (new := [node for node in nodes.tolist() if node not in self.solved]):
             return
         sides = (self._march(self.nodes[new], sign) for sign in (-1.0, 1.0))
         for node, below, above in zip(new, *sides, strict=True):
@@ -374,7 +366,9 @@ class SubsetLaw:
             # A step that goes too far is taken again, shorter.
             rise = np.abs(root) - np.abs(r)
             taken = rise <= 1.6 * step
-            q = self._tilt(next_b) * tilted.root_of_determinant / np.sqrt(self._effective(n[rows]))
+            # On a lattice another number stands for b.
+            tilt = 2.0 / self.span * np.tanh(0.5 * self.span * next_b) if self.span else next_b
+            q = tilt * tilted.root_of_determinant / np.sqrt(self._effective(n[rows]))
             with np.errstate(divide="ignore", invalid="ignore"):
                 correction = np.log(q / root) / root
             # Where rare values far off have left the tilted sum w may stand still, and rises again.
@@ -398,11 +392,14 @@ class SubsetLaw:
             )  # fmt: skip
             step = np.maximum(_STEP, _RELATIVE_STEP * np.abs(r))
             rows = rows[goes_on]
-        return [_rising(np.array(path, np.float64).reshape(-1, 4).T, sign) for path in paths]
-
-    def _tilt(self, b: FloatArray) -> FloatArray:
-        """Return b, or what stands for it where the sums are on a lattice."""
-        return np.asarray(2.0 / self.span * np.tanh(0.5 * self.span * b)) if self.span else b
+        columns = (np.array(path, np.float64).reshape(-1, 4).T for path in paths)
+        # Outwards w never falls back: the tail of a larger sum is no larger.
+        return [
+            np.array(
+                [total, root, sign * np.maximum.accumulate(sign * (root + more)) - root, slope]
+            )
+            for total, root, more, slope in columns
+        ]
 
     def _balanced(
         self, n: FloatArray, odds: FloatArray, a: FloatArray, b: FloatArray
@@ -423,13 +420,6 @@ class SubsetLaw:
             if not left.size:
                 break
         return a
-
-
-def _rising(path: FloatArray, sign: float) -> FloatArray:
-    """Return a path outwards on which w never falls back: the tail of a larger sum is no larger."""
-    total, root, correction, slope = path
-    w = sign * np.maximum.accumulate(sign * (root + correction))
-    return np.array([total, root, w - root, slope])
 
 
 def _logistic(g: FloatArray) -> Pair:
@@ -471,11 +461,9 @@ class _Solved:
         known = ~np.isnan(correction)
         self.total = total
         self.root = CubicHermiteSpline(total, root, slope) if total.size > 1 else np.zeros_like
-        self.correction = (
-            PchipInterpolator(root[known], correction[known])
-            if np.count_nonzero(known) > 1
-            else np.zeros_like
-        )
+        several = np.count_nonzero(known) > 1
+        points = root[known], correction[known]
+        self.correction = PchipInterpolator(*points) if several else np.zeros_like
         first, last = (float(end + self.correction(end)) for end in (root[0], root[-1]))
         self.below = (lowest[0], float(total[0])), (min(lowest[1], first), first)
         self.above = (float(total[-1]), highest[0]), (last, max(highest[1], last))

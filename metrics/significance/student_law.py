@@ -1,6 +1,6 @@
 """The law of Student's t of independent values from a population: its tail by a saddle point.
 
-How t of n values as unlike normal ones as losses varies follows from all examples. With θ = Σx/√(n·Σx²) = t/√(t² + n − 1) and K(s, u) = log E exp(s·x + u·x²) solve K_s = θ·v, K_u = v²,
+With θ = Σx/√(n·Σx²) = t/√(t² + n − 1) and K(s, u) = log E exp(s·x + u·x²) solve K_s = θ·v, K_u = v²,
 s·θ + 2·u·v = 0. Then r = sign(θ)·√(2(s·θ·v + u·v² − K)), q = s·√D/(2v), D = θ²·K_uu − 4θ·v·K_su + 4v²·K_ss + 2u·det K″,
 and P(t of n values ≥ t) ≈ Φ(−w), w = √n·r + log(q/r)/(r·√n): Daniels and Young (1991), Biometrika 78:169; Jing, Shao and
 Zhou (2004), Ann. Statist. 32:2674, for values without moments. r and q do not depend on n: one table serves all sizes.

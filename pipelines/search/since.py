@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from slicebeam.metrics.errors import OptionError
-from slicebeam.metrics.measures.difference import difference
 from slicebeam.metrics.measures.multiplicity import adjusted
 from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.significance.intervals import difference
 from slicebeam.pipelines.changelist.changes import (
     Difference,
     MetricSince,

@@ -21,7 +21,7 @@ from slicebeam.metrics.findings.model import fit
 from slicebeam.metrics.measures.target_sums import TargetSums
 from slicebeam.metrics.significance import count_tests, random_subset
 from slicebeam.metrics.significance.random_subset import Population
-from tests.encoded_table import deviation_law
+from tests.encoded_table import deviation_law, target_columns
 
 
 def exact_law(masks, findings, inside, outside, totals):
@@ -173,7 +173,7 @@ def test_a_mean_with_no_finding_has_the_law_of_random_subsets(values):
         "heavy": rng.standard_t(3, N) * (rng.random(N) < 0.3),
     }[values]
     layout, law = TargetSums("mean"), deviation_law(x, np.ones(N))
-    sums = layout.sums_of(x).sum(axis=0)[None]
+    sums = target_columns(layout, x).sum(axis=0)[None]
     model = fit("mean", [0], 0, sums[:, 0], sums[:, 1])
     variances = pattern_variances(model, sums, layout)
     assert variances[0] == pytest.approx(x.var(ddof=1), rel=1e-12)
@@ -303,7 +303,7 @@ def false_rates_of_means(seed, draws, size, weighted, kind, findings=3, N=1200):
             x = (rng.random(N) < 1 / (1 + np.exp(1.2 - effects))) * 1.0
         else:
             x = effects + rng.gamma(0.7, 1.0, N)
-        sums = by_pattern(pattern, layout.sums_of(x, weight).T)
+        sums = by_pattern(pattern, target_columns(layout, x, weight).T)
         first = layout.moment(sums, 1, 0), layout.moment(sums, 1, 1)
         model = fit(kind, distinct, findings, *first)
         variances, law = pattern_variances(model, sums, layout), deviation_law(x, weight)

@@ -4,17 +4,18 @@ import numpy as np
 import pytest
 
 from slicebeam.metrics.measures.target_sums import Patterns, TargetSums, membership
+from tests.encoded_table import target_columns
 
 
 def test_columns_of_sums():
     x, w = np.array([0.5, -2.0]), np.array([3.0, 2.0])
     layout = TargetSums("mean", weighted=True)
-    sums = layout.sums_of(x, w).sum(axis=0)
+    sums = target_columns(layout, x, w).sum(axis=0)
     for a in (1, 2):
         for b in range(a + 1):
             assert layout.moment(sums, a, b) == (w**a * x**b).sum()
     plain = TargetSums("mean")
-    assert plain.moment(plain.sums_of(x).sum(axis=0), 2, 2) == (x**2).sum()
+    assert plain.moment(target_columns(plain, x).sum(axis=0), 2, 2) == (x**2).sum()
     assert membership([5], 3).tolist() == [[True, False, True]]
 
 

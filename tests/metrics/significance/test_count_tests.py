@@ -139,9 +139,7 @@ def test_weighted_tail_beyond_the_support():
     np.testing.assert_allclose(ours, stats.hypergeom.sf([-1, -1, 5, 19, 20], 40, 25, 20), 1e-11)
 
 
-def test_impossible_counts_are_refused_with_their_values():
-    with pytest.raises(ValueError, match=r"n = 11 is not within 0\.\.N = 10"):
-        count_tests.mid_p([3, 11], 2, 10, 5, "upper")
+def test_populations_that_are_too_large_are_refused():
     with pytest.raises(ValueError, match="N = 4000000000 is above 3037000499"):
         count_tests.mid_p(3, 2, 4_000_000_000, 5, "upper")
 

@@ -245,7 +245,7 @@ def test_by_delta_method():
     value = np.array([0.5, 0.02, 1.0, np.nan, 0.5, 0.5])
     variance = np.array([0.01, 1e-4, 0.0, 0.01, np.nan, 0.01])
     size = np.array([1001, 1001, 41, 50, 50, 1])
-    low, high = intervals.by_delta_method(value, variance, 0.0, 1.0, size, 0.95)
+    low, high = intervals.by_delta_method(value, variance, (0.0, 1.0), size, 0.95)
     assert low[0] == pytest.approx(0.5 - 1.9623 * 0.1, abs=1e-4)
     assert high[0] == pytest.approx(0.5 + 1.9623 * 0.1, abs=1e-4)
     assert (low[1], high[1]) == (pytest.approx(0.0004, abs=1e-4), pytest.approx(0.0396, abs=1e-4))
@@ -254,7 +254,7 @@ def test_by_delta_method():
     assert low[2] == pytest.approx(float(wilson(41, 41, 0.95)[0]))
     np.testing.assert_array_equal(low[3:], 0.0)
     np.testing.assert_array_equal(high[3:], 1.0)
-    unbounded = intervals.by_delta_method([2.0, np.nan], 0.0, 0.0, np.inf, 50, 0.95)
+    unbounded = intervals.by_delta_method([2.0, np.nan], 0.0, (0.0, np.inf), 50, 0.95)
     np.testing.assert_array_equal(unbounded, [[2.0, 0.0], [2.0, np.inf]])
 
 
@@ -275,15 +275,9 @@ def test_coverage_of_the_difference_from_overall():
     value, own = gradient(slices)
     overall, whole = gradient(totals)
     tp, fp, fn, _ = slices.T
-    low, high = intervals.shrunk_to_delta(
-        value,
-        *intervals.fbeta(tp, fp, fn, 2.0, 0.95),
-        hall.ahead_variance(own, np.zeros(4), slices, totals),
-        hall.ahead_variance(own, whole, slices, totals),
-        overall,
-        1.0,
-        0.95,
-    )
+    of_value = value, *intervals.fbeta(tp, fp, fn, 2.0, 0.95)
+    variances = [hall.ahead_variance(own, of_all, slices, totals) for of_all in (0 * whole, whole)]
+    low, high = intervals.shrunk_to_delta(of_value, variances, overall, 1.0, 0.95)
     truth = gradient(inside[None])[0] - gradient((inside + outside)[None])[0]
     assert 0.94 <= ((low <= truth) & (truth <= high)).mean() <= 0.965
 
@@ -293,9 +287,8 @@ def test_difference_from_overall_of_special_slices():
     low, high = np.array([0.7, 0.9, 0.9, 0.6, 0.0, 0.0]), np.array([0.9, 1.0, 1.0, 0.8, 1.0, 1.0])
     own = np.array([0.01, 0.0, 0.0, 0.01, 0.01, np.nan])
     both = np.array([0.0025, 0.0, 1e-4, 0.0, 0.01, 0.01])
-    ends = intervals.shrunk_to_delta(
-        value, low, high, own, both, [0.6, 1.0, 0.9, 0.7, 0.7, 0.7], 1.0
-    )
+    overall = [0.6, 1.0, 0.9, 0.7, 0.7, 0.7]
+    ends = intervals.shrunk_to_delta((value, low, high), (own, both), overall, 1.0, 0.95)
     np.testing.assert_allclose(ends[0][:2], [0.15, -0.1])
     np.testing.assert_allclose(ends[1][:2], [0.25, 0.0], atol=1e-12)
     # An all-right slice: its own arm, and the overall value's.

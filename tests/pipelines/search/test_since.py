@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 from scipy import stats
 
-from slicebeam.metrics.measures.difference import difference
 from slicebeam.metrics.measures.metric import Slices
 from slicebeam.metrics.measures.multiplicity import holm_adjusted
 from slicebeam.metrics.measures.registry import metric, statistic_space
+from slicebeam.metrics.significance.intervals import difference
 from slicebeam.pipelines.changelist.document import json_schema
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.commands.cli import run

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from slicebeam.metrics.measures.difference import difference
 from slicebeam.metrics.measures.metric import Slices
 from slicebeam.metrics.measures.registry import metric, statistic_space
+from slicebeam.metrics.significance.intervals import difference
 from tests.conftest import slow
 
 Z = stats.norm.ppf(0.975)
