@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from slicebeam.metrics.errors import nearest
-from slicebeam.pipelines.commands.data_command import DataCommand
+from slicebeam.pipelines.commands.command import DataCommand
 from slicebeam.pipelines.commands.table import COMMANDS, GROUPS
 
 if TYPE_CHECKING:

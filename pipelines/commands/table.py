@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from slicebeam.pipelines.commands.command import CommandSpec, FileCommand, RunCommand
-from slicebeam.pipelines.commands.data_command import DataCommand
+from slicebeam.pipelines.commands.command import CommandSpec, DataCommand, FileCommand, RunCommand
 
 
 def _edit(name: str, help_: str, example: str = "", options: str = "") -> CommandSpec:
@@ -164,7 +163,7 @@ COMMANDS: dict[str, CommandSpec] = {
         help="Show a result in the browser, with all tested slices and the examples.\n\n"
         "The server listens on 127.0.0.1 only; the printed address contains the access token.",
         example="slicebeam serve out --open",
-        options="config.serve:ServeConfig",
+        options="config.adapt:ServeConfig",
         runs="commands.serve:serve",
     ),
     "export": CommandSpec(
