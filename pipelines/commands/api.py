@@ -17,24 +17,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar,
 from slicebeam.pipelines.commands.export import ExportTfmaConfig
 from slicebeam.pipelines.commands.python_runs import Report, run, run_document
 from slicebeam.pipelines.commands.table import COMMANDS
+from slicebeam.pipelines.config import adapt as adapt_options
 from slicebeam.pipelines.config import document, run_options
-from slicebeam.pipelines.config.adapt import (
-    AdaptFromConfig,
-    AdaptRunConfig,
-    AdaptSuggestConfig,
-    ExportTrainingConfig,
-    ImportChecklistConfig,
-)
 from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.discover import DiscoverConfig
-from slicebeam.pipelines.config.document import (
-    AttributionConfig,
-    DefineConfig,
-    ReportConfig,
-    RoundsConfig,
-    SampleConfig,
-    ShowConfig,
-)
 from slicebeam.pipelines.config.option_fields import (
     FILE,
     FOLDER,
@@ -249,9 +235,9 @@ search = _on_data("search", _Search)
 check = _on_data("check", _Check)
 discover = _on_data("discover", _Discover)
 shift = _on_data("shift", _Shift)
-define = _revision("define", DefineConfig)
-show = _rows("show", ShowConfig)
-report = _path("report", ReportConfig)
+define = _revision("define", document.DefineConfig)
+show = _rows("show", document.ShowConfig)
+report = _path("report", document.ReportConfig)
 
 
 class edit:
@@ -264,7 +250,7 @@ class edit:
     merge = _revision("edit merge", document.MergeConfig)
     split = _revision("edit split", document.SplitConfig)
     undo = _revision("edit undo", document.DocumentConfig)
-    log = _edits("edit log", document.LogConfig)
+    log = _edits("edit log", document.DocumentConfig)
 
 
 class export:
@@ -276,16 +262,16 @@ class export:
 class adapt:
     """Grow tests of a model, and see which topics an update fixed and broke."""
 
-    run = _published("adapt run", AdaptRunConfig)
-    suggest = _suggestions("adapt suggest", AdaptSuggestConfig)
-    export_training = _training("adapt export-training", ExportTrainingConfig)
-    from_ = _tests("adapt from", AdaptFromConfig)
-    import_checklist = _suite("adapt import-checklist", ImportChecklistConfig)
+    run = _published("adapt run", adapt_options.AdaptRunConfig)
+    suggest = _suggestions("adapt suggest", adapt_options.AdaptSuggestConfig)
+    export_training = _training("adapt export-training", adapt_options.ExportTrainingConfig)
+    from_ = _tests("adapt from", adapt_options.AdaptFromConfig)
+    import_checklist = _suite("adapt import-checklist", adapt_options.ImportChecklistConfig)
 
 
 class attribute:
     """Test with a few labels whether words describe a slice."""
 
-    sample = _sampled("attribute sample", SampleConfig)
-    estimate = _finished("attribute estimate", AttributionConfig)
-    run = _rounds("attribute run", RoundsConfig)
+    sample = _sampled("attribute sample", document.SampleConfig)
+    estimate = _finished("attribute estimate", document.AttributionConfig)
+    run = _rounds("attribute run", document.RoundsConfig)

@@ -289,12 +289,11 @@ def shifted_slices(document: ShiftChangeList) -> pa.Table:
 
 def files_of(data: Any, path: Path) -> tuple[str, ...]:
     """Return the files of the data, which are written where it is a table."""
-    if isinstance(data, (str, os.PathLike)):
-        return (os.fspath(data),)
-    if isinstance(data, (list, tuple)) and all(
-        isinstance(part, (str, os.PathLike)) for part in data
+    paths = [data] if isinstance(data, (str, os.PathLike)) else data
+    if isinstance(paths, (list, tuple)) and all(
+        isinstance(path, (str, os.PathLike)) for path in paths
     ):
-        return tuple(os.fspath(part) for part in data)
+        return tuple(map(os.fspath, paths))
     table = storable(arrow_table(data))
     try:
         pq.write_table(table, path)
@@ -307,13 +306,7 @@ def files_of(data: Any, path: Path) -> tuple[str, ...]:
 
 
 def arrow_table(data: Any) -> pa.Table:
-    """Return a table from pandas, polars, Arrow or any other source of an Arrow stream.
-
-    Raises
-    ------
-    InputError
-        It is not a table.
-    """
+    """Return a table from pandas, polars, Arrow or any other source of an Arrow stream."""
     try:
         if isinstance(data, pa.Table):
             return _without_views(data)

@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from slicebeam.pipelines.commands.command import Invocation
-    from slicebeam.pipelines.config.placeholders import Placeholder
 
 _COMMANDS = "'command: search', 'check', 'shift' or 'discover'"
 _FLAG = re.compile(r"--([a-z-]+)")
@@ -294,10 +293,10 @@ class _Placeholders:
             part if isinstance(part, str) else self._expanded(where, part) for part in parts
         )
 
-    def _expanded(self, where: str, placeholder: Placeholder) -> str:
-        date = _DATE.fullmatch(placeholder.name)
-        written = placeholder.written
-        if placeholder.name == "here":
+    def _expanded(self, where: str, placeholder: re.Match[str]) -> str:
+        written, name = placeholder[0], placeholder["name"] or ""
+        date = _DATE.fullmatch(name)
+        if name == "here":
             return str(storage_path(self.file).parent)
         if date is None:
             raise InputError(
@@ -371,7 +370,12 @@ def _checked(
 ) -> RunOptions:
     """Return the run options of a step, after checking all its options."""
     step, place = steps[at], f"{file}, steps[{at}]"
-    _check_output(place, step, steps[:at])
+    for earlier, other in enumerate(steps[:at]):
+        if step.output and other.output and _folder(other.output) == _folder(step.output):
+            raise OptionError(
+                f"{place}.output: {step.output!r} is the output of steps[{earlier}] too; name "
+                "another folder"
+            )
     command = data_command(step.command)
     fields = declared(command.models[1])
     above = {name: getattr(common, name) for name in common.model_fields_set if name in fields}
@@ -390,7 +394,7 @@ def _checked(
         _check_documents(step)
     except FileError as error:
         # What an earlier step writes is not there yet.
-        if not any(_read_of(step, [earlier.output for earlier in steps[:at]])):
+        if not any(_read_of(step, [other.output for other in steps[:at]])):
             raise FileError(f"{place}: {error}") from error
     except InputError as error:
         flag_of = _FLAG.match(str(error))
@@ -402,21 +406,10 @@ def _checked(
 def _check_documents(step: RunSpec) -> None:
     """Refuse a document that is missing, which the command would read after the earlier steps."""
     for name in ("changelist", "within_findings"):
-        document = step.options.get(name)
-        if document is not None:
+        if (document := step.options.get(name)) is not None:
             path = storage_path(document)
             if not path.is_file() and not (path / "changelist.json").is_file():
                 raise FileError(f"{flag(name)} {document}: no such file")
-
-
-def _check_output(place: str, step: RunSpec, earlier: Sequence[RunSpec]) -> None:
-    """Refuse the output of an earlier step."""
-    for at, other in enumerate(earlier):
-        if step.output and other.output and _folder(other.output) == _folder(step.output):
-            raise OptionError(
-                f"{place}.output: {step.output!r} is the output of steps[{at}] too; name "
-                "another folder"
-            )
 
 
 def _folder(output: str) -> str:

@@ -11,7 +11,7 @@ def _edit(name: str, help_: str, example: str = "", options: str = "") -> Comman
         help=help_,
         example=f"slicebeam edit {name} --changelist out {example}".rstrip(),
         options=f"config.document:{options or name.title()}Config",
-        runs=f"commands.edit:{name}",
+        runs="commands.edit:edit",
         shows="show.define:show_revision",
         json="show.define:revision_json",
     )
@@ -94,7 +94,7 @@ COMMANDS: dict[str, CommandSpec] = {
         group="Edits",
         help="Print the edits, in order.",
         example="slicebeam edit log --changelist out",
-        options="config.document:LogConfig",
+        options="config.document:DocumentConfig",
         runs="commands.edit:log",
         shows="commands.edit:show_log",
     ),

@@ -38,7 +38,6 @@ FUNCTIONS = {
 # What a command has not of the options of its base.
 NOT_ITS = {
     "DiscoverConfig": "exclude_features domains since since_if_exists tfma_module keep_outputs confirm parity baseline_data",
-    "LogConfig": "quiet",
     "SearchRunOptions": "allow_http",
     "DiscoverRunOptions": "dry_run tolerance",
     "ShiftRunOptions": "explain dry_run tolerance",

@@ -22,7 +22,7 @@ from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.rules import slice_id_of
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.commands.command import Invocation
-from slicebeam.pipelines.commands.edit import annotate
+from slicebeam.pipelines.commands.edit import edit as edit_slice
 from slicebeam.pipelines.commands.flags import program
 from slicebeam.pipelines.config.document import AnnotateConfig
 from slicebeam.pipelines.define.llm_filter import llm_filter
@@ -472,7 +472,7 @@ def _write(folder, slice_id, words, acknowledged):
         for number in range(EDITS):
             note = f"{words}-{number}"
             config = AnnotateConfig(changelist=str(folder), slice=slice_id, note=note)
-            annotate(config, lambda _: None)
+            edit_slice(config, lambda _: None)
             stream.write(f"{note}\n")
 
 
