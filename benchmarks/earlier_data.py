@@ -2,12 +2,13 @@
 
 Real tables are cut into two random parts, where nothing changed; or a slice of one part is made worse. Prints, for each
 table and design, how many of the runs exit with 1 by ``--fail-on worse``, list a finding, find the slice that was made
-worse first (Jaccard index of the examples of .7 or more), and list more than that.
+worse first (by the Jaccard index of the examples), and list more than that.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from benchmarks.calibration_means import losses
+from slicebeam.metrics.significance.hall import Moments, against_rest
+from slicebeam.metrics.significance.sample_values import bin_values, p_value
 from slicebeam.pipelines.commands.api import search
 from slicebeam.pipelines.search.summary import gate_of
 
@@ -77,11 +83,11 @@ def run(now: pd.DataFrame, then: pd.DataFrame, label: str, folder: Path, **more:
     return search(now, baseline_data=then, label=label, prediction="prediction", **more)
 
 
-def first_is(report: Any, table: pd.DataFrame, inside: np.ndarray) -> bool:
-    """Return whether the first finding has mostly the examples that were made worse."""
+def first_overlap(report: Any, table: pd.DataFrame, inside: np.ndarray) -> float:
+    """Return the Jaccard index of the first finding's examples and those that were made worse."""
     findings = report.changelist.findings
     if not findings:
-        return False
+        return 0.0
     slice_ = next(one for one in report.changelist.slices if one.slice_id == findings[0].slice_id)
     holds = np.ones(len(table), bool)
     for condition in slice_.definition.predicate.all:
@@ -96,7 +102,49 @@ def first_is(report: Any, table: pd.DataFrame, inside: np.ndarray) -> bool:
             holds &= ((column >= value[0]) & (column < value[1])).to_numpy()
         else:
             holds &= column.isna().to_numpy()
-    return (holds & inside).sum() / max((holds | inside).sum(), 1) >= 0.7
+    return float((holds & inside).sum() / max((holds | inside).sum(), 1))
+
+
+# Examples today and then, of which means are compared.
+_SIZES = ((20, 20), (50, 200), (20, 1000), (50, 2000), (500, 50))
+
+
+def of_means(draws: int) -> None:
+    """Print how often means of two samples of one law are called, for Hall's t alone and with the law of their values."""
+    print(
+        "rate / nominal at .05, .01, .001, of a rise and of a fall; Hall's t, then with the law of the values"
+    )
+    for name in ("lognormal", "bimodal log loss", "heavy", "six values"):
+        law = losses(name)
+        skewness = float(((law - law.mean()) ** 3).mean() / law.std() ** 3)
+        for n, m in _SIZES:
+            rng = np.random.default_rng([n, m])
+            p = {tail: [] for tail in ("upper", "lower")}
+            for _ in range(draws // 1000):
+                values = rng.choice(law, (1000, n + m))
+                sides = [
+                    Moments(
+                        np.full(1000, part.shape[1]), part.mean(1), part.var(1, ddof=1), skewness
+                    )
+                    for part in (values[:, :n], values[:, n:])
+                ]
+                spread = values.std(axis=1, keepdims=True)
+                z = (values - values.mean(axis=1, keepdims=True)) / np.where(
+                    spread > 0, spread, 1.0
+                )
+                bins = bin_values(z.ravel(), np.repeat(np.arange(1000), n + m), 1000)
+                for tail, of in p.items():
+                    hall = against_rest(*sides).p_value(tail)[0]
+                    own = p_value(bins, np.full(1000, n), z[:, :n].sum(axis=1), tail)
+                    of.append(np.stack([hall, np.maximum(hall, own)]))
+            for tail, of in p.items():
+                both = np.concatenate(of, axis=1)
+                rates = [(both <= level).mean(axis=1) / level for level in (0.05, 0.01, 0.001)]
+                shown = "   ".join(
+                    "  ".join(f"{x:5.2f}" for x in row) for row in np.transpose(rates)
+                )
+                way = "rise" if tail == "upper" else "fall"
+                print(f"{name:18} {n:5} {m:5} {way}   {shown}", flush=True)
 
 
 def main() -> None:
@@ -104,32 +152,57 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--falls", default="0,0.15")
+    parser.add_argument("--rows", type=int, default=40_000, help="of a table, for both data sets")
+    parser.add_argument("--correction", default="fdr-level")
+    parser.add_argument("--only", help="names of tables")
+    parser.add_argument("--table", action="append", default=[], help="PATH=LABEL, with predictions")
+    parser.add_argument("--means", type=int, help="draws of means of two samples, and nothing else")
     arguments = parser.parse_args()
-    print("table         fall   runs  exit 1  with findings  first J >= .7  more than one")
+    if arguments.means:
+        of_means(arguments.means)
+        return
+    every = tables()
+    for named in arguments.table:
+        path, _, label = named.partition("=")
+        every[Path(path).stem] = pd.read_parquet(path)
+        LABEL[Path(path).stem] = label
+    heads = (
+        "exit 1",
+        "with findings",
+        "first J >= .7",
+        "first J >= .9",
+        "more than one",
+        "than two",
+    )
+    print(f"{'table':12}  fall   runs  {'  '.join(f'{head:>13}' for head in heads)}")
     with tempfile.TemporaryDirectory() as folder:
-        for name, table in tables().items():
+        for name, table in every.items():
+            if arguments.only and name not in arguments.only.split(","):
+                continue
             for fall in map(float, arguments.falls.split(",")):
-                counts = np.zeros(4, int)
+                counts = np.zeros(6, int)
                 for seed in range(arguments.runs):
                     rng = np.random.default_rng([seed, int(1000 * fall)])
-                    today = rng.random(len(table)) < 0.5
-                    now, then = (
-                        table[today].reset_index(drop=True),
-                        table[~today].reset_index(drop=True),
-                    )
+                    kept = table.sample(min(len(table), arguments.rows), random_state=seed)
+                    today = rng.random(len(kept)) < 0.5
+                    now, then = (kept[some].reset_index(drop=True) for some in (today, ~today))
                     inside = np.zeros(len(now), bool)
                     if fall:
                         now, inside = planted(now, LABEL[name], fall, rng)
-                    report = run(now, then, LABEL[name], Path(folder))
-                    findings = report.changelist.findings
+                    more = {"correction": arguments.correction}
+                    report = run(now, then, LABEL[name], Path(folder), **more)
+                    findings = [x for x in report.changelist.findings if x.direction == "worse"]
+                    overlap = first_overlap(report, now, inside) if fall else 0.0
                     counts += [
                         gate_of(report.changelist, "worse").exit_code == 1,
                         bool(findings),
-                        bool(fall) and first_is(report, now, inside),
+                        overlap >= 0.7,
+                        overlap >= 0.9,
                         len(findings) > 1,
+                        len(findings) > 2,
                     ]
-                shown = "  ".join(f"{one / arguments.runs:12.3f}" for one in counts)
-                print(f"{name:12}  {fall:.2f}  {arguments.runs:5} {shown}", flush=True)
+                shown = "  ".join(f"{count / arguments.runs:13.3f}" for count in counts)
+                print(f"{name:12}  {fall:.2f}  {arguments.runs:5}  {shown}", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,13 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from slicebeam.metrics.arrays import FloatArray, NDArray, Pair, ratio
+from slicebeam.metrics.arrays import FloatArray, IntArray, NDArray, Pair, ratio
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.metric import Metric, Slices
 from slicebeam.metrics.measures.ranking import AreaUnderCurve
-from slicebeam.metrics.significance import hall, intervals, margins
+from slicebeam.metrics.significance import hall, intervals, margins, sample_values
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 # Of the intervals that say how much a change varies.
@@ -110,7 +110,23 @@ class Earlier(Metric):
             p = np.minimum(2.0 * np.minimum(*ends), 1.0)
         else:
             p = self.own.p_refine(own, both, tail)
-        return Tested.by(Method.TWO_SETS, p)
+        if not isinstance(self.own, Mean):
+            return Tested.by(Method.TWO_SETS, p)
+        _, refused = _welch(self.own, now, then).p_value(tail)
+        return Tested.by(Method.TWO_SETS, p, np.where(refused, Reason.TOO_SKEWED, 0))
+
+    def pooled(self, slices: Slices) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return of a mean that of both data sets [slices], the deviation from it, and today's sum in deviations."""
+        if not isinstance(self.own, Mean):
+            raise NotImplementedError
+        now, then = sides(slices)
+        return self.own.pooled(now, Slices(now.sums + then.sums, now.space, now.totals))
+
+    def own_values_p(
+        self, slices: Slices, total: FloatArray, bins: IntArray, tail: Tail
+    ) -> FloatArray:
+        """Return p [slices] by the law of each slice's own values: sums of deviations, and `bin_values` of both sets."""
+        return sample_values.p_value(bins, sides(slices)[0].sizes, total, tail)
 
     def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Newcombe's (1998, Stat. Med. 17:873, method 10) way with the intervals of both; of means Hall's t of Welch."""

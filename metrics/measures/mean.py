@@ -193,6 +193,16 @@ class Mean(Metric):
         total = first - mean * slices.weight
         return student_law.p_value(slices.sizes, total, squares, of, of_weight, tail)
 
+    def pooled(self, part: Slices, whole: Slices) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return of slices' weighted values their mean, deviation from it, and the part's sum in such deviations."""
+        centre = np.nan_to_num(self._mean(whole, "new"))
+        crossed, squares = (self._total(whole, "new", power, 2) for power in (1, 2))
+        about = squares - 2.0 * centre * crossed + centre**2 * whole.squares.sum(axis=-1)
+        varies = about > ROUNDING * squares
+        deviation = np.sqrt(np.where(varies, about, 1.0) / np.maximum(whole.sizes, 1))
+        total = (self._total(part, "new", 1) - centre * part.weight) / deviation
+        return centre, np.where(varies, deviation, 0.0), np.where(varies, total, 0.0)
+
     def _deviation(self, slices: Slices, centre: float) -> FloatArray:
         """Return the summed weighted deviation [slices] from the mean of all examples."""
         return np.asarray(self._total(slices, "new", 1) - centre * slices.weight)

@@ -33,15 +33,16 @@ _LEAST_SHARE, _SAME = 1e-9, 1e-9
 _SMALLEST = 1e-300
 
 
-class _Draws(NamedTuple):
+class CellDraws(NamedTuple):
     """Subsets of populations: examples by cell [slices, cells], strata [strata, cells], drawn [slices, strata]."""
 
     totals: FloatArray
     strata: FloatArray
     drawn: FloatArray
 
-    def rows(self, some: IntArray | BoolArray | slice) -> _Draws:
-        return _Draws(self.totals[some], self.strata, self.drawn[some])
+    def rows(self, some: IntArray | BoolArray | slice) -> CellDraws:
+        """Return some of the slices."""
+        return CellDraws(self.totals[some], self.strata, self.drawn[some])
 
     @property
     def shares(self) -> FloatArray:
@@ -66,14 +67,14 @@ def p_value(
     """Return p [slices] if each were a random subset of totals; NaN without variance; ``span`` of a lattice."""
     own, within = np.asarray(counts, np.float64), np.array(strata, np.float64)
     population = np.broadcast_to(np.asarray(totals, np.float64), own.shape)
-    draws = _Draws(population, within, own @ within.T)
+    draws = CellDraws(population, within, own @ within.T)
     blocks = (slice(at, at + _AT_A_TIME) for at in range(0, len(own), _AT_A_TIME))
     parts = [_p_value(formula, own[block], draws.rows(block), tail, span) for block in blocks]
     return np.concatenate(parts) if parts else np.ones(0)
 
 
 def _p_value(
-    formula: Formula, counts: FloatArray, draws: _Draws, tail: Tail, span: float
+    formula: Formula, counts: FloatArray, draws: CellDraws, tail: Tail, span: float
 ) -> FloatArray:
     observed, at_counts = formula(counts)
     value, scores = formula(draws.expected)
@@ -94,7 +95,7 @@ def _p_value(
     return np.where(varies, np.maximum(select_tail(upper, lower, tail), _SMALLEST), np.nan)
 
 
-def _variance(scores: FloatArray, draws: _Draws) -> FloatArray:
+def _variance(scores: FloatArray, draws: CellDraws) -> FloatArray:
     """Return the variance [slices] of a sum of scores; strata have no cell in common."""
     size = np.maximum(draws.totals @ draws.strata.T, 2.0)
     share = draws.totals[:, None, :] * draws.strata / size[:, :, None]
@@ -105,7 +106,7 @@ def _variance(scores: FloatArray, draws: _Draws) -> FloatArray:
 
 def _tails(
     formula: Formula,
-    draws: _Draws,
+    draws: CellDraws,
     observed: FloatArray,
     at_counts: FloatArray,
     counts: FloatArray,
@@ -132,14 +133,14 @@ def _tails(
         scale = np.maximum(np.abs(scores).max(axis=1, initial=0.0), _SMALLEST)[:, None]
         total = ((scores * point).sum(axis=1) + observed - value) / scale[:, 0]
         before = point
-        w, point = _deviate(scores / scale, draws, total, span)
+        w, point = deviate(scores / scale, draws, total, span)
         if (np.abs(point - before) <= 1e-6 * (1.0 + before)).all():
             break
     upper[left], lower[left] = ndtr(-w), ndtr(w)
     return upper, lower
 
 
-def _largest(scores: FloatArray, draws: _Draws) -> Pair:
+def _largest(scores: FloatArray, draws: CellDraws) -> Pair:
     """Return the largest sum of scores [slices] that can be drawn, and its probability."""
     most, log_chance = np.zeros((2, len(scores)))
     for within, drawn in zip(draws.strata > 0, draws.drawn.T, strict=True):
@@ -156,7 +157,7 @@ def _largest(scores: FloatArray, draws: _Draws) -> Pair:
     return most, np.exp(np.minimum(log_chance, 0.0))
 
 
-def _deviate(scores: FloatArray, draws: _Draws, total: FloatArray, span: float) -> Pair:
+def deviate(scores: FloatArray, draws: CellDraws, total: FloatArray, span: float) -> Pair:
     """Return the normal deviate w [slices] of sums of scores, and the likeliest counts given the sum.
 
     With K(θ) = Σ t·log(1 − f + f·e^η), η = a of the stratum + b·score: ∂K/∂a = drawn, ∂K/∂b = total, r =

@@ -145,6 +145,9 @@ class SinceSlice(Part):
     significant: bool = optional("whether the delta changed", False)
     direction: Direction = optional("of the change in the metric's own direction", "none")
     value_change: Difference | None = optional("of the metric's value; absent if it was not tested")
+    like: str | None = optional(
+        "a slice above that changed alike and holds mostly the same examples"
+    )
 
 
 class MetricSince(Part):

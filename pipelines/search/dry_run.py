@@ -15,7 +15,8 @@ from slicebeam.metrics.counting.counting import Resampling
 from slicebeam.metrics.counting.counting_plan import TABLE_ROW, TABLE_UNIT, plan_all, plan_listed
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.errors import InputError, OptionError, counted
-from slicebeam.metrics.measures.registry import statistic_space
+from slicebeam.metrics.measures.mean import Mean
+from slicebeam.metrics.measures.registry import metric, statistic_space
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.prepare.encoded_dataset import SECONDS_PER_NUMBER, SECONDS_PER_ROW
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
@@ -298,6 +299,14 @@ class _Planner:
             resampling = Resampling(config.used_replicates, config.seed)
         elif config.resamples_examples:
             self.not_estimated.append("replicates of the slices that turn out to be promising")
+        if config.comparison == "earlier" and any(
+            isinstance(metric(name), Mean) for name in config.metric
+        ):
+            self.not_estimated.append("the values of slices that turn out to be promising")
+        if isinstance(config, SearchConfig) and config.since and config.follows_data:
+            self.not_estimated.append(
+                "the data of the run of --since, which is read if it is there"
+            )
         weighted = config.weight is not None
         self.space = statistic_space(config.measured, config.comparison, weighted=weighted)
         self.outcome = resolve_outcome(config, self.sample.source)

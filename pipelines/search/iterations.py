@@ -9,10 +9,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from slicebeam.metrics.counting.counting_plan import plan_all, plan_listed, plan_within
 from slicebeam.metrics.counting.lattice import contains
 from slicebeam.metrics.counting.membership import ENOUGH_GROUPS, distinct_groups
+from slicebeam.metrics.measures.earlier import Earlier
+from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.multiplicity import adjusted, holm_adjusted
 from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.significance.outcome_codes import Method, Reason
@@ -31,6 +34,7 @@ from slicebeam.pipelines.search.strategies import (
 )
 from slicebeam.transforms.count.slice_sums import WHOLE, slice_sums, sum_slices
 from slicebeam.transforms.count.tables import read_facts
+from slicebeam.transforms.count.two_set_passes import bin_values, read_bins
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -140,6 +144,7 @@ class Iterations:
             tested += np.bincount(self.prepared.lattice.cross_sizes(keys), minlength=tested.size)
         family = tuple(tested[1:].tolist())
         resampling = self.second_tests.resampled(self.parts, family, 1)
+        self.second_tests.by_own_values(self.parts, family, 1)
         is_given = strategy == "given"
         settling, _ = self.second_tests.settled(self.parts, family, 1, is_all=is_given)
         significant = self.second_tests.called(self.parts, 0, family).size
@@ -164,6 +169,7 @@ class Iterations:
             family = tuple(tests_per_level(lattice, visited, self.prepared.rows, known.min_size))
             number = len(self.records) + 1
             cost += self.second_tests.resampled(parts, family, number)
+            self.second_tests.by_own_values(parts, family, number)
             self.parts += parts
             settling, changed = self.second_tests.settled(self.parts, family, number)
             # Exact values of earlier slices may be new as well.
@@ -340,6 +346,42 @@ class SecondTests:
             _change(parts, exact)
             cost = cost + more
         return cost
+
+    def by_own_values(
+        self, parts: list[CountedPart], per_level: tuple[int, ...], iteration: int
+    ) -> None:
+        """Test means of two data sets by the law of each slice's own values, too, where Hall's t lets them be called.
+
+        The p-value is the larger of both, so that no other slice can be called.
+        """
+        prepared, space = self.prepared, self.prepared.space
+        for number, test in enumerate(self.tests):
+            own, name = metric_on(test.metric, space), f"p{number}"
+            if not isinstance(own, Earlier) or not isinstance(own.own, Mean) or test.needs_rows():
+                continue
+            keys = np.sort(self.called(parts, number, per_level, _SPARED))
+            if not keys.size:
+                continue
+            sums = looked_up(parts, keys, lambda table: table.counts(space)["sums"], space.columns)
+            slices = prepared.slices(sums)
+            p = looked_up(parts, keys, lambda table: table[name], dtype=np.float64)  # noqa: B023
+            centre, deviation, total = own.pooled(slices)
+            listed = pa.table({"key": keys, "centre": centre, "deviation": deviation})
+            stage = f"iteration-{iteration}-values-{number}"
+            binning = bin_values(
+                own.own,
+                prepared.lattice,
+                prepared.scaling,
+                prepared.shards,
+                listed.filter(pa.array(deviation > 0)),
+                self.work.folder(stage),
+            )
+            for part in run_parts(self.work, self.engine, stage, binning):
+                at = np.searchsorted(keys, part.column("key").to_numpy())
+                tail = own.tail(test.alternative)
+                by_values = own.own_values_p(slices.rows(at), total[at], read_bins(part), tail)
+                p[at] = np.maximum(p[at], by_values)
+            _change(parts, SliceTable(keys, {name: p}))
 
     def settled(
         self,

@@ -26,6 +26,7 @@ from slicebeam.pipelines.changelist.reading import TABLE, read_search, read_tabl
 from slicebeam.pipelines.prepare.inherited_domains import is_carried_on, why_absent
 from slicebeam.pipelines.search.iterations import adjusted_overall
 from slicebeam.pipelines.search.summary import of_metrics, promise, shown, verdict
+from slicebeam.transforms.count.finding_passes import CountListed, without_buckets
 from slicebeam.transforms.encode.predicates import Singleton
 
 if TYPE_CHECKING:
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 
 MOST_LISTED = 1000
 _MOST_NAMED = 5
+# Slices that are held against each other, CPU seconds of an example of each, and the share of the smaller that
+# both hold where one repeats the other.
+_MOST_HELD_AGAINST, _PER_SLICE, _MOSTLY = 200, 1e-8, 0.8
 
 # What must be the same for deltas, and for what is significant, to mean the same.
 _SAME = ("label", "compare", "alternative", "positive_class", "threshold", "weight")
@@ -329,6 +333,7 @@ class _Listing:
         p = np.select([delta.significant, value.significant], [delta.found.p, value.found.p], 1.0)
         listed = np.flatnonzero(self.is_listed)
         listed = listed[np.lexsort((p[listed], kind[listed]))][:most]
+        like = self._like(results, listed[kind[listed] < len(kinds)], kind)
         unnamed = np.array([at for at in listed.tolist() if self.ids[at] not in self.known], int)
         keys = results.keys[self.position[unnamed]]
         texts, predicates = (
@@ -360,7 +365,35 @@ class _Listing:
                 missing=None if now and then else self._missing(predicate, is_now=now is None),
                 **differs,
                 value_change=value.at(at),
+                like=like.get(at),
             )
+
+    def _like(
+        self, results: Results, changed: NDArray[np.int64], kind: NDArray[np.int64]
+    ) -> dict[int, str]:
+        """Return of changed slices, the surest first, the id of the first that changed alike and holds mostly the same examples."""
+        changed = changed[self.position[changed] >= 0][:_MOST_HELD_AGAINST]
+        if changed.size < 2:
+            return {}
+        prepared, counter = results.prepared, results.counter
+        keys = results.keys[self.position[changed]]
+        scaling = without_buckets(prepared.scaling)
+        every = np.ones((1, prepared.space.cells), np.bool_)
+        counting = CountListed(keys, prepared.lattice, scaling, every, keys.size, sums_known=True)
+        stage, seconds = f"since-{results.config.metric.index(self.metric)}", keys.size * _PER_SLICE
+        found = prepared.scan(stage, counting, counter.work, counter.engine, seconds)
+        both = np.sum([part["both"] for part in found], axis=0).reshape(keys.size, keys.size)
+        both = np.maximum(both, both.T)
+        sizes = np.diag(both)
+        mostly = both >= _MOSTLY * np.minimum(sizes[:, None], sizes)
+        mostly &= kind[changed][:, None] == kind[changed]
+        first, like = np.zeros(keys.size, bool), {}
+        for place, at in enumerate(changed.tolist()):
+            above = np.flatnonzero(first[:place] & mostly[place, :place])
+            if above.size:
+                like[at] = str(self.ids[changed[above[0]]])
+            first[place] = not above.size
+        return like
 
     def _missing(self, predicate: Predicate | None, *, is_now: bool) -> str:
         """Return why a slice is in one of the runs only."""

@@ -261,9 +261,10 @@ def looked_up(
     keys: Keys,
     numbers: Callable[[SliceTable], Array],
     width: int | None = None,
-) -> NDArray[np.int64]:
+    dtype: type = np.int64,
+) -> Array:
     """Return numbers [slices] or [slices, width] of slices (sorted keys); 0 where a slice is in no part."""
-    values = np.zeros(keys.size if width is None else (keys.size, width), np.int64)
+    values: Array = np.zeros(keys.size if width is None else (keys.size, width), dtype)
     # A key that is larger than all of them finds none.
     known = np.append(keys, -1)
     for table in tables_of(parts):

@@ -76,8 +76,10 @@ def _since_lines(document: SearchChangeList) -> list[str]:
     for of in since.metrics:
         # Those that changed come first.
         rows = [row for row in since.slices if row.metric == of.metric and _what_changed(row)]
+        alike = Counter(row.like for row in rows)
+        rows = [row for row in rows if row.like is None]
         named = f"{of.metric}: " if len(since.metrics) > 1 else ""
-        lines += [_since_line(row, named) for row in rows[:most]]
+        lines += [_since_line(row, named, alike[row.slice_id]) for row in rows[:most]]
         if len(rows) > most:
             lines.append(f"  and {len(rows) - most:,} more in the document")
     return [*lines, *since.warnings]
@@ -94,13 +96,14 @@ def _what_changed(slice_: SinceSlice) -> list[str]:
     return what
 
 
-def _since_line(slice_: SinceSlice, metric: str) -> str:
+def _since_line(slice_: SinceSlice, metric: str, alike: int) -> str:
     moments = (slice_.then, slice_.now)
     values = [number_text(None if at is None else at.value) for at in moments]
     deltas = [signed_text(None if at is None else at.delta.value) for at in moments]
     return (
         f"  {', '.join(_what_changed(slice_)):<11} {metric}{values[0] or '?':>5} → {values[1] or '?':<5}  "
         f"delta {deltas[0] or '?':>6} → {deltas[1] or '?':<6}  {slice_.name}"
+        f"{f' (and {alike:,} like it)' if alike else ''}"
     )
 
 

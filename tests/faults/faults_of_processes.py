@@ -161,9 +161,12 @@ def out_of_memory(bench, number):
         has = psutil.Process(running.pid).memory_info().vms if running.runs() else 0
         resource.prlimit(running.pid, resource.RLIMIT_AS, (has + (1 << 20), -1))
     ended = running.ended(30.0)
-    is_aborted = ended.code == -signal.SIGABRT and ended.said.startswith("terminate called")
+    # Arrow and gRPC have threads of their own, and end the process where they get no more; glibc
+    # does where a thread's own variables get no memory (elf/dl-tls.c), and has no other way.
+    is_aborted = (ended.code == -signal.SIGABRT and ended.said.startswith("terminate called")) or (
+        ended.code == 127 and ended.said.startswith("cannot allocate memory for thread-local data")
+    )
     if is_aborted or ended.code is None:
-        # Arrow and gRPC have threads of their own, and end the process where they get no more.
         # Python waits for ever for a thread of its own that got no memory to begin.
         yield ABORTED
     else:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
 from slicebeam.metrics.arrays import Ragged
-from slicebeam.metrics.counting.membership import rows_in
+from slicebeam.metrics.counting.membership import Membership, rows_in
 from slicebeam.metrics.counting.statistic_space import THEN, Term
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.metric import Metric
+from slicebeam.metrics.significance import sample_values
+from slicebeam.metrics.significance.random_subset import BINS
+from slicebeam.transforms.encode.shards import Shard
+from slicebeam.transforms.storage.parts import WriteParts
+from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,7 +28,8 @@ if TYPE_CHECKING:
     from slicebeam.metrics.counting.counting import RowBlock
     from slicebeam.metrics.counting.lattice import Keys, Lattice
     from slicebeam.transforms.encode.passes import Found
-    from slicebeam.transforms.encode.shards import Scaling, Shard
+    from slicebeam.transforms.encode.shards import Scaling
+    from slicebeam.transforms.storage.storage import StoragePath
 
 
 @dataclass(frozen=True)
@@ -185,3 +193,62 @@ class SumResiduals:
             for power in range(3):
                 sums[:, power] += np.bincount(cell, deviation**power, findings + 1)
         return {"sums": sums.ravel()}
+
+
+# Slices that an item of work looks at: of each the counts by bin are held.
+_SLICES_AT_A_TIME = 4096
+
+
+def bin_values(
+    own: Mean,
+    lattice: Lattice,
+    scaling: Scaling,
+    shards: tuple[str, ...],
+    slices: pa.Table,
+    folder: StoragePath,
+) -> WriteParts:
+    """Return the transform that writes ``bins`` [3 * BINS] of slices: ``key``, ``centre`` and ``deviation``.
+
+    See `sample_values.bin_values`: weighted values of both data sets about the centre, per deviation.
+    """
+    keys = slices.column("key").to_numpy()
+    # Those of the same features are in the same item.
+    order = np.argsort(lattice.feature_sets(keys)[0], kind="stable")
+    bounds = [*range(0, keys.size, _SLICES_AT_A_TIME), keys.size]
+    function = BinValues(own.name, lattice, scaling, shards)
+    return WriteParts(function, [*pairwise(bounds)], folder, slices.take(order))
+
+
+@dataclass(frozen=True)
+class BinValues:
+    """Counts the values of slices between two places of a table by bin."""
+
+    name: str
+    lattice: Lattice
+    scaling: Scaling
+    shards: tuple[str, ...]
+
+    def __call__(self, item: tuple[int, int], shared: pa.Table) -> pa.RecordBatch:
+        """Return ``key`` and ``bins``."""
+        begin, end = item
+        keys, centres, deviations = map(np.array, shared.slice(begin, end - begin).columns)
+        space, membership = self.scaling.space, Membership(keys, self.lattice)
+        power = 1 if space.weighted else 0
+        terms = [space.terms.index(Term(self.name, of, 1, power)) for of in ("new", "old")]
+        bins = np.zeros((keys.size, 3, BINS), np.int64)
+        for path in self.shards:
+            for block in Shard(storage_path(path)).blocks(self.scaling):
+                values = np.asarray(sum(block.terms[at] * space.scales[at] for at in terms))
+                weights = block.weights[0] * space.weight_scales[0] if space.weighted else None
+                slices, rows = membership.pairs(block)
+                centre = centres[slices] * (1.0 if weights is None else weights[rows])
+                about = (values[rows] - centre) / deviations[slices]
+                bins += sample_values.bin_values(about, slices, keys.size)
+        flat = pa.FixedSizeListArray.from_arrays(pa.array(bins.ravel()), 3 * BINS)
+        return pa.record_batch([pa.array(keys), flat], names=["key", "bins"])
+
+
+def read_bins(part: pa.Table) -> IntArray:
+    """Return the counts by bin [slices, 3, BINS] of a part."""
+    flat = part.column("bins").combine_chunks().flatten().to_numpy()
+    return np.asarray(flat.reshape(-1, 3, BINS))

@@ -300,6 +300,8 @@ export interface SinceSlice {
   significant: boolean;
   direction: "improved" | "degraded" | "none";
   value_change?: { difference: Estimate; p_adjusted: number; significant: boolean; direction: string };
+  // The row above that changed alike and holds mostly the same examples.
+  like?: string;
 }
 
 /** A metric over all examples of this run and of the earlier one. */

@@ -12,6 +12,8 @@ import { metricOf, sinceSentence, WORDS } from "./verdict";
 const CROSSED = { new: "significant now", gone: "significant then", stays: "", neither: "" };
 
 export function SinceThen({ content, since }: { content: Overview; since: Since }) {
+  const firsts = since.slices.filter((slice) => !slice.like);
+  const alike = since.slices.length - firsts.length;
   return (
     <section class="since">
       <h2>Since the earlier run of {format.date(since.created_at)}</h2>
@@ -19,9 +21,10 @@ export function SinceThen({ content, since }: { content: Overview; since: Since 
       {since.slices.length > 0 && (
         <details>
           <summary>{format.plural(since.slices.length + since.more, "slice")} changed</summary>
-          <Changes content={content} since={since} slices={since.slices} />
+          <Changes content={content} since={since} slices={firsts} />
           <p class="note">
             {since.corrected_for}
+            {alike > 0 && ` ${format.count(alike)} that hold mostly the same examples as a row above are left out.`}
             {since.more > 0 && ` ${format.count(since.more)} more are in changelist.json.`}
           </p>
         </details>

@@ -194,9 +194,15 @@ def test_a_check_too(data, tmp_path, capsys):
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_replicates_are_not_estimated_and_this_is_said(data, capsys):
+def test_what_is_not_estimated_is_said(data, tmp_path, capsys):
     assert dry_run(capsys, data)["not_estimated"] == []
     assert len(dry_run(capsys, data, "--test=bootstrap-rows")["not_estimated"]) == 1
+    earlier = shutil.copy(data, tmp_path / "earlier.parquet")
+    search(tmp_path / "first", data=str(earlier), **ROLES_OF, max_cross_size=1)
+    (since,) = dry_run(capsys, data, f"--since={tmp_path}/first/changelist.json")["not_estimated"]
+    assert since.startswith("the data of the run of --since")
+    compared = (f"--baseline-data={earlier}", "--metric=mean:age")
+    assert len(dry_run(capsys, data, *compared)["not_estimated"]) == 1
 
 
 def test_columns_of_scores_and_queries(data, capsys):

@@ -26,6 +26,7 @@ from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.search.fingerprints import against_data_of
 from tests.conftest import slow
 from tests.edited_documents import ROWS, examples, stand_in
+from tests.oracles import predicates
 from tests.pipelines.search.test_check import check
 from tests.running import read, refused, search
 from tests.trust_frames import few_groups, night, only_recall_is_worse
@@ -243,7 +244,9 @@ def test_what_the_terminal_shows(days, first, tmp_path, capsys):
     assert any(line.startswith("Since ") for line in lines)
     line = next(line for line in lines if line.split()[:1] == ["new,"])
     numbers, name = line.split()[:9], " ".join(line.split()[9:])
+    name, _, alike = name.partition(" (")
     assert name == "occupation = Sales & relationship = Husband"
+    assert alike == "and 9 like it)"
     table, before = read(tmp_path).table, first.table
     (now,) = table[table["slice"] == name].itertuples()
     (then,) = before[before["slice"] == name].itertuples()
@@ -642,6 +645,46 @@ def test_a_search_since_a_check_of_other_slices(new_data, tmp_path):
     for name in ("age < 30", "price = 0.25", "other < 2"):
         reason = HAND_MADE[name]
         assert found[name] == (reason and f"now {reason}")
+
+
+def test_slices_of_mostly_the_same_examples_are_one_line(tmp_path, capsys):
+    """The overlap of rows by pandas: each slice that is like another follows it, and no two lines repeat each other."""
+    rng = np.random.default_rng(4)
+    nights = []
+    for number, fall in enumerate((0.0, 0.3)):
+        place, half = rng.choice([*"abcdef"], 6000), rng.choice(["x", "y"], 6000)
+        twin = np.where(rng.random(6000) < 0.95, np.char.add(place, "2"), "other")
+        label = rng.integers(0, 2, 6000)
+        wrong = rng.random(6000) < 0.15 + fall * (place == "b")
+        guess = np.where(wrong, 1 - label, label)
+        frame = {"place": place, "twin": twin, "half": half, "y": label, "p": guess}
+        nights.append(pd.DataFrame(frame))
+        nights[-1].to_parquet(tmp_path / f"{number}.parquet")
+    options = {**ROLES, "max_cross_size": 2, "compare": "overall"}
+    search(tmp_path / "0", data=str(tmp_path / "0.parquet"), **options)
+    command = ["search", f"{tmp_path}/1.parquet", "--label=y", "--prediction=p"]
+    command += ["--max-cross-size=2", "--compare=overall", f"--since={tmp_path}/0/changelist.json"]
+    assert run([*command, f"--output={tmp_path}/1"]) == 0
+    printed, now = capsys.readouterr().out, read(tmp_path / "1")
+    rows = [one for one in now.document["since"]["slices"] if one["significant"]]
+    held = {one["slice_id"]: predicates.mask(nights[1], one["predicate"]) for one in rows}
+
+    def share(one, other):
+        both = [held[row["slice_id"]] for row in (one, other)]
+        return (both[0] & both[1]).sum() / min(mine.sum() for mine in both)
+
+    seen, alike = {}, 0
+    for row in rows:
+        like = row.get("like")
+        known = [one for one in seen.values() if one["direction"] == row["direction"]]
+        nearest = [one["slice_id"] for one in known if share(one, row) >= 0.8]
+        assert like == (nearest[0] if nearest else None)
+        alike += like is not None
+        if like is None:
+            seen[row["slice_id"]] = row
+    assert alike >= 3
+    assert " like it)" in printed
+    assert sum(line.count(" → ") == 2 for line in printed.splitlines()) < len(rows)
 
 
 # With the data of the earlier run --------------------------------------------------------------

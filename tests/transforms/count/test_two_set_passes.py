@@ -1,13 +1,18 @@
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from slicebeam.metrics.counting.lattice import Lattice
+from slicebeam.metrics.counting.statistic_space import Range
 from slicebeam.metrics.measures.registry import metric, statistic_space
+from slicebeam.metrics.significance import sample_values
 from slicebeam.transforms.count.two_set_passes import (
     CountPairs,
     CountValues,
     SumResiduals,
     TwoSetRows,
+    bin_values,
+    read_bins,
     starts,
 )
 from slicebeam.transforms.encode.shards import Scaling, Shard, write_shard
@@ -70,6 +75,33 @@ def test_pairs_are_products_of_indicators(rows):
         assert np.allclose(crossed[side], Z[mine].T @ columns["wrong"][mine])
         n, total = mine.sum(), columns["wrong"][mine].sum()
         assert found["sums"].reshape(2, 3)[side].tolist() == [n, total, total]
+
+
+def test_values_are_counted_by_bin_about_a_centre(tmp_path):
+    rng = np.random.default_rng(1)
+    first, then = rng.integers(0, 3, 400), rng.integers(0, 2, 400)
+    loss = rng.lognormal(0, 1, 400)
+    columns = {"cell": then.astype(np.uint8), "new mae": loss}
+    facts = {"start_row": 0, "rows": 400, "pairs": {}}
+    codes = [first, np.zeros(400, int)]
+    write_shard(tmp_path / "a.arrow", codes, [3, 3], columns, facts)
+    space = statistic_space(["mae"], "earlier")
+    space = space.scaled({("mae", False): Range(0.0, float(loss.max()))}, 1.0, 400)
+    keys = np.sort(LATTICE.keys_of_sets(np.array([[1, 0], [2, 0]])))
+    centres, deviations = np.array([1.0, 2.0]), np.array([0.5, 3.0])
+    slices = pa.table({"key": keys, "centre": centres, "deviation": deviations})
+    path = str(tmp_path / "a.arrow")
+    written = bin_values(
+        metric("mae"), LATTICE, Scaling(space), (path,), slices, tmp_path / "parts"
+    )
+    part = pa.Table.from_batches([written.function((0, 2), written.shared)])
+    bins = read_bins(part)
+    values = LATTICE.digits(part["key"].to_numpy())[:, 0] - 1
+    for at, value in enumerate(values.tolist()):
+        mine = (loss[first == value] - centres[at]) / deviations[at]
+        expected = sample_values.bin_values(mine, np.zeros(mine.size, int), 1)[0]
+        assert np.abs(bins[at] - expected).max() <= 2
+        assert bins[at, 0].sum() == mine.size
 
 
 def test_residuals_are_by_the_first_finding(rows):
