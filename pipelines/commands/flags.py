@@ -8,7 +8,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from slicebeam.metrics.errors import nearest
-from slicebeam.pipelines.commands.data_command import DataCommand
+from slicebeam.pipelines.commands.command import DataCommand
 from slicebeam.pipelines.commands.table import COMMANDS, GROUPS
 
 if TYPE_CHECKING:
@@ -39,10 +39,25 @@ class PanelCommand(click.Command):
         fields = self.spec.fields()
         self.panels = by_panel(fields)
         is_long = isinstance(self.spec, DataCommand)
-        self.rare = {field.name for field in fields if is_long and _is_rare(field)}
+        self.rare = {
+            field.name
+            for field in fields
+            if is_long
+            and not (field.is_required or field.name in COMMON)
+            and field.option.panel in _SHARED
+        }
         parameters = list(map(_parameter, fields))
         if self.rare:
-            parameters.append(_help_all(len(fields)))
+            parameters.append(
+                click.Option(
+                    ["--help-all"],
+                    is_flag=True,
+                    is_eager=True,
+                    expose_value=False,
+                    callback=_print_all,
+                    help=f"Show all {len(fields)} options and exit.",
+                )
+            )
         super().__init__(
             name.rsplit(maxsplit=1)[-1], SETTINGS, params=parameters, help=self.spec.help
         )
@@ -147,21 +162,6 @@ def program() -> CommandGroup:
         package_name="slicebeam", message="%(prog)s %(version)s", help="Print the version and exit."
     )
     return version(CommandGroup(help=about))
-
-
-def _is_rare(field: OptionField) -> bool:
-    return not field.is_required and field.name not in COMMON and field.option.panel in _SHARED
-
-
-def _help_all(number: int) -> click.Option:
-    return click.Option(
-        ["--help-all"],
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_print_all,
-        help=f"Show all {number} options and exit.",
-    )
 
 
 def _print_all(ctx: click.Context, parameter: click.Parameter, is_given: bool) -> None:  # noqa: ARG001  (click's)

@@ -22,7 +22,7 @@ from slicebeam.transforms.storage.storage import temporary_beside
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from slicebeam.pipelines.config.serve import ServeConfig
+    from slicebeam.pipelines.config.adapt import ServeConfig
     from slicebeam.transforms.storage.storage import StoragePath
 
 # Sends the browser on to the address; it is removed when the server ends.

@@ -116,14 +116,9 @@ def show_rows(rows: Rows, _: ShowConfig) -> None:
 
 def _line(row: dict[str, Any]) -> str:
     similarity = f"{row['similarity']:+.3f}  " if "similarity" in row else ""
-    return printable(similarity + (_example_line(row) if "fields" in row else _slice_line(row)))
-
-
-def _slice_line(row: dict[str, Any]) -> str:
-    phrases = "; ".join(row["phrases"])
-    return slice_line(row) + (f"; {phrases}" if phrases else "")
-
-
-def _example_line(row: dict[str, Any]) -> str:
-    fields = "  ".join(f"{name}: {value}" for name, value in row["fields"])
-    return "  ".join([*filter(None, [str(row.get("id", "")), row["role"]]), fields])
+    if "fields" in row:
+        fields = "  ".join(f"{name}: {value}" for name, value in row["fields"])
+        text = "  ".join([*filter(None, [str(row.get("id", "")), row["role"]]), fields])
+    else:
+        text = "; ".join([slice_line(row), *filter(None, ["; ".join(row["phrases"])])])
+    return printable(similarity + text)

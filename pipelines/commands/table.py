@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from slicebeam.pipelines.commands.command import CommandSpec, FileCommand, RunCommand
-from slicebeam.pipelines.commands.data_command import DataCommand
+from slicebeam.pipelines.commands.command import CommandSpec, DataCommand, FileCommand, RunCommand
 
 
 def _edit(name: str, help_: str, example: str = "", options: str = "") -> CommandSpec:
@@ -12,7 +11,7 @@ def _edit(name: str, help_: str, example: str = "", options: str = "") -> Comman
         help=help_,
         example=f"slicebeam edit {name} --changelist out {example}".rstrip(),
         options=f"config.document:{options or name.title()}Config",
-        runs=f"commands.edit:{name}",
+        runs="commands.edit:edit",
         shows="show.define:show_revision",
         json="show.define:revision_json",
     )
@@ -95,7 +94,7 @@ COMMANDS: dict[str, CommandSpec] = {
         group="Edits",
         help="Print the edits, in order.",
         example="slicebeam edit log --changelist out",
-        options="config.document:LogConfig",
+        options="config.document:DocumentConfig",
         runs="commands.edit:log",
         shows="commands.edit:show_log",
     ),
@@ -164,7 +163,7 @@ COMMANDS: dict[str, CommandSpec] = {
         help="Show a result in the browser, with all tested slices and the examples.\n\n"
         "The server listens on 127.0.0.1 only; the printed address contains the access token.",
         example="slicebeam serve out --open",
-        options="config.serve:ServeConfig",
+        options="config.adapt:ServeConfig",
         runs="commands.serve:serve",
     ),
     "export": CommandSpec(

@@ -1,16 +1,15 @@
-"""The options of the commands ``slicebeam adapt …``: test trees."""
+"""Options of the commands on test trees: ``slicebeam adapt …``, and serve, which judges suggestions too."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.pipelines.config.document import Document, ExamplesConfig
 from slicebeam.pipelines.config.option_fields import (
-    COLUMN,
     REQUIRED,
     Column,
     Columns,
@@ -22,15 +21,17 @@ from slicebeam.pipelines.config.option_fields import (
     OptionalFile,
     OptionalFolder,
     Pairs,
+    Requires,
+    Rule,
     Seed,
     Share,
     Texts,
+    checked,
     default,
 )
 from slicebeam.pipelines.config.run_options import AllowHttp, Display
 from slicebeam.pipelines.config.shift import Amount
 
-FAIL_ON = ("worse", "failing")
 # What proposes tests, by name.
 PROPOSERS = ("templates", "mined", "neighbours", "tree", "random", "endpoint")
 
@@ -58,16 +59,17 @@ def class_pairs(classes: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def known_classes(classes: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the value of ``--classes``, if it can be read."""
-    class_pairs(classes)
-    return classes
+def text_or_pair(names: Sequence[str]) -> None:
+    """Refuse columns that are not those of a text or of a pair of texts."""
+    if not 1 <= len(set(names)) == len(names) <= 2 or "" in names:
+        raise OptionError(
+            f"--text {','.join(names)}: name the column of the texts, or the two columns of pairs"
+        )
 
 
+TextColumns = Annotated[Columns, checked(text_or_pair)]
 Tree = Annotated[File, Option("Data", "Test tree: a CSV file of AdaTest.", is_argument=True)]
-ClassPairs = Annotated[
-    Pairs, AfterValidator(known_classes), Option(metavar="<name=class>", by_commas=True)
-]
+ClassPairs = Annotated[Pairs, checked(class_pairs), Option(metavar="<name=class>", by_commas=True)]
 Classes = Annotated[
     ClassPairs,
     Option(
@@ -105,7 +107,9 @@ class AdaptRunConfig(Display):
     since: Annotated[OptionalFile, Option("Output")] = default(None)
     """ChangeList of an earlier run on the tree, to report what is new, gone, worse or better
     since."""
-    fail_on: Annotated[str | None, Option("Output")] = Field(default=None, init=False)
+    fail_on: Annotated[Literal["worse", "failing"] | None, Option("Output")] = Field(
+        default=None, init=False
+    )
     """worse: exit with 1 if a topic, or with an old model all tests, are significantly worse than
     with it (without one, a topic than all tests). failing: exit with 1 if a fifth of a topic's
     tests fail. Both: exit with 2 if a topic can't be judged, because too few of its tests could be
@@ -114,8 +118,6 @@ class AdaptRunConfig(Display):
 
     @model_validator(mode="after")
     def _fits_together(self) -> AdaptRunConfig:
-        if self.fail_on not in (None, *FAIL_ON):
-            raise OptionError(f"--fail-on {self.fail_on!r}: choose from {', '.join(FAIL_ON)}")
         if self.baseline_model == self.model:
             raise OptionError(
                 f"--model and --baseline-model are both {self.model!r}: a model does not differ from itself; "
@@ -188,7 +190,7 @@ class AdaptSuggestConfig(ProposalSources):
     @field_validator("proposer")
     @classmethod
     def _known_proposers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        names = [name.strip() for given in value for name in given.split(",")]
+        names = [name.strip() for text in value for name in text.split(",")]
         for name in names:
             if name not in PROPOSERS:
                 raise OptionError(f"--proposer: {unknown_name('proposer', name, PROPOSERS)}")
@@ -213,7 +215,7 @@ class ExportTrainingConfig(Display):
     mix: Annotated[OptionalFile, Option("Data")] = default(None)
     """Training data (.parquet, .csv, .csv.gz), of which as many rows are mixed in, as many of each
     label; its labels are those of the tests. [default: the tests alone]"""
-    text: Annotated[Columns, Option("Data")] = ("text",)
+    text: Annotated[TextColumns, Option("Data")] = ("text",)
     """Column of the texts, in --mix too; of pairs both columns. Repeatable, or separated by commas.
     [default: text]"""
     label: Annotated[Column, Option("Data")] = "label"
@@ -226,16 +228,6 @@ class ExportTrainingConfig(Display):
     [default: --classes of the run in --changelist]"""
     seed: Annotated[Seed, Option("Statistics")] = 0
     """Random seed."""
-
-    @field_validator("text")
-    @classmethod
-    def _one_or_two(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        names = tuple(name for given in value for name in given.split(",")) or ("text",)
-        if len(names) > 2 or len(set(names)) < len(names) or "" in names:
-            raise OptionError(
-                f"--text {','.join(names)}: name the column of the texts, or the two columns of pairs"
-            )
-        return names
 
     @field_validator("mix", "to")
     @classmethod
@@ -269,9 +261,9 @@ class AdaptFromConfig(ExamplesConfig):
     """Test tree to write."""
     append: Annotated[bool, Option("Output")] = False
     """Add to the tree in --to, if there is one, the tests that it has not."""
-    text: Annotated[Texts, Option("Data", metavar=COLUMN)] = ()
-    """Column of the texts that are the inputs of the model; two for pairs. Repeatable. [default:
-    that of a discovery, or the only column of free text]"""
+    text: Annotated[TextColumns, Option("Data")] = ()
+    """Column of the texts that are the inputs of the model; of pairs both columns. Repeatable, or
+    separated by commas. [default: that of a discovery, or the only column of free text]"""
     slice: Annotated[Texts, Option("Data", metavar="<slice>")] = ()
     """Slice (id, the beginning of one, or name) to make a topic of. Repeatable. [default: the
     findings; of a discovery all slices]"""
@@ -285,21 +277,36 @@ class AdaptFromConfig(ExamplesConfig):
     seed: Annotated[int, Field(ge=0, lt=2**32), Option("Statistics")] = 0
     """Random seed."""
 
-    @field_validator("text")
-    @classmethod
-    def _one_text_or_a_pair(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len(value) > 2:
-            raise OptionError(
-                f"--text names {len(value)} columns ({', '.join(value)}); an input is a text or a pair"
-            )
-        return value
-
     @field_validator("topic")
     @classmethod
     def _is_a_topic(cls, value: str) -> str:
         topic = value.rstrip("/")
         if (topic and not topic.startswith("/")) or "//" in topic or "__suggestions__" in topic:
-            raise OptionError(
-                f"--topic {value!r} is no topic; it is names after slashes, such as /found/nightly"
-            )
+            raise OptionError(f"--topic {value!r} is not a topic path such as /found/nightly")
         return topic
+
+
+class ServeConfig(ExamplesConfig, ProposalSources):
+    """Options of ``slicebeam serve``."""
+
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Requires("tree", "tree_model"),
+        Requires("tree_model", "tree"),
+    )
+
+    changelist: Annotated[Folder, Option("Data", is_argument=True)] = Field(REQUIRED, init=False)
+    """Output folder of a run, or a folder of such folders."""
+    model: Annotated[Model | None, Option("Models")] = None
+    """New model to call in the playground, as in slicebeam search --model. It confirms that of the
+    ChangeList. Loading it runs the code in it."""
+    baseline_model: Annotated[Model | None, Option("Models")] = None
+    """Old model, likewise."""
+    port: Annotated[int, Field(ge=0, le=65_535), Option("Engine", metavar="<port>")] = 0
+    """Port on 127.0.0.1 to listen at. [default: a free one]"""
+    open: Annotated[bool, Option("Output")] = False
+    """Open the page in the browser."""
+    tree: Annotated[OptionalFile, Option("Data")] = default(None)
+    """Test tree to judge suggestions for, in the Tests view."""
+    tree_model: Annotated[Model | None, Option("Models")] = None
+    """Model that --tree is tested against, as for slicebeam adapt suggest --model; its answers cost
+    nothing."""

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar
 
-from pydantic import model_validator
-
-from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command, validated
 from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.config.option_fields import (
     Column,
     Columns,
     Excludes,
+    Needed,
     Option,
     OptionalFile,
     Requires,
@@ -51,7 +49,9 @@ class CheckConfig(RunConfig):
     rules: ClassVar[tuple[Rule, ...]] = (
         Requires("encoder", "changelist", "it confirms the encoder of a document"),
         Requires("features exclude_features", "model baseline_model", "it says what a model reads"),
+        Excludes("changelist", "slices", "both give the slices to check"),
         Excludes("eval_config", "changelist slices", "both give the slices to check"),
+        Needed("changelist slices eval_config", why="the slices to check are missing"),
     )
 
     changelist: Annotated[OptionalFile, Option("Known slices")] = default(None)
@@ -71,15 +71,6 @@ class CheckConfig(RunConfig):
     exclude_features: Annotated[Columns, Option("Models")] = ()
     """Columns that --model does not read, if the model does not know the names of its columns.
     Repeatable, or separated by commas."""
-
-    @model_validator(mode="after")
-    def _checks(self) -> CheckConfig:
-        if self.eval_config is None and (self.changelist is None) == (self.slices is None):
-            raise InputError(
-                "give the slices to check: either --changelist, of an earlier run, or --slices, a YAML "
-                "file of predicates, or --eval-config"
-            )
-        return self
 
     @property
     def non_identity(self) -> frozenset[str]:

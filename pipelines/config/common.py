@@ -21,6 +21,7 @@ from slicebeam.pipelines.config.option_fields import (
     Output,
     Pairs,
     Seed,
+    checked,
     declared,
     default,
 )
@@ -78,14 +79,8 @@ def delimiter_character(text: str) -> str:
     return character
 
 
-def known_size(text: str) -> str:
-    """Return the text of a size that `memory_bytes` can read."""
-    memory_bytes(text)
-    return text
-
-
 Delimiter = Annotated[str, AfterValidator(delimiter_character), Option(metavar="<character>")]
-Size = Annotated[str, AfterValidator(known_size), Option(metavar="<size>")]
+Size = Annotated[str, checked(memory_bytes), Option(metavar="<size>")]
 _OF_ENGINE = Option("Engine", comes_first=True, has_placeholders=True, is_overridable=True)
 EngineName = Annotated[
     str,

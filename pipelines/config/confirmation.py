@@ -62,7 +62,8 @@ def refuse_unconfirmed(
     for name, value in options.items():
         reason = _reason(name, value)
         if reason is not None and confirmed.get(name) != value:
-            named = f"{flag(name)} {_written(value)}"
+            words = map(str, value) if isinstance(value, (list, tuple)) else [str(value)]
+            named = f"{flag(name)} {' '.join(words)}"
             raise InputError(
                 f"{source} names {named}, and {reason}; if you trust it, confirm it with {named}"
             )
@@ -95,7 +96,3 @@ def _reason(name: str, value: Any) -> str | None:
     if name == "encoder" and text.startswith("openai:"):
         return "the texts and the key in OPENAI_API_KEY are sent to it"
     return _REASONS.get(name)
-
-
-def _written(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

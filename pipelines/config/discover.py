@@ -6,7 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field, field_validator, model_validator
 
-from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.kinds import Alternative
 from slicebeam.pipelines.config.common import CHUNK_OPTIONS, Command
 from slicebeam.pipelines.config.option_fields import (
@@ -14,6 +14,7 @@ from slicebeam.pipelines.config.option_fields import (
     Columns,
     Differs,
     Integers,
+    Needed,
     Option,
     OptionalFile,
     Requires,
@@ -35,6 +36,7 @@ class DiscoverConfig(SearchConfig):
     # In membership.parquet.
     names_examples: ClassVar[bool] = True
     rules: ClassVar[tuple[Rule, ...]] = (
+        Needed("embedding text", why="no embeddings and no texts to embed"),
         Requires("discovery_share", "loss_weight", "without losses all examples are tested"),
         Differs("label prediction baseline_prediction loss baseline_loss", "embedding text"),
     )
@@ -101,11 +103,6 @@ class DiscoverConfig(SearchConfig):
 
     @model_validator(mode="after")
     def _discovers(self) -> DiscoverConfig:
-        if not (self.embedding or self.text):
-            raise InputError(
-                "no embeddings: give --embedding, a column of vectors, or --text, a column of "
-                "texts to embed"
-            )
         if self.encoder == LSA and self.embedding:
             raise OptionError(
                 "--encoder lsa is fitted to texts and did not make the embeddings; leave "

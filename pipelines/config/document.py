@@ -142,12 +142,6 @@ class SplitConfig(CountingConfig):
     predicate]"""
 
 
-class LogConfig(DocumentConfig):
-    """Options of ``slicebeam edit log``."""
-
-    quiet: bool = Field(default=False, init=False, exclude=True)
-
-
 class DefineConfig(CountingConfig):
     """Options of ``slicebeam define``."""
 
@@ -261,12 +255,6 @@ class AttributionConfig(ExamplesConfig):
     Kept from the first round. [default: 1, or --rounds]"""
     seed: Annotated[int | None, Option("Statistics")] = None
     """Random seed. Kept from the first round. [default: 0]"""
-    as_json: Annotated[bool, Option("Output", flags=("--json",))] = Field(default=False, init=False)
-    """Print JSON instead of a table."""
-    quiet: Annotated[bool, Option("Output", flags=("--quiet", "-q"))] = Field(
-        default=False, init=False
-    )
-    """Print nothing."""
 
 
 class DrawingConfig(AttributionConfig):

@@ -30,14 +30,22 @@ from typing import (
     get_origin,
 )
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from slicebeam.metrics.errors import OptionError, flag, nearest_hint
 from slicebeam.metrics.kinds import TFMA, split_outside
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     StrPath = str | os.PathLike[str]
     Value = TypeVar("Value")
@@ -158,7 +166,7 @@ class Rule:
     """
 
     names: str
-    others: str
+    others: str = ""
     why: str = ""
 
     def check(self, options: Options) -> None:
@@ -191,7 +199,17 @@ class Excludes(Rule):
             return None
         if self.why:
             return f"{flag(name)} and {flag(other)} {self.why}; choose one"
-        return f"{flag(other)} has no effect with {flag(name)}; leave one out"
+        return f"{flag(other)} has no effect with {flag(name).replace('=', ' ')}; leave one out"
+
+
+class Needed(Rule):
+    """One of the options is needed, unless one of the others has an effect; ``why`` says what is missing."""
+
+    def check(self, options: Options) -> None:
+        """Refuse options that break the rule."""
+        names = self.names.split()
+        if not any(map(options.is_on, [*names, *self.others.split()])):
+            raise OptionError(f"{self.why}: give {any_flag(names)}")
 
 
 class Differs(Rule):
@@ -247,18 +265,7 @@ class Options(BaseModel):
 
 @dataclass(frozen=True)
 class OptionField:
-    """An option of a model.
-
-    Attributes
-    ----------
-    model : the class that it is a field of
-    kind : its type, without bounds and without None
-    default : its value where it is left out; None if there is none
-    is_required, is_nullable : whether it must be given, and whether None is a value
-    is_keyword : whether it is a keyword of the function of Python
-    bounds : such as ``at least 2``; empty for none
-    option : its help, group and spelling
-    """
+    """An option of a model; ``kind`` is its type without bounds and None, ``bounds`` is in words."""
 
     name: str
     model: type[BaseModel]
@@ -315,6 +322,17 @@ class OptionField:
         if self.option.is_argument:
             return ()
         return self.option.flags or (flag(self.name),)
+
+
+def checked(read: Callable[[str], object]) -> AfterValidator:
+    """Return the check of a text that ``read`` must be able to read."""
+
+    def check(value: Any) -> Any:
+        if value is not None:
+            read(value)
+        return value
+
+    return AfterValidator(check)
 
 
 def default(value: Any) -> Any:

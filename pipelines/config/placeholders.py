@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.transforms.storage.secrets import VARIABLE_NAME
@@ -19,26 +18,15 @@ _PLACEHOLDER = re.compile(
 _VARIABLE = re.compile(VARIABLE_NAME)
 
 
-@dataclass(frozen=True)
-class Placeholder:
-    """A part of a text that stands for something else.
-
-    ``name``: the text between the braces, empty for nothing and for a single brace.
-    """
-
-    written: str
-    name: str
-
-
 def split_placeholders(
     text: str, where: str, value: Callable[[re.Match[str]], str]
-) -> Iterator[str | Placeholder]:
+) -> Iterator[str | re.Match[str]]:
     """Yield the placeholders of a text, and what stands between them with its variables filled in.
 
     >>> list(split_placeholders("{{${A}}}/{date}", "run.yaml, data", lambda match: match["name"].lower()))
-    ['{a}/', Placeholder(written='{date}', name='date')]
+    ['{a}/', <re.Match object; span=(9, 15), match='{date}'>]
 
-    ``where``: file and key, for an error. ``value``: returns what a variable stands for; the groups
+    The group ``name`` of a placeholder is empty, or None, for ``{}`` and for a single brace. ``where``: file and key, for an error. ``value``: returns what a variable stands for; the groups
     ``name`` and ``default`` are as for `variables.value_of`.
     """
     literal, end = "", 0
@@ -59,7 +47,7 @@ def split_placeholders(
             if literal:
                 yield literal
             literal = ""
-            yield Placeholder(match[0], match["name"] or "")
+            yield match
     literal += text[end:]
     if literal:
         yield literal

@@ -26,7 +26,7 @@ class Display(Options):
         progress: bool = False
 
     as_json: Annotated[bool, Option("Output", flags=("--json",))] = Field(default=False, init=False)
-    """Print the summary as JSON on stdout."""
+    """Print the result as JSON on stdout."""
     quiet: Annotated[bool, Option("Output")] = Field(default=False, init=False)
     """Print nothing but errors, the failure of a gate, and what --json prints."""
 
@@ -89,8 +89,6 @@ class ShiftRunOptions(RunOptions):
     explain: str | None = Field(default=None, init=False, exclude=True)
     dry_run: bool = Field(default=False, init=False, exclude=True)
     tolerance: tuple[str, ...] = Field(default=(), init=False, exclude=True)
-    as_json: Annotated[bool, Option("Output", flags=("--json",))] = Field(default=False, init=False)
-    """Print the summary, plan or measurement as JSON on stdout."""
     fail_on: Annotated[Literal["worse"] | None, Option("Output")] = Field(default=None, init=False)
     """worse: exit with 1 if the accuracy fell significantly, overall or on a slice of --by or
     --changelist."""

@@ -42,6 +42,8 @@ class SearchConfig(RunConfig):
         Excludes("baseline_data", "confirm parity since"),
         Excludes("domains", "bins exact_edges"),
         Excludes("parity", "weight group", "have no test together"),
+        Excludes("strategy=batch", "iterations max_candidates prune_significant"),
+        Excludes("strategy=iterative", "iterations max_candidates"),
     )
 
     bins: Annotated[int, Field(ge=2, le=1000), Option("Features")] = 10
@@ -76,10 +78,6 @@ class SearchConfig(RunConfig):
 
     @model_validator(mode="after")
     def _searches(self) -> SearchConfig:
-        if self.strategy is not None:
-            for name in self._without_effect(self.strategy):
-                users = " and ".join(STRATEGIES_OF[name])
-                raise OptionError(f"{flag(name)} is for --strategy {users}, not {self.strategy}")
         for name in self.metric if self.parity else ():
             needs = needs_of([name])
             if needs.predicted_numbers or needs.class_scores or needs.label_lists or needs.rankings:
@@ -93,21 +91,13 @@ class SearchConfig(RunConfig):
         """See `RunConfig.measured`; recall counts labels and predictions of the positive class."""
         return (*self.metric, "recall") if self.parity else self.metric
 
-    def _without_effect(self, strategy: str) -> list[str]:
-        """Return the options that were given and have no effect on a strategy."""
-        return [
-            name
-            for name, users in STRATEGIES_OF.items()
-            if strategy not in users and name in self.model_fields_set and getattr(self, name)
-        ]
-
     def resolved_strategy(self, space: int, *, batch_fits: bool) -> Strategy:
         """Return the strategy for a lattice with this number of conjunctions.
 
         ``batch_fits``: whether visiting all of them is cheap enough to be the default.
         """
         strategy = self.strategy or ("batch" if batch_fits else "priority")
-        for name in self._without_effect("batch") if strategy == "batch" else ():
+        for name in filter(self.has, STRATEGIES_OF) if strategy == "batch" else ():
             raise OptionError(
                 f"{flag(name)} has no effect on --strategy batch, which is the default for these "
                 f"{space:,} conjunctions; add --strategy priority"

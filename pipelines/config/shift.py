@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-from pydantic import AfterValidator, Field, field_validator, model_validator
+from pydantic import Field, field_validator
 
-from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.kinds import Method
 from slicebeam.pipelines.config.common import Command, DataConfig, Size
 from slicebeam.pipelines.config.option_fields import (
@@ -17,6 +17,7 @@ from slicebeam.pipelines.config.option_fields import (
     Differs,
     Excludes,
     Model,
+    Needed,
     NumberText,
     Option,
     OptionalFile,
@@ -25,6 +26,7 @@ from slicebeam.pipelines.config.option_fields import (
     Requires,
     Rule,
     Seed,
+    checked,
     default,
 )
 
@@ -99,14 +101,7 @@ def parse_budget(text: str) -> CallBudget:
     return CallBudget(amount, None if unit is None else _SIGNS.get(unit, unit.upper()))
 
 
-def known_budget(text: str | None) -> str | None:
-    """Return the text of a budget, if any, that can be read."""
-    if text is not None:
-        parse_budget(text)
-    return text
-
-
-Amount = Annotated[str | None, AfterValidator(known_budget), Option(metavar="<amount>")]
+Amount = Annotated[str | None, checked(parse_budget), Option(metavar="<amount>")]
 
 
 class ShiftConfig(DataConfig):
@@ -130,6 +125,10 @@ class ShiftConfig(DataConfig):
             "method=plus", "old_prediction", "it compares with the old predictions item by item"
         ),
         Excludes("old_matrix", "old_prediction", "both give the old matrix"),
+        Needed("output", "plan repeat", "the folder for the result is missing"),
+        Needed("api model replay_prediction", "plan", "no source of answers"),
+        Needed("old_prediction old_matrix", "plan repeat", "the old confusion matrix is missing"),
+        Needed("budget target_error", "plan", "there is no stopping rule"),
     )
 
     # Empty for what publishes nothing.
@@ -163,9 +162,7 @@ class ShiftConfig(DataConfig):
     sample most where answers vary most (Chen et al., 2021; biased). proportional: strata by size.
     [default: plus with --old-prediction, else proportional]"""
     budget: Annotated[
-        NumberText,
-        AfterValidator(known_budget),
-        Option("Budget", metavar="<budget>", comes_first=True),
+        NumberText, checked(parse_budget), Option("Budget", metavar="<budget>", comes_first=True)
     ] = default(None)
     """Maximum number of calls, such as 2000, or amount of money, such as 5USD."""
     target_error: Annotated[float | None, Field(gt=0, lt=2), Option("Budget", comes_first=True)] = (
@@ -217,27 +214,6 @@ class ShiftConfig(DataConfig):
                 "table, weights.csv"
             )
         return value
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> ShiftConfig:
-        if not self.output and not self.simulates:
-            raise OptionError(
-                "--output is missing: name a folder for changelist.json (only --plan and --repeat need "
-                "none)"
-            )
-        if not (self.api or self.model or self.replay_prediction or self.plan):
-            raise InputError(
-                "no source of answers: give --api, --model or --replay-prediction (or --plan, "
-                "which needs none)"
-            )
-        if not (self.simulates or self.old_prediction or self.old_matrix):
-            raise InputError(
-                "the old confusion matrix is missing: give --old-prediction, or --old-matrix, "
-                "the document of an earlier shift"
-            )
-        if not (self.plan or self.budget or self.target_error):
-            raise InputError("there is no stopping rule: give --budget, --target-error or both")
-        return self
 
     @property
     def simulates(self) -> bool:

@@ -65,6 +65,7 @@ class RunConfig(DataConfig):
         ),
         Excludes("baseline_data", "query eval_config"),
         Requires("compare=earlier", "baseline_data"),
+        Excludes("compare=overall compare=baseline", "baseline_data"),
     )
 
     baseline_data: Annotated[Texts, Option("Data", metavar=PATH, has_placeholders=True)] = ()
@@ -233,10 +234,6 @@ class RunConfig(DataConfig):
                 )
         if self.needs.labels and not self.label:
             raise OptionError("--label is missing")
-        if self.baseline_data and self.comparison != "earlier":
-            raise OptionError(
-                f"--baseline-data has no effect with --compare {self.comparison}; leave one out"
-            )
         compares = self.comparison == "baseline"
         for name in self.measured:
             needs = needs_of([name])

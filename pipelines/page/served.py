@@ -26,7 +26,7 @@ from slicebeam.transforms.storage.storage import (
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.document import ChangeList
-    from slicebeam.pipelines.config.serve import ServeConfig
+    from slicebeam.pipelines.config.adapt import ServeConfig
     from slicebeam.pipelines.define.document_data import DocumentData
     from slicebeam.transforms.storage.storage import StoragePath
 

@@ -213,8 +213,8 @@ class RequestTemplates:
         ):
             if isinstance(part, str):
                 parts.append(part)
-            elif part.name:
-                parts.append(_Column(part.name.removesuffix(_BASE64), part.name.endswith(_BASE64)))
+            elif name := part["name"]:
+                parts.append(_Column(name.removesuffix(_BASE64), name.endswith(_BASE64)))
             else:
                 raise self.wrong(
                     key, f"{template!r}: write {{column}} for a column, and {{{{ for a brace"

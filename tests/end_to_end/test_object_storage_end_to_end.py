@@ -23,7 +23,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.commands.cli import run
-from slicebeam.pipelines.commands.data_command import DataCommand
+from slicebeam.pipelines.commands.command import DataCommand
 from slicebeam.pipelines.commands.run_file import read_run
 from tests.conftest import google_first, own_stores, s3_first, slow
 from tests.gcs_server import FORBIDDEN

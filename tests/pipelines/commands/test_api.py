@@ -29,7 +29,7 @@ from slicebeam.metrics.errors import (
 from slicebeam.pipelines.commands import find_slices
 from slicebeam.pipelines.commands.api import FindSlices, check, define, edit, report, search, shift
 from slicebeam.pipelines.commands.cli import run
-from slicebeam.pipelines.commands.memory_tables import arrow_table
+from slicebeam.pipelines.commands.python_runs import arrow_table
 from slicebeam.pipelines.search.search import run_search
 from slicebeam.transforms.encode import write_examples
 from slicebeam.transforms.encode.extract_slice_keys import encode_chunk, read_chunks

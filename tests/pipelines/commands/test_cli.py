@@ -236,6 +236,9 @@ def test_a_fault_of_ours_is_a_line_and_a_log(data, capsys, monkeypatch):
 @pytest.mark.parametrize(("more", "message"), [
     (["--iterations", "2"], "--iterations has no effect on --strategy batch"),
     (["--prune-significant"], "--prune-significant has no effect on --strategy batch"),
+    (["--strategy=batch", "--iterations=2"], "--iterations has no effect with --strategy batch"),
+    (["--strategy=iterative", "--max-candidates=9"], "--max-candidates has no effect with --strategy iterative"),
+    (["--baseline-data=x", "--compare=overall"], "--baseline-data has no effect with --compare overall"),
     (["--threshold", "nan", "--score", "pred"], "--threshold"),
     (["--bins", "5", "--domains", "x.json"], "--bins has no effect with --domains"),
     (["--compare", "overall", "--baseline-model", "m.pkl"], "--baseline-model is for"),

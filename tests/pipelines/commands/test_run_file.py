@@ -159,7 +159,7 @@ WRONG = {
     "no data": ({**GOOD, "data": "none.parquet"}, "--data none.parquet: no such file"),
     "column": ({**GOOD, "label": "incom"}, "--label: unknown column 'incom'; did you mean 'income'?"),
     "missing": ({"command": "search", "data": DATA}, "is missing"),
-    "no output": ({"command": "shift", "data": DATA, "label": "income", "old_prediction": "prediction_old"}, "--output is missing: name a folder for changelist.json"),
+    "no output": ({"command": "shift", "data": DATA, "label": "income", "old_prediction": "prediction_old"}, "the folder for the result is missing: give --output"),
 }  # fmt: skip
 
 

@@ -17,7 +17,7 @@ import pytest
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.metric import Slices
 from slicebeam.metrics.measures.registry import metric, metrics, statistic_space
-from slicebeam.pipelines.commands import api, signatures
+from slicebeam.pipelines.commands import api
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.commands.command import CommandSpec, named
 from slicebeam.pipelines.commands.table import COMMANDS, GROUPS
@@ -31,14 +31,13 @@ ROOT = Path(__file__).parents[3]
 NAMES = [name for name in COMMANDS if name not in GROUPS]
 # The functions of Python by their commands.
 FUNCTIONS = {
-    name: ".".join([*name.split()[:-1], signatures.function_name(name)])
+    name: ".".join([*name.split()[:-1], api.function_name(name)])
     for name in NAMES
     if COMMANDS[name].shows
 }
 # What a command has not of the options of its base.
 NOT_ITS = {
     "DiscoverConfig": "exclude_features domains since since_if_exists tfma_module keep_outputs confirm parity baseline_data",
-    "LogConfig": "quiet",
     "SearchRunOptions": "allow_http",
     "DiscoverRunOptions": "dry_run tolerance",
     "ShiftRunOptions": "explain dry_run tolerance",
@@ -191,7 +190,7 @@ def test_each_function_has_the_keywords_and_the_result_of_its_command():
         assert all(issubclass(eval(keywords, vars(api)), one) for one in spec.models), name
         returned = named(spec.runs).__annotations__["return"]
         assert spec.run_options or api.__annotations__[result] == f"_Document[{returned}]", name
-        assert eval(FUNCTIONS[name], vars(api)).__doc__ == signatures.docstring(name)
+        assert eval(FUNCTIONS[name], vars(api)).__doc__ == api.docstring(name)
 
 
 # What declares the keywords; the rest of the package takes mypy a minute.
@@ -202,7 +201,7 @@ namespace_packages = True
 explicit_package_bases = True
 [mypy-pydantic.*,slicebeam.pipelines.commands.api,slicebeam.pipelines.config.*,slicebeam.pipelines.commands.python_runs]
 follow_imports = silent
-[mypy-slicebeam.pipelines.commands.export,slicebeam.pipelines.commands.signatures,slicebeam.pipelines.define.new_slices,slicebeam.metrics.kinds]
+[mypy-slicebeam.pipelines.commands.export,slicebeam.pipelines.define.new_slices,slicebeam.metrics.kinds]
 follow_imports = silent
 [mypy-slicebeam.transforms.storage.file_formats]
 follow_imports = silent
@@ -311,7 +310,7 @@ def test_the_command_works(module, monkeypatch, capsys):
     assert run(["summary", "--changelist", "out", "--json"]) == 0
     assert capsys.readouterr().out == '"What was found."\n'
     # It is a function of Python, too.
-    assert list(signatures.signature("summary").parameters) == ["changelist", "progress"]
+    assert list(api.signature("summary").parameters) == ["changelist", "progress"]
 
 
 def test_the_engine_works(module, adult_path, tmp_path, monkeypatch):

@@ -20,7 +20,7 @@ from slicebeam.pipelines.changelist import revisions as rev
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.commands.command import Invocation
-from slicebeam.pipelines.commands.edit import annotate
+from slicebeam.pipelines.commands.edit import edit as edit_slice
 from slicebeam.pipelines.commands.flags import program
 from slicebeam.pipelines.config.document import AnnotateConfig
 from slicebeam.pipelines.define.llm_filter import llm_filter
@@ -471,7 +471,7 @@ def _write(folder, slice_id, words, acknowledged):
         for number in range(EDITS):
             note = f"{words}-{number}"
             config = AnnotateConfig(changelist=str(folder), slice=slice_id, note=note)
-            annotate(config, lambda _: None)
+            edit_slice(config, lambda _: None)
             stream.write(f"{note}\n")
 
 

@@ -5,7 +5,7 @@ import time
 
 from starlette.testclient import TestClient
 
-from slicebeam.pipelines.config.serve import ServeConfig
+from slicebeam.pipelines.config.adapt import ServeConfig
 from slicebeam.pipelines.page.app import application
 from slicebeam.pipelines.page.protection import HEADER, PageSession
 from slicebeam.pipelines.page.served import ServedOutput

@@ -22,7 +22,7 @@ from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.attribution.session import estimate
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.commands.cli import run
-from slicebeam.pipelines.config.serve import ServeConfig
+from slicebeam.pipelines.config.adapt import ServeConfig
 from slicebeam.pipelines.page import editing, labelling, protection
 from slicebeam.pipelines.page.answers import HANDLERS
 from slicebeam.pipelines.page.labelling import Labelling, _Label, _OfSession

@@ -18,8 +18,7 @@ from slicebeam.pipelines.adaptive.suggestions.desk import TestDesk
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.commands.cli import run
-from slicebeam.pipelines.config.adapt import AdaptSuggestConfig
-from slicebeam.pipelines.config.serve import ServeConfig
+from slicebeam.pipelines.config.adapt import AdaptSuggestConfig, ServeConfig
 from slicebeam.pipelines.page import judging
 from slicebeam.pipelines.page.answers import HANDLERS
 from slicebeam.pipelines.page.served import ServedOutput

@@ -17,7 +17,7 @@ import pytest
 
 from slicebeam.metrics.errors import InputError, StorageError
 from slicebeam.pipelines.changelist.reading import read_search
-from slicebeam.pipelines.config.serve import ServeConfig
+from slicebeam.pipelines.config.adapt import ServeConfig
 from slicebeam.pipelines.page import index_build, served
 from slicebeam.pipelines.page.answers import RefusedError
 from slicebeam.pipelines.page.app import application_of_runs
