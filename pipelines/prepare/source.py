@@ -24,7 +24,7 @@ from slicebeam.transforms.encode.convert import (
 )
 from slicebeam.transforms.encode.passes import QueryRows
 from slicebeam.transforms.encode.sources import ReservedRows, StoredFile, open_parquet, read_split
-from slicebeam.transforms.storage.files import expand_paths, file_format
+from slicebeam.transforms.storage.files import expand_paths, file_format, in_both
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path
 
@@ -60,7 +60,7 @@ def read_source(config: DataConfig, run: Workspace) -> Source:
     """Return the source of the data, after converting what is no Parquet; with --query that of the queries."""
     of_earlier: Sequence[str] = getattr(config, "baseline_data", ())
     earlier = expand_paths(of_earlier, "--baseline-data")
-    if both := sorted({*run.files} & {*earlier}):
+    if both := in_both(earlier, run.files):
         raise OptionError(
             f"--baseline-data {both[0]}: --data names this file as well; give earlier data"
         )

@@ -11,7 +11,7 @@ from slicebeam.metrics.errors import InputError, OptionError, SlicebeamError
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.confirmation import Confirmed, refuse_unconfirmed
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.transforms.storage.files import expand_paths
+from slicebeam.transforms.storage.files import expand_paths, in_both
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +115,7 @@ def against_data_of(
         against = validated(type(config), options)
         statistic_space(config.metric, "earlier", weighted=config.weight is not None)
         files, today = expand_paths(document.dataset.uri, "its data"), expand_paths(config.data)
-        if {*files} & {*today}:
+        if in_both(files, today):
             raise InputError("this run reads the same files")
         then, now = (
             {*first_columns(paths[0], config.format, config.csv_layout)} for paths in (files, today)

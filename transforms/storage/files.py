@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,3 +84,13 @@ def file_format(path: str, override: str | None = None) -> Format:
     raise InputError(
         f"{path}: the name does not show the format; give --format {'|'.join(FORMATS)}"
     )
+
+
+def in_both(paths: Sequence[str], others: Sequence[str]) -> list[str]:
+    """Return the paths, sorted, of files that are among others too, under whatever name."""
+
+    def whole(path: str) -> str:
+        return path if "://" in path else os.path.realpath(path)
+
+    there = set(map(whole, others))
+    return sorted(path for path in set(paths) if whole(path) in there)

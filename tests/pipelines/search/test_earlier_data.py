@@ -219,6 +219,12 @@ def test_the_same_file_or_another_table_is_refused(tmp_path, capsys):
     assert "--data names this file as well" in refused(
         [*same, f"--output={tmp_path}/out"], capsys, folder=tmp_path
     )
+    (tmp_path / "link.parquet").symlink_to("now.parquet")
+    same = [part.replace("then.parquet", "link.parquet") for part in command]
+    assert "--data names this file as well" in refused(
+        [*same, f"--output={tmp_path}/out"], capsys, folder=tmp_path
+    )
+    (tmp_path / "link.parquet").unlink()
     files(tmp_path, now, then.drop(columns=["place"]))
     assert "place" in refused([*command, f"--output={tmp_path}/out"], capsys, folder=tmp_path)
     assert "--fail-on drift needs --baseline-data" in refused(

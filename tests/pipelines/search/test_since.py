@@ -756,6 +756,7 @@ def with_text(folder):
     (without("k"), {}, "only one data set has 'k'"),
     (None, {"confirm": 0.3}, "leave one out"),
     (None, {"data": "0.parquet"}, "this run reads the same files"),
+    (lambda folder: (folder / "same.parquet").symlink_to("0.parquet"), {"data": "same.parquet"}, "this run reads the same files"),
 ])  # fmt: skip
 def test_why_published_slices_are_compared(
     two_nights, tmp_path, monkeypatch, change, options, said
