@@ -28,6 +28,8 @@ _KEYS_AT_A_TIME = 1 << 18
 class Lattice:
     """The slices of up to ``max_cross_size`` predicates on different features.
 
+    Examples
+    --------
     Two features: sex with two values, and age with three bins. Their conditions are numbered 1 to 5
     (0 means "no condition"), and there are 11 slices of one or two conditions:
 
