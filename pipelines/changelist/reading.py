@@ -91,7 +91,9 @@ def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> Chang
     if not with_slices:
         content = {**content, "slices": []}
         content.pop("since", None)
-    kind = ShiftChangeList if "shift" in content else SearchChangeList
+    provenance = content.get("provenance")
+    is_of_shift = isinstance(provenance, dict) and provenance.get("command") == "shift"
+    kind = ShiftChangeList if is_of_shift else SearchChangeList
     try:
         # In strict JSON true is not 1, and "2" is not 2.
         document = kind.model_validate_json(json.dumps(content), strict=True)
