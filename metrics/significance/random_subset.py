@@ -63,14 +63,22 @@ def bin_edges(low: float, high: float, deviation: float) -> FloatArray:
 
 def bin_sums(values: FloatArray, edges: FloatArray, unit: float) -> IntArray:
     """Return [3, BINS], which add up: values, distances from the lower edge, their squares, by width and `unit`."""
+    sums = np.zeros((1, 3, BINS), np.int64)
+    add_bin_sums(sums, values, edges, unit)
+    return sums.reshape(3, BINS)
+
+
+def add_bin_sums(
+    sums: IntArray, values: FloatArray, edges: FloatArray, unit: float, sets: IntArray | int = 0
+) -> None:
+    """Add values [values], each of one of the sets, to their `bin_sums` [sets, 3, BINS]."""
     left, width = edges[:-1], np.diff(edges)
     at = np.clip(np.searchsorted(edges, values, side="right") - 1, 0, BINS - 1)
     place = np.clip((values - left[at]) / np.where(width > 0, width, 1.0)[at], 0.0, 1.0)
-    sums = np.zeros((3, BINS), np.int64)
-    sums[0] = np.bincount(at, minlength=BINS)
+    flat, first = sums.reshape(-1), at + 3 * BINS * sets
+    np.add.at(flat, first, 1)
     for power in (1, 2):
-        np.add.at(sums[power], at, np.rint(place**power / unit).astype(np.int64))
-    return sums
+        np.add.at(flat, first + power * BINS, np.rint(place**power / unit).astype(np.int64))
 
 
 def population(sums: IntArray, edges: FloatArray, unit: float) -> Population:

@@ -16,7 +16,7 @@ from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.count_tests import log_choose
 from slicebeam.metrics.significance.few_cells import CellDraws, deviate
 from slicebeam.metrics.significance.outcome_codes import select_tail
-from slicebeam.metrics.significance.random_subset import BINS, bin_edges
+from slicebeam.metrics.significance.random_subset import BINS, add_bin_sums, bin_edges
 
 # A value is at most √N standard deviations off the mean of N: of 2^40 at most this many.
 _FARTHEST = 2.0**20
@@ -31,11 +31,8 @@ _SMALLEST = 1e-300
 
 def bin_values(values: FloatArray, slices: IntArray, number: int) -> IntArray:
     """Return [number, 3, BINS], which add up: standardized values [members] of slices by bin, places, their squares."""
-    at = np.clip(np.searchsorted(EDGES, values, side="right") - 1, 0, BINS - 1)
-    place = np.clip((values - EDGES[at]) / np.diff(EDGES)[at], 0.0, 1.0)
     sums = np.zeros((number, 3, BINS), np.int64)
-    for power in range(3):
-        np.add.at(sums[:, power], (slices, at), np.rint(place**power / (UNIT if power else 1.0)))
+    add_bin_sums(sums, values, EDGES, UNIT, slices)
     return sums
 
 

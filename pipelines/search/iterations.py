@@ -52,7 +52,6 @@ from slicebeam.transforms.count.tables import (
     work_items,
     write_plan,
 )
-from slicebeam.transforms.count.two_set_passes import bin_values, read_bins
 from slicebeam.transforms.storage.storage import StoragePath, fetch, matching
 from slicebeam.transforms.storage.work_files import part_path
 
@@ -359,6 +358,8 @@ class SecondTests:
             keys = np.sort(self.called(parts, number, per_level, _SPARED))
             if not keys.size:
                 continue
+            from slicebeam.transforms.count.two_set_passes import bin_values, read_bins
+
             sums = looked_up(parts, keys, lambda table: table.counts(space)["sums"], space.columns)
             slices = prepared.slices(sums)
             p = looked_up(parts, keys, lambda table: table[name], dtype=np.float64)  # noqa: B023

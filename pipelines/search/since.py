@@ -357,7 +357,6 @@ class _Listing:
         stage, seconds = f"since-{results.config.metric.index(self.metric)}", keys.size * _PER_SLICE
         found = prepared.scan(stage, counting, seconds)
         both = np.sum([part["both"] for part in found], axis=0).reshape(keys.size, keys.size)
-        both = np.maximum(both, both.T)
         sizes = np.diag(both)
         mostly = both >= _MOSTLY * np.minimum(sizes[:, None], sizes)
         mostly &= kind[changed][:, None] == kind[changed]

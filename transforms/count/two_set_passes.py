@@ -15,8 +15,8 @@ from slicebeam.metrics.counting.statistic_space import THEN, Term
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.metric import Metric
-from slicebeam.metrics.significance import sample_values
-from slicebeam.metrics.significance.random_subset import BINS
+from slicebeam.metrics.significance.random_subset import BINS, add_bin_sums
+from slicebeam.metrics.significance.sample_values import EDGES, UNIT
 from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path
@@ -243,7 +243,7 @@ class BinValues:
                 slices, rows = membership.pairs(block)
                 centre = centres[slices] * (1.0 if weights is None else weights[rows])
                 about = (values[rows] - centre) / deviations[slices]
-                bins += sample_values.bin_values(about, slices, keys.size)
+                add_bin_sums(bins, about, EDGES, UNIT, slices)
         flat = pa.FixedSizeListArray.from_arrays(pa.array(bins.ravel()), 3 * BINS)
         return pa.record_batch([pa.array(keys), flat], names=["key", "bins"])
 
