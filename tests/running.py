@@ -127,17 +127,25 @@ def read(folder):
 
 
 def all_published(output):
-    """All that is in an output, of which the document is without its times and its place."""
-    found = {path.name: None for path in output.iterdir()}
-    found |= {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
-    document = json.loads(found["changelist.json"])
+    """All that is in an output, of which the document is without its times and its place.
+
+    The files are under their well-known names alone: names of their own depend on the document that a run
+    replaced, as one that was killed after it had published replaces its own.
+    """
+    document = json.loads((output / "changelist.json").read_text("utf-8"))
+    assert sorted(path.name for path in output.iterdir()) == names_of(document)
+    files = {}
+    for file in document["files"].values():
+        well_known = output / ".".join(file["name"].split(".")[::2])
+        files[well_known.name] = (output / file.pop("name")).read_bytes()
+        assert well_known.read_bytes() == files[well_known.name]
     # A hash of the document covers its times.
     del document["created_at"], document["provenance"]["run"]["content"]
     document["provenance"]["config"].pop("output", None)
     for record in document.get("search", {}).get("iterations", ()):
         for name in ("cpu_seconds", "wall_seconds", "shuffled_bytes"):
             del record[name]
-    return {**found, "changelist.json": document}
+    return {**files, "changelist.json": document}
 
 
 def names_of(document):
