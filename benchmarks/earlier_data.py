@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "data"
 LABEL = {"adult": "income", "compas": "class", "electricity": "class"}
 # Shares of the examples that slices which are made worse have.
-SHARES = (0.035, 0.07)
+SHARES = (0.04, 0.06)
 
 
 def tables() -> dict[str, pd.DataFrame]:

@@ -147,7 +147,10 @@ class Earlier(Metric):
         rest = parents - slices
         variance = self._variance(slices) + self._variance(rest)
         held = ratio(rest.sizes.astype(np.float64), parents.sizes.astype(np.float64), otherwise=0.0)
-        return held**2 * variance, np.maximum(np.minimum(slices.sizes, rest.sizes) - 1.0, 1.0)
+        # An interval may be infinite, and the slice may hold all of its parent: then nothing puts it ahead.
+        error = np.full(held.shape, np.inf)
+        np.multiply(held**2, variance, out=error, where=held > 0)
+        return error, np.maximum(np.minimum(slices.sizes, rest.sizes) - 1.0, 1.0)
 
     def _variance(self, slices: Slices) -> FloatArray:
         """Return the variance [slices] of a change, from how wide the intervals of both values are."""

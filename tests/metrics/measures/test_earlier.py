@@ -87,25 +87,25 @@ def test_other_counts_say_nothing_too_often_where_nothing_changed(name):
     assert (own.test(Slices(sums, space, sums.sum(axis=0)), "worse").p <= 0.05).mean() > 0.9
 
 
-def test_means_are_tested_by_halls_t_of_welch():
-    rng = np.random.default_rng(2)
+def of_means(*values):
+    """Slices of the errors today and then [slices, examples]."""
     space = statistic_space(["mse"], "earlier")
     names = [(term.source, term.power) for term in space.all_terms]
     assert names == [("new", 1), ("new", 2), ("old", 1), ("old", 2), ("new", 3), ("old", 3)]
     scale = 2.0**-30
-    space = replace(space, scales=(scale,) * len(names))
-    values = rng.gamma(4.0, 1.0, (3000, 60)), rng.gamma(4.0, 1.0, (3000, 90))
-    sums = np.stack(
-        [
-            np.full(3000, 60), np.full(3000, 90),
-            *(np.rint((values[side] ** power).sum(axis=1) / scale) for side in (0, 1) for power in (1, 2)),
-        ],
-        axis=1,
-    ).astype(np.int64)  # fmt: skip
-    thirds = [np.rint((some**3).sum() / scale) for some in values]
+    space = replace(space, scales=(scale,) * len(names), shifts=(("mse", 0.0),))
+    counts = [np.full(len(side), side.shape[1]) for side in values]
+    powers = [np.rint((side**power).sum(axis=1) / scale) for side in values for power in (1, 2)]
+    sums = np.stack([*counts, *powers], axis=1).astype(np.int64)
+    thirds = [np.rint((side**3).sum() / scale) for side in values]
     totals = np.append(sums.sum(axis=0), np.array(thirds, np.int64))
-    space = replace(space, shifts=(("mse", 0.0),))
-    own, slices = metric_on("mse", space), Slices(sums, space, totals)
+    return metric_on("mse", space), Slices(sums, space, totals)
+
+
+def test_means_are_tested_by_halls_t_of_welch():
+    rng = np.random.default_rng(2)
+    values = rng.gamma(4.0, 1.0, (3000, 60)), rng.gamma(4.0, 1.0, (3000, 90))
+    own, slices = of_means(*values)
     assert own.value(slices) == pytest.approx(values[0].mean(axis=1))
     assert own.value(slices.old) == pytest.approx(values[1].mean(axis=1))
     p = own.test(slices, "worse").p
@@ -114,6 +114,18 @@ def test_means_are_tested_by_halls_t_of_welch():
     assert 0.035 < (p <= 0.05).mean() < 0.06
     low, high = own.delta_interval(slices, 0.95)
     assert ((low <= 0) & (high >= 0)).mean() > 0.93
+
+
+def test_a_slice_that_holds_all_of_its_parent_is_not_ahead_of_it():
+    rng = np.random.default_rng(3)
+    values = [rng.lognormal(0.0, 1.0, (20, 60)) for _ in range(2)]
+    values[0][3] += 5.0
+    own, slices = of_means(*values)
+    parents = slices.rows(np.array([0, 3]))
+    parents = replace(parents, sums=np.stack([slices.sums[0], slices.sums[[3, 4, 5]].sum(axis=0)]))
+    p = own.p_refine(slices.rows(np.array([0, 3])), parents, "upper")
+    assert p[0] == 1.0
+    assert p[1] < 0.01
 
 
 def test_a_part_is_of_one_data_set():
