@@ -196,10 +196,10 @@ class Since(Part):
 class MovedPart(Part):
     """A part of the change of a metric over all examples."""
 
-    name: str = Field(description="features, a slice, or what is left")
+    name: str = Field(description="features and findings, or a finding")
     slice_id: str | None = optional("of a finding")
     change: Estimate
-    value: str | None = optional("of features: the value whose share changed most")
+    value: str | None = optional("of the mix: the value or finding whose share changed most")
     share_then: float | None = None
     share_now: float | None = None
 
@@ -223,7 +223,9 @@ class WhyMoved(Part):
         "by the mix of the data, on the kinds of examples that there were"
     )
     model: Estimate | None = optional("by the model, on the same kinds of examples")
-    by_mix: tuple[MovedPart, ...] = optional("features that changed the mix, the largest first", ())
+    by_mix: tuple[MovedPart, ...] = optional(
+        "features and findings that changed the mix, the largest first", ()
+    )
     by_model: tuple[MovedPart, ...] = optional("the findings, by rank", ())
 
 

@@ -201,7 +201,7 @@ class _EarlierData:
         parts = {
             "mix": _estimate(split.mix, unit),
             "model": _estimate(split.model(second / n - (first / n) ** 2), unit),
-            "by_mix": self._by_mix(split, kept, unit),
+            "by_mix": self._by_mix(split, kept, unit, texts),
             "by_model": tuple(by_model),
         }
         return told.model_copy(update=parts)
@@ -227,29 +227,45 @@ class _EarlierData:
         kept += [values + at for at in np.flatnonzero(levels > 1).tolist()]
         return np.array(kept, np.int64)
 
-    def _by_mix(self, split: Decomposition, kept: IntArray, unit: float) -> tuple[MovedPart, ...]:
-        """Return the features whose shares moved the metric, those that cannot be told apart together."""
-        feature = np.searchsorted(self.begins, kept, side="right") - 1
-        columns = {int(one): np.flatnonzero(feature == one) for one in np.unique(feature)}
-        present = list(columns)
+    def _by_mix(
+        self, split: Decomposition, kept: IntArray, unit: float, slices: Sequence[str]
+    ) -> tuple[MovedPart, ...]:
+        """Return the features and findings whose shares moved the metric, those that cannot be told apart together."""
+        features = len(self.domains)
+        # Each finding is a source of its own, after the features.
+        column_source = np.where(
+            kept < self.begins[-1],
+            np.searchsorted(self.begins, kept, side="right") - 1,
+            kept - int(self.begins[-1]) + features,
+        )
+        sources, first = np.unique(column_source, return_index=True)
+        columns = [np.flatnonzero(column_source == source) for source in sources]
         z = normal_quantile(CONFIDENCE)
         moved: list[tuple[float, MovedPart]] = []
-        for line in split.together(list(columns.values())):
-            features = [present[at] for at in line]
-            part = split.part(np.concatenate([columns[one] for one in features]))
+        for line in split.together(columns):
+            part = split.part(np.concatenate([columns[at] for at in line]))
             if abs(part.value) <= z * part.variance**0.5:
                 continue
-            largest = max(features, key=lambda one: abs(split.part(columns[one]).value))
-            begin, end = self.begins[largest : largest + 2].tolist()
-            now, then = (counts[begin:end] / counts[begin:end].sum() for counts in self.counts)
-            value = int(np.abs(now - then).argmax())
-            names = [largest, *(one for one in features if one != largest)]
+            by_size = sorted(line, key=lambda at: -abs(split.part(columns[at]).value))
+            largest = int(sources[by_size[0]])
+            if largest < features:
+                begin, end = self.begins[largest : largest + 2].tolist()
+                now, then = (counts[begin:end] / counts[begin:end].sum() for counts in self.counts)
+                at = int(np.abs(now - then).argmax())
+                value = self._name(begin + at)
+            else:
+                now, then = split.now.shares, split.then.shares
+                at, value = int(first[by_size[0]]), slices[largest - features]
+            names = [
+                self.domains[source].name if source < features else slices[source - features]
+                for source in sources[by_size].tolist()
+            ]
             moved_part = MovedPart(
-                name=" and ".join(self.domains[one].name for one in names),
+                name=" and ".join(names),
                 change=_estimate(part, unit),
-                value=self._name(begin + value),
-                share_then=float(then[value]),
-                share_now=float(now[value]),
+                value=value,
+                share_then=float(then[at]),
+                share_now=float(now[at]),
             )
             moved.append((abs(part.value), moved_part))
         moved.sort(key=lambda line: -line[0])

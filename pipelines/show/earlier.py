@@ -48,9 +48,9 @@ def _lines_of(moved: WhyMoved, *, n: int, is_share: bool) -> Iterator[str]:
     for part in moved.by_mix:
         then, now = part.share_then or 0.0, part.share_now or 0.0
         more = "more" if now > then else "fewer"
-        yield (
-            f"      {told(part.change)}  {part.name}: {more} with {part.value} ({then:.1%} → {now:.1%})"
-        )
+        # A finding is its own value.
+        of_value = "" if part.value == part.name else f" with {part.value}"
+        yield f"      {told(part.change)}  {part.name}: {more}{of_value} ({then:.1%} → {now:.1%})"
     yield f"  {told(moved.model)}  by the model, on the same kinds of examples"
     yield from (f"      {told(part.change)}  {part.name}" for part in moved.by_model)
 

@@ -81,7 +81,7 @@ function partsOf(moved: WhyMoved): Part[] {
     parts.map(({ name, slice_id, change, value, share_then, share_now }) => ({
       name,
       id: slice_id,
-      note: value && share_then != null && share_now != null ? `${value}: ${format.share(share_then)} → ${format.share(share_now)}` : "",
+      note: value && share_then != null && share_now != null ? `${value === name ? "" : `${value}: `}${format.share(share_then)} → ${format.share(share_now)}` : "",
       change: measured(change),
       isSum: false,
     }));

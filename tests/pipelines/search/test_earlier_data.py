@@ -11,6 +11,7 @@ from slicebeam.pipelines.changelist.changes import NO_DRIFT
 from slicebeam.pipelines.commands.api import search
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.search.iterations import SecondTests
+from slicebeam.pipelines.show.earlier import moved_lines
 from tests.oracles import predicates
 from tests.pipelines.page.in_browser import opened
 from tests.running import refused
@@ -137,6 +138,29 @@ def test_another_mix_is_no_change_of_the_model():
         drift.share_now - drift.share_then == pytest.approx(0.15, abs=0.03)
         or drift.share_now < drift.share_then
     )
+
+
+def test_a_finding_that_fewer_examples_have_is_a_part_of_the_mix():
+    now, then = frame(8, n=9000, fall=0.5), frame(9, n=9000, fall=0.25)
+    # As many of each kind and place as before.
+    cause, others = (
+        np.flatnonzero((now.kind == kind) & (now.place == place))
+        for kind, place in (("easy", "b"), ("hard", "a"))
+    )
+    now.loc[cause[:600], "place"], now.loc[others[:600], "place"] = "a", "b"
+    now.loc[cause[:600], "guess"] = now.loc[cause[:600], "late"]
+    document = search(now, baseline_data=then, **OPTIONS).changelist
+    moved, name = document.earlier_data.moved[0], "kind = easy & place = b"
+    part = moved.by_mix[0]
+    shares = [((table.kind == "easy") & (table.place == "b")).mean() for table in (then, now)]
+    assert (part.name, part.value) == (name, name)
+    assert (part.share_then, part.share_now) == pytest.approx(shares)
+    # A fall of .25 beside it, for that many fewer.
+    assert part.change.value == pytest.approx(0.25 * (shares[0] - shares[1]), abs=0.005)
+    parts = moved.new_kinds + moved.mix.value + moved.model.value
+    assert parts == pytest.approx(moved.change, abs=1e-9)
+    shown = f"{name}: fewer ({shares[0]:.1%} → {shares[1]:.1%})"
+    assert sum(line.endswith(shown) for line in moved_lines(document)) == 1
 
 
 @pytest.mark.parametrize("more", [
