@@ -29,8 +29,6 @@ from tests.oracles import predicates
 ROOT = Path(__file__).parents[1]
 SHARED = ROOT.parent / "shared" / "data"
 LABEL = {"adult": "income", "compas": "class", "electricity": "class"}
-# Shares of the examples that slices which are made worse have.
-SHARES = (0.04, 0.06)
 
 
 def tables() -> dict[str, pd.DataFrame]:
@@ -76,11 +74,14 @@ def planted(
     return table.assign(prediction=prediction), inside
 
 
-def of_the_size(table: pd.DataFrame, label: str) -> list[dict[str, Any]]:
-    """Return the predicates of all slices that have about 5 % of the examples."""
+def of_the_size(
+    table: pd.DataFrame, label: str, shares: tuple[float, float], levels: list[int]
+) -> list[list[dict[str, Any]]]:
+    """Return the predicates of all slices of some shares of the examples, for each number of conditions."""
     slices = search(table, label=label, prediction="prediction").slices.to_pandas()
-    share = slices["share"].between(*SHARES)
-    return [json.loads(predicate) for predicate in slices[share]["predicate"]]
+    slices = slices[slices["share"].between(*shares)]
+    among = [slices[slices["cross_size"] == level]["predicate"] for level in levels]
+    return [[json.loads(predicate) for predicate in some] for some in among if len(some)]
 
 
 def run(now: pd.DataFrame, then: pd.DataFrame, label: str, folder: Path, **more: Any) -> Any:
@@ -147,6 +148,11 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=40)
     parser.add_argument("--falls", default="0,0.15")
     parser.add_argument("--rows", type=int, default=40_000, help="of a table, for both data sets")
+    parser.add_argument("--shares", default="0.04,0.06", help="of today's examples that fall")
+    parser.add_argument("--levels", default="1,2,3", help="how many conditions what falls may have")
+    parser.add_argument(
+        "--nights", type=int, default=1, help="of earlier data, each as large as today's"
+    )
     parser.add_argument("--correction", default="fdr-level")
     parser.add_argument("--only", help="names of tables")
     parser.add_argument("--table", action="append", default=[], help="PATH=LABEL, with predictions")
@@ -173,17 +179,21 @@ def main() -> None:
         for name, table in every.items():
             if arguments.only and name not in arguments.only.split(","):
                 continue
-            among = of_the_size(table, LABEL[name])
+            low, high = map(float, arguments.shares.split(","))
+            among = of_the_size(
+                table, LABEL[name], (low, high), list(map(int, arguments.levels.split(",")))
+            )
             for fall in map(float, arguments.falls.split(",")):
                 counts = np.zeros(6, int)
                 for seed in range(arguments.runs):
                     rng = np.random.default_rng([seed, int(1000 * fall)])
                     kept = table.sample(min(len(table), arguments.rows), random_state=seed)
-                    today = rng.random(len(kept)) < 0.5
+                    today = rng.random(len(kept)) < 1.0 / (1 + arguments.nights)
                     now, then = (kept[some].reset_index(drop=True) for some in (today, ~today))
                     inside = np.zeros(len(now), bool)
                     if fall:
-                        predicate = among[rng.integers(len(among))]
+                        of_level = among[rng.integers(len(among))]
+                        predicate = of_level[rng.integers(len(of_level))]
                         now, inside = planted(now, LABEL[name], predicate, fall, rng)
                     more = {"correction": arguments.correction}
                     report = run(now, then, LABEL[name], Path(folder), **more)
