@@ -3,7 +3,7 @@
     python benchmarks/whole_runs.py [--only adult,1m] [--folder DIR] [--json FILE]
 
 Makes the data in a temporary folder, or once in the folder that is named: Adult as it ships, Adult
-repeated to one, four and ten million rows, and synthetic wide data. Prints a table with the bar of
+repeated to one, two, four and ten million rows, and synthetic wide data. Prints a table with the bar of
 each run, then what is compared between runs: rows, memory, metrics, processes, and the floor, which
 is measured in the same run: two numpy ``bincount`` for each tuple of up to three features.
 """
@@ -43,7 +43,13 @@ PLAIN = ("--prediction", "prediction", "--exclude-features")
 MILLION = 1_000_000
 HELP_BAR = 0.3
 MISSED = '<span style="color: red">missed: '
-REPEATED = {"1m": MILLION, "4m": 4 * MILLION, "10m": 10 * MILLION}
+REPEATED = {
+    "1m": MILLION,
+    "1m-then": MILLION,
+    "2m": 2 * MILLION,
+    "4m": 4 * MILLION,
+    "10m": 10 * MILLION,
+}
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class Run:
     options: tuple[str, ...]
     cpu: float = float("inf")
     megabytes: float = float("inf")
+    earlier: str = ""  # the data that it is compared with
 
 
 OLD = "row_id,score,score_old,prediction_old"
@@ -100,6 +107,8 @@ RUNS = (
         120,
         2000,
     ),
+    Run("2m", "2m", (*COMMON, *PLAIN, OLD)),
+    Run("1m-earlier", "1m", (*COMMON, *PLAIN, OLD), earlier="1m-then"),
     Run("4m", "4m", (*COMMON, *PLAIN, OLD)),
     Run("10m", "10m", (*COMMON, *PLAIN, OLD), 40),
     Run("10m-two-processes", "10m", (*COMMON, *PLAIN, OLD, "--runner-config", "direct_multi")),
@@ -180,6 +189,8 @@ def measure(run: Run, folder: Path) -> tuple[float, float, float]:
         "--data",
         str(data),
     ]
+    if run.earlier:
+        command += ["--baseline-data", str(apart(make_data, run.earlier, folder))]
     command += [*run.options, "--output", str(folder / f"out-{run.name}")]
     begun = time.monotonic()
     process = subprocess.Popen(command)
@@ -250,6 +261,7 @@ def compared(found: list[dict[str, Any]]) -> list[tuple[str, float, float]]:
     line("10m ÷ 1m: memory", 1.3, lambda: of["10m"]["megabytes"] / of["1m"]["megabytes"])
     line("two models ÷ one: CPU", 1.6, lambda: of["1m-baseline"]["cpu"] / of["1m"]["cpu"])
     line("log loss ÷ accuracy: CPU", 2.5, lambda: of["1m-log_loss"]["cpu"] / of["1m"]["cpu"])
+    line("1m beside 1m ÷ 2m: CPU", 1.15, lambda: of["1m-earlier"]["cpu"] / of["2m"]["cpu"])
     line(
         "10m: wall of two processes ÷ one",
         0.65,
