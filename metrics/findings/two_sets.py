@@ -8,6 +8,7 @@ odds ratio); Mantel and Haenszel (1959), J. Natl. Cancer Inst. 22:719 (weights o
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,8 @@ _LEAST_VARIANCE = 1e-9
 _LEAST_LEFT = 0.02
 # Candidates whose gains are this near to that of the chosen one tell as much.
 NEAR = 3.0
+# From a slice to its part, or the other way round.
+_MOST_MOVES = 6
 
 
 class TwoSets(NamedTuple):
@@ -201,3 +204,63 @@ def best(p: FloatArray, tests: FloatArray, threshold: FloatArray, sizes: FloatAr
     chosen = int(order[0])
     near = [int(at) for at in order[1:] if good[at] and gain[at] >= gain[chosen] - NEAR]
     return Step(chosen, float(p[chosen]), tuple(near))
+
+
+def _change(
+    sets: TwoSets, expected: FloatArray, *, are_counts: bool
+) -> tuple[FloatArray, FloatArray]:
+    """Return the change [slices] beyond what is expected of each stratum, and its variance by each side's own values."""
+    weight = sets.weight
+    change = ratio(
+        (weight * (sets.difference - expected)).sum(axis=-1), weight.sum(axis=-1), otherwise=0.0
+    )
+    variance = np.zeros(change.shape)
+    for n, total, squares in (sets[:3], sets[3:]):
+        held, of_all = n.sum(axis=-1), total.sum(axis=-1)
+        if are_counts:
+            # A half is added to each side of the count, so that none of few is not surely none.
+            share = (of_all + 0.5) / (held + 1.0)
+            spread = share * (1.0 - share)
+        else:
+            spread = _variance(held, of_all, squares.sum(axis=-1))
+        variance += ratio(spread, held, otherwise=np.inf)
+    return change, np.maximum(variance, _LEAST_VARIANCE)
+
+
+def part_alone(
+    wholes: TwoSets, parts: TwoSets, expected: FloatArray, *, are_counts: bool
+) -> FloatArray:
+    """Return by how much it is likelier [pairs] that only a part of a slice changed than that all of it did alike.
+
+    The difference of two log likelihoods, of which both take the changes of the part and of the rest, beyond
+    ``expected`` [strata], as normal: that of the rest is 0, or both are the same. 0 where there is no rest.
+    """
+    of_part, variance = _change(parts, expected, are_counts=are_counts)
+    of_rest, variance_of_rest = _change(wholes - parts, expected, are_counts=are_counts)
+    apart = (of_part - of_rest) ** 2 / (variance + variance_of_rest)
+    return np.asarray((apart - of_rest**2 / variance_of_rest) / 2.0)
+
+
+class Nested(NamedTuple):
+    """Pairs of candidates of which one holds the other."""
+
+    parts: IntArray  # [pairs] positions of candidates
+    wholes: IntArray  # [pairs]
+    costs: FloatArray  # [pairs] what choosing the part among others takes off its log likelihood
+
+
+def sharpened(chosen: int, pairs: Nested, likelier: Callable[[IntArray], FloatArray]) -> int:
+    """Return the candidate that changed: a part of the chosen one if that did alone, or what it is just a part of.
+
+    ``likelier`` is `part_alone` of some pairs.
+    """
+    for _ in range(_MOST_MOVES):
+        below, above = (np.flatnonzero(side == chosen) for side in (pairs.wholes, pairs.parts))
+        alone, within = likelier(below) - pairs.costs[below], likelier(above)
+        if alone.max(initial=0.0) > 0.0:
+            chosen = int(pairs.parts[below[alone.argmax()]])
+        elif within.min(initial=0.0) < 0.0:
+            chosen = int(pairs.wholes[above[within.argmin()]])
+        else:
+            break
+    return chosen

@@ -11,7 +11,17 @@ from scipy.special import ndtri
 from slicebeam.metrics.findings import corrected
 from slicebeam.metrics.findings.corrected import selected_above
 from slicebeam.metrics.findings.decomposition import Decomposition, Indicators, Portion, drift
-from slicebeam.metrics.findings.two_sets import TwoSets, best, changed_more_p, differences, worse_p
+from slicebeam.metrics.findings.two_sets import (
+    Nested,
+    Step,
+    TwoSets,
+    best,
+    changed_more_p,
+    differences,
+    part_alone,
+    sharpened,
+    worse_p,
+)
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.earlier import sides
 from slicebeam.metrics.measures.mean import Mean
@@ -46,7 +56,6 @@ if TYPE_CHECKING:
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.counting.lattice import Keys
     from slicebeam.metrics.findings.choice import StopReason
-    from slicebeam.metrics.findings.two_sets import Step
     from slicebeam.transforms.encode.passes import Found, Function
 
 
@@ -323,6 +332,7 @@ class ChangeChoice:
         self.stage, self.passes = f"changes-{number}-{direction}", 0
         tests = np.maximum(np.array(results.searched.tests_per_level, np.float64), 1.0)
         self.tests = tests[np.minimum(results.levels, tests.size) - 1]
+        self.tests_of_one = float(tests[0])
         self.threshold = self.config.used_alpha / self.config.families(tests.size) / self.tests
 
     def findings(self) -> FindingList:
@@ -350,14 +360,15 @@ class ChangeChoice:
             if step is None:
                 stop = "nothing left"
                 break
-            expected = differences(tables.everything, general)
+            expected = general @ differences(tables.everything, general)
+            step = self._sharpened(step, p, some, tables.slices, expected)
             found.append(
                 self._finding(
                     len(found) + 1,
                     some,
                     step,
                     tables.slices.rows(np.array([step.chosen])),
-                    general @ expected,
+                    expected,
                 )
             )
             chosen.append(int(some[step.chosen]))
@@ -369,6 +380,34 @@ class ChangeChoice:
     def _best(self, p: FloatArray, some: IntArray) -> Step | None:
         sizes = self.results.sizes[some].astype(np.float64)
         return best(p, self.tests[some], self.threshold[some], sizes)
+
+    def _sharpened(
+        self, step: Step, p: FloatArray, some: IntArray, slices: TwoSets, expected: FloatArray
+    ) -> Step:
+        """Return the slice that changed among those that hold the chosen one, or that it holds."""
+        pairs = self._nested(some, np.flatnonzero(p <= self.threshold[some]))
+
+        def likelier(at: IntArray) -> FloatArray:
+            wholes, parts = (slices.rows(side[at]) for side in (pairs.wholes, pairs.parts))
+            return part_alone(wholes, parts, expected, are_counts=self.layout.are_counts)
+
+        chosen = sharpened(step.chosen, pairs, likelier)
+        near = tuple(at for at in (step.chosen, *step.near) if at != chosen)
+        return Step(chosen, float(p[chosen]), near)
+
+    def _nested(self, some: IntArray, likely: IntArray) -> Nested:
+        """Return the pairs among a few candidates; a part is one of as many as there are conditions to add."""
+        keys, levels = self.results.keys[some], self.results.levels[some]
+        parts, wholes = [], []
+        for level in range(2, int(levels.max(initial=1)) + 1):
+            of_level = likely[levels[likely] == level]
+            for whole in self.prepared.lattice.subsets(keys[of_level], range(1, level)):
+                at = np.minimum(np.searchsorted(keys[likely], whole), likely.size - 1)
+                there = keys[likely][at] == whole
+                parts.append(of_level[there])
+                wholes.append(likely[at[there]])
+        part, whole = (np.concatenate([np.zeros(0, np.int64), *side]) for side in (parts, wholes))
+        return Nested(part, whole, (levels[part] - levels[whole]) * math.log(self.tests_of_one))
 
     def _largest(self, some: IntArray, size: FloatArray) -> IntArray:
         """Return the candidates of the smallest p-values, by key."""

@@ -3,12 +3,15 @@ import pytest
 from scipy import stats
 
 from slicebeam.metrics.findings.two_sets import (
+    Nested,
     TwoSets,
     best,
     changed_more_p,
     difference_p,
     differences,
     log_odds_p,
+    part_alone,
+    sharpened,
     worse_p,
 )
 from slicebeam.metrics.measures.target_sums import design
@@ -101,3 +104,56 @@ def test_the_best_gains_most_and_its_like_are_named():
     assert (step.chosen, step.p) == (1, 1e-10)
     assert step.near == (0,)
     assert best(p[3:], tests[3:], threshold[3:], sizes[3:]) is None
+
+
+@pytest.mark.parametrize("are_counts", [True, False])
+def test_a_part_alone_is_likelier_by_two_normal_laws(are_counts):
+    """All of a slice changed alike, by the best common change, or its rest did not change at all."""
+    rng = np.random.default_rng(6)
+    inside, stratum, then, wrong = drawn(rng, fall=0.2)
+    part = inside & (rng.random(inside.size) < 0.6)
+    if not are_counts:
+        wrong = wrong * rng.gamma(2.0, 1.0, wrong.size)
+    sets = []
+    for some in (inside, part):
+        columns = [np.ones(some.sum()), wrong[some], wrong[some] ** 2]
+        sides = (
+            [np.bincount(stratum[some], one * (then[some] == side), 2) for one in columns]
+            for side in (False, True)
+        )
+        sets.append(TwoSets(*(column[None] for side in sides for column in side)))
+    expected = np.array([0.01, -0.02])
+    changes, errors = [], []
+    for some in (part, inside & ~part):
+        weights, apart = [], []
+        for at in range(2):
+            now, before = (wrong[some & (stratum == at) & (then == side)] for side in (False, True))
+            weights.append(len(now) * len(before) / (len(now) + len(before)))
+            apart.append(now.mean() - before.mean() - expected[at])
+        changes.append(np.average(apart, weights=weights))
+        sides = [wrong[some & (then == side)] for side in (False, True)]
+        shares = [(side.sum() + 0.5) / (side.size + 1) for side in sides]
+        spreads = [p * (1 - p) for p in shares] if are_counts else [side.var() for side in sides]
+        errors.append(sum(v / side.size for v, side in zip(spreads, sides, strict=True)) ** 0.5)
+    common = np.average(changes, weights=np.array(errors) ** -2.0)
+    alone = stats.norm.logpdf(changes, [changes[0], 0.0], errors).sum()
+    alike = stats.norm.logpdf(changes, common, errors).sum()
+    found = part_alone(*sets, expected, are_counts=are_counts)
+    assert found == pytest.approx([alone - alike], rel=1e-9)
+    # Without a rest nothing speaks for either.
+    assert part_alone(sets[0], sets[0], expected, are_counts=are_counts) == pytest.approx([0.0])
+
+
+def test_the_slice_that_changed_is_looked_for_below_and_above():
+    #  0 holds 1, which holds 2; 3 holds 2 as well.
+    pairs = Nested(np.array([1, 2, 2, 2]), np.array([0, 0, 1, 3]), np.array([4.0, 8.0, 4.0, 4.0]))
+
+    def chosen_of(start, *likelier):
+        return sharpened(start, pairs, lambda at: np.array(likelier)[at])
+
+    assert chosen_of(0, 3.0, 7.0, 3.0, 3.0) == 0
+    assert chosen_of(0, 9.0, 9.0, 3.0, 3.0) == 1
+    assert chosen_of(0, 9.0, 9.0, 5.0, 3.0) == 2
+    assert chosen_of(2, 3.0, 3.0, 3.0, -1.0) == 3
+    assert chosen_of(2, 3.0, 3.0, -2.0, -1.0) == 1
+    assert chosen_of(2, 3.0, 3.0, 3.0, 0.0) == 2

@@ -123,6 +123,29 @@ def test_the_finding_is_the_cause_and_the_parts_add_up(fallen):
     assert document.earlier_data.n == 12000
 
 
+def test_the_part_that_changed_is_named_and_not_what_holds_it():
+    """Three quarters of what is fast are worse; fast alone has the larger gain, as one condition is one of fewer."""
+
+    def paces(seed, fall):
+        rng = np.random.default_rng(seed)
+        pace = rng.choice(["fast", "slow", "odd"], 9000, p=[0.1, 0.7, 0.2])
+        place = rng.choice(["a", "b"], 9000, p=[0.25, 0.75])
+        hue = rng.choice(list("rgb"), 9000)
+        chance = np.where(pace == "fast", 0.01 + fall * (place == "b"), 0.1)
+        late = rng.integers(0, 2, 9000)
+        guess = np.where(rng.random(9000) < chance, 1 - late, late)
+        return pd.DataFrame(
+            {"pace": pace, "place": place, "hue": hue, "late": late, "guess": guess}
+        )
+
+    options = {"label": "late", "prediction": "guess"}
+    document = search(paces(14, 0.12), baseline_data=paces(104, 0.0), **options).changelist
+    names = {one.slice_id: one.name for one in document.slices}
+    (finding,) = document.findings
+    assert names[finding.slice_id] == "pace = fast & place = b"
+    assert [names[one] for one in finding.near] == ["pace = fast"]
+
+
 def test_another_mix_is_no_change_of_the_model():
     now, then = frame(3, n=8000, more_hard=0.15), frame(4, n=8000)
     document = search(now, baseline_data=then, **OPTIONS).changelist
