@@ -165,9 +165,15 @@ def _p_value(excess: FloatArray, variance: FloatArray, third: FloatArray) -> Flo
 def changed_more_p(
     slices: TwoSets, everything: TwoSets, design: FloatArray, *, are_counts: bool
 ) -> FloatArray:
-    """Return p [slices] of "changed no more than the design says", the larger one of both tests."""
+    """Return p [slices] of "changed no more than the design says", the larger one of both tests.
+
+    Where one data set has no error, or nothing else, no odds ratio is like another, and the points decide.
+    """
     p = difference_p(slices, everything, design, are_counts=are_counts)
-    return np.maximum(p, log_odds_p(slices, everything, design)) if are_counts else p
+    totals = ((everything.n, everything.total), (everything.n_then, everything.total_then))
+    if not are_counts or not all(0 < total.sum() < n.sum() for n, total in totals):
+        return p
+    return np.maximum(p, log_odds_p(slices, everything, design))
 
 
 def worse_p(slices: TwoSets, everything: TwoSets) -> FloatArray:

@@ -164,8 +164,13 @@ def format_of(config: DataConfig, files: Sequence[str]) -> Format:
     """Return the format of the files, after refusing several, and options of another one."""
     kind, *others = sorted({file_format(path, config.format) for path in files})
     if others:
+        names = (
+            "--data and --baseline-data mix"
+            if getattr(config, "baseline_data", ())
+            else "--data mixes"
+        )
         raise OptionError(
-            f"--data mixes formats ({', '.join([kind, *others])}); convert them to one format"
+            f"{names} formats ({', '.join([kind, *others])}); convert them to one format"
         )
     if kind != "csv" and (config.column_names or config.skip_rows):
         raise OptionError(f"--column-names and --skip-rows are for CSV, but the data is {kind}")

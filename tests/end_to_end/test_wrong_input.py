@@ -409,6 +409,8 @@ def test_paths(folder, refuse):
     (folder / "eval.csv").write_text("a,label,pred\n1,x,x\n")
     mixed = refuse("--data", folder / "eval.csv")
     assert mixed == "--data mixes formats (csv, parquet); convert them to one format"
+    mixed = refuse("--baseline-data", folder / "eval.csv")
+    assert mixed.startswith("--data and --baseline-data mix formats (csv, parquet)")
     (folder / "eval.data").write_text("a,label,pred\n1,x,x\n")
     assert "the name does not show the format; give --format" in refuse(data="eval.data")
     said = refuse("--work-dir", "gcs://bucket/x.parquet")

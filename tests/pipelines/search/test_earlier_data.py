@@ -146,6 +146,15 @@ def test_the_part_that_changed_is_named_and_not_what_holds_it():
     assert [names[one] for one in finding.near] == ["pace = fast"]
 
 
+def test_without_a_single_error_then_the_cause_is_still_named():
+    now, then = frame(1, n=9000, fall=0.3), frame(2, n=9000)
+    then["guess"] = then["late"]
+    document = search(now, baseline_data=then, **OPTIONS).changelist
+    names = {one.slice_id: one.name for one in document.slices}
+    causes = [names[finding.slice_id] for finding in document.findings]
+    assert causes[:2] == ["kind = easy & place = b", "kind = hard"]
+
+
 def test_another_mix_is_no_change_of_the_model():
     now, then = frame(3, n=8000, more_hard=0.15), frame(4, n=8000)
     document = search(now, baseline_data=then, **OPTIONS).changelist
