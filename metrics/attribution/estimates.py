@@ -96,10 +96,8 @@ def jeffreys(
 ) -> tuple[FloatArray, FloatArray]:
     """Return Jeffreys' interval of a share of N examples, of a simple random sample of n; 0..1 of none.
 
-    Quantiles of Beta(x + ½, n − x + ½), with the ends of section 4.1.2 of Brown, Cai and DasGupta (2001),
-    Stat. Sci. 16:101. Either half is then multiplied by √((N − n)/(N − 1)) (Cochran 1977, "Sampling
-    techniques", section 2.6), and moved out to whole numbers, but not past what the labels say. A
-    sample of 50 to 300 of 60 to 10,000 covers at .917 at the least.
+    Brown, Cai and DasGupta (2001), Stat. Sci. 16:101, with the ends of section 4.1.2, times √((N − n)/(N − 1)), moved out to
+    whole numbers, but not past what the labels say. A sample of 50 to 300 of 60 to 10,000 covers at .917 at the least.
     """
     tail, (x, n, N) = 0.5 * (1 - confidence), floats(yes, labelled, size)
     trials = np.maximum(n, 1.0)
@@ -123,10 +121,9 @@ def jeffreys(
 def fay_feuer(
     total: ArrayLike, squares: ArrayLike, largest: ArrayLike, confidence: float = 0.95
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the gamma interval of y = Σ u_i x_i of Poisson counts, with v = Σ u_i² x_i.
+    """Return the gamma interval of y = Σ u_i x_i of Poisson counts, v = Σ u_i² x_i: Fay and Feuer (1997), Stat. Med. 16:791.
 
-    ``largest`` is that of all u_i, counted or not. Source: Fay and Feuer (1997), Stat. Med. 16:791.
-    Assumes independent Poisson counts; exact where all u_i are equal, else conservative.
+    ``largest`` is that of all u_i, counted or not. Exact where all u_i are equal, else conservative.
     """
     tail, (y, v, w) = 0.5 * (1 - confidence), floats(total, squares, largest)
     counted = y > 0
@@ -183,12 +180,10 @@ def alignment(
     confidence: float = 0.95,
     looks: int = 1,
 ) -> Alignment:
-    """Return precision and recall of the words that are said of a slice.
+    """Return precision and recall of the words that are said of a slice: R̂ = n_S·P̂/(n_S·P̂ + N_C·Q̂).
 
-    Each of at most ``looks`` looks has the confidence 1 − (1 − confidence)/looks, so that all hold.
-    R̂ = n_S·P̂/(n_S·P̂ + N_C·Q̂); its lower bound is that of P's lower and Q's upper one, and the other way
-    round: both fail with 2(1 − confidence) at most, if labels inside and outside are independent.
-    Source: Eyuboglu et al. (2024), appendix B.2, whose printed R̂ weighs P̂ by n − n_S and Q̂ by n.
+    Each of at most ``looks`` looks has the confidence 1 − (1 − confidence)/looks. R's lower bound is that of P's lower and Q's
+    upper one: both fail with 2(1 − confidence) at most. Eyuboglu et al. (2024), appendix B.2, print other weights.
     """
     level = 1 - (1 - confidence) / looks
     inside = precision(labels, size, level)

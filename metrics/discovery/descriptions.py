@@ -100,9 +100,7 @@ def log_odds_ratio(
 ) -> FloatArray:
     """Return how much more a phrase is said inside a slice than outside, in standard errors.
 
-    δ/√(Σ 1 over each of the four numbers), δ the difference of log((y + a)/(n + α − y − a)) of y of n
-    texts, α = 10 texts, a = α·the phrase's share. Source: Monroe, Colaresi and Quinn (2008), "Fightin'
-    Words", Political Analysis 16:372, equations 15 and 22.
+    Monroe, Colaresi and Quinn (2008), "Fightin' Words", equations 15 and 22, with a prior of 10 texts.
     """
     y, more, n, others = floats(inside, outside, n_inside, n_outside)
     # Half a text with the phrase, and half without, keep the logarithms finite.

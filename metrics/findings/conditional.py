@@ -1,8 +1,7 @@
 """How surprising a candidate's sum is, given its expectation from the findings so far.
 
-Under the hypothesis examples of a pattern are alike, whether or not they are in the candidate. Tests
-condition on the sums that the model keeps, or take off what its fit takes off. With no finding they
-are those of one slice against all examples: hypergeometric, or the law of random subsets.
+Tests condition on the sums that the model keeps, or take off what its fit takes off. With no finding they are those of
+one slice against all examples: hypergeometric, or the law of random subsets.
 """
 
 from __future__ import annotations
@@ -56,8 +55,7 @@ def _information(
 def influence(model: ExpectationModel, weight: FloatArray, part: FloatArray) -> Influence:
     """Return the rest of each deviation after the fit, for weights of all and of a part [patterns].
 
-    The efficient score s − x·(XᵀHX)⁻¹·XᵀHs, s whether the example is in the part (Cox and Hinkley
-    1974, "Theoretical statistics", section 9.3); for least squares it is exact.
+    The efficient score s − x·(XᵀHX)⁻¹·XᵀHs, s whether the example is in the part; exact for least squares.
     """
     v, X, gram = _information(model, weight)
     slopes = np.asarray(np.linalg.solve(gram, X.T @ (part * v)))
@@ -77,10 +75,8 @@ def rate_p_value(
 ) -> float:
     """Return the mid-p of a candidate's count, given the counts that the model keeps.
 
-    Its law is that of conditional logistic regression, with the tail Φ(−r*), r* = r + log(u/r)/r
-    (Skovgaard 1987, J. Appl. Prob. 24:875; Barndorff-Nielsen 1986, Biometrika 73:307): ψ its log odds
-    ratio, r = sign(ψ)·√(2(ℓ₁ − ℓ₀)), u = 2·tanh(ψ/2)·√(|J₁|/|J₀|), which makes it the mid-p (Daniels
-    1987, Int. Stat. Rev. 55:37); at the end of the support half of that half a step before, by 2·sinh(ψ/2).
+    By r* (`corrected_root`) of conditional logistic regression, u = 2·tanh(ψ/2)·√(|J₁|/|J₀|), ψ the log odds ratio: Skovgaard
+    (1987). At the end of the support half of that half a step before, by 2·sinh(ψ/2).
     """
     law = _Conditional(model, np.asarray(weight, np.float64), np.asarray(part, np.float64))
     observed -= law.sure
@@ -186,9 +182,8 @@ def sum_p_value(
 ) -> float:
     """Return the p-value of a candidate's weighted sum, given the sums that the model keeps.
 
-    Counts, which have no law of deviations, have that of `rate_p_value`. Otherwise the excess is Σ a·d
-    over all examples, a of `influence`, and d = w·(x − μ) has the pattern's variance per squared weight
-    and the shape of all examples'.
+    Without a law of deviations that of counts. Else the excess is Σ a·d, a of `influence`, and d = w·(x − μ) has the
+    pattern's variance per squared weight and the shape of all examples'.
     """
     weight, held = layout.moment(sums, 1, 0), layout.size(part, 1)
     if law is None:
@@ -206,10 +201,7 @@ def sum_p_value(
 
 
 def pattern_variances(model: ExpectationModel, sums: FloatArray, layout: TargetSums) -> FloatArray:
-    """Return Σw²·(x − μ)²/Σw² [patterns] over 1 − leverage, a deviation's variance per squared weight.
-
-    Source: HC2 of MacKinnon and White (1985), J. Econometrics 29:305.
-    """
+    """Return Σw²·(x − μ)²/Σw² [patterns] over 1 − leverage, MacKinnon and White's (1985) HC2."""
     deviations = layout.squared_deviations(sums, model.expected)
     squares, weight = layout.moment(sums, 2, 0), layout.moment(sums, 1, 0)
     valid = model.varies & (squares > 0)
@@ -225,11 +217,8 @@ def pattern_variances(model: ExpectationModel, sums: FloatArray, layout: TargetS
 class DeviationLaw:
     """The deviations from the mean of all examples, each times its weight.
 
-    With M their moment-generating function, that of a pattern with θ times their variance is taken as
-    1 + θ·(M − 1); examples outside count as normal. The tail is Φ(−r*), r* = r + log(u/r)/r, r =
-    ±√(2(t·z − K)) at the saddle point t, u = t·√K″, or (2/d)·tanh(t·d/2)·√K″ on a lattice of span d
-    (Lugannani and Rice 1980, Adv. Appl. Prob. 12:475; Daniels 1987, Int. Stat. Rev. 55:37). Without
-    replacement, as here, it is Robinson's law (1982, Ann. Statist. 10:458) to first order.
+    With M their moment-generating function, that of a pattern with θ times their variance is taken as 1 + θ·(M − 1);
+    examples outside count as normal: Lugannani and Rice (1980), Adv. Appl. Prob. 12:475, on a lattice Daniels (1987).
     """
 
     def __init__(self, of: Population) -> None:

@@ -59,11 +59,9 @@ def shares(
 def largest_gap(marked: IntArray, sizes: IntArray, confidence: float) -> LargestGap:
     """Return the largest gap between shares marked/sizes of at least two groups.
 
-    The interval is `mover`'s of Agresti and Coull's intervals, at the critical value of Tukey's studentised range: those
-    of all pairs hold together (Agresti, Bini, Bertaccini and Ryu 2008, Biometrics 64:1270).
-
-    The test is exact given how many examples are marked in all. Its statistic is the largest studentised difference of a
-    pair; p is Monte Carlo's (Barnard 1963, J. R. Stat. Soc. B 25:294).
+    The interval is `mover`'s of Agresti and Coull's, at the critical value of Tukey's studentised range, so that those of
+    all pairs hold together (Agresti, Bini, Bertaccini and Ryu 2008, Biometrics 64:1270). The test is exact given how many
+    examples are marked in all: Monte Carlo's p (Barnard 1963) of the largest studentised difference of a pair.
     """
     share = marked / sizes
     lowest, highest = int(share.argmin()), share.size - 1 - int(share[::-1].argmax())

@@ -30,11 +30,7 @@ def smallest_fall(
 ) -> float | None:
     """Return by how much a metric has to be worse on a slice for its own test to call it with probability `POWER`.
 
-    The slice has n examples in the metric's denominator, None for all. Of a metric of counts they are drawn from all
-    examples (of two models their fall is from the old to the new one), cells weighted by exp(θ · what an example
-    contributes to the metric): the nearest law of a worse value. Of a mean all values are worse by as much. The slice
-    whose value is the (1 − `POWER`) quantile of the normal law of the value is called if p ≤ alpha.
-
+    The slice has n examples in the metric's denominator, None for all: "Smallest falls" of docs/explanation/statistics.md.
     Returns the fall in the metric's unit, above 0; None where the method does not hold (weights, AUC and what is not of
     counts or a mean), no slice of this size could be that much worse, or there are fewer examples.
     """

@@ -99,8 +99,7 @@ class RSquared(Metric):
     def _value_variance(self, slices: Slices) -> FloatArray:
         """Return the variance [slices] of the value, at least that of as many of all examples.
 
-        An example contributes −(e² − A − (A/V)·((y − ȳ)² − V))/V. The kurtosis of the label, and its correlation
-        with the squared error, are those of all examples.
+        The kurtosis of the label, and its correlation with the squared error, are those of all examples.
         """
         own, whole = self._moments(slices), self._moments(slices.total)
         space, of_u = slices.space, self._variance_of_u(slices)

@@ -13,8 +13,7 @@ from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
 from slicebeam.metrics.kinds import Method
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.shift.allocation import Allocator
-from slicebeam.metrics.shift.estimates import MatrixEstimate, summarise
-from slicebeam.metrics.shift.strata import Sample, Strata
+from slicebeam.metrics.shift.estimates import MatrixEstimate, Sample, Strata, summarise
 
 # Numbers of the orders of items that are kept at a time.
 _MOST_NUMBERS = 1 << 26

@@ -1,7 +1,6 @@
 """Area under the ROC curve of slices: value, test against all examples and intervals.
 
-All follows from the *placements*: where the positives stand among the negatives, and the reverse. Under the null a
-slice's positives are a random subset of all positives, and its negatives, independently, of all negatives.
+All follows from the *placements*: where the positives stand among the negatives, and the reverse.
 """
 
 from __future__ import annotations
@@ -138,9 +137,8 @@ def z_p_value(
 ) -> FloatArray:
     """Return the p-value [slices] of an AUC against that of all examples; 1 where no other is possible.
 
-    z = (auc − reference.auc)/√v, v = f1·spread1/n1 + f0·spread0/n0 + f1·f0·interaction/(n1·n0), f = (N − n)/(N − 1),
-    the exact variance of random subsets of either class. z is referred to a beta law (Pearson I) of its mean, variance
-    and skewness (to terms of 1/n³), for with few examples of a class the AUC is skewed.
+    z has the exact variance of random subsets of either class, and the tail of a beta law (Pearson I) of its mean, variance
+    and skewness (to terms of 1/n³).
     """
     value, n1, n0, N1, N0 = floats(auc, n1, n0, N1, N0)
     known = (n1 > 0) & (n0 > 0) & ~np.isnan(value) & ~np.isnan(reference.auc)
@@ -230,11 +228,10 @@ def _beta_tails(z: FloatArray, skewness: FloatArray, ends: Pair, half_step: Floa
 
 
 def value_interval(own: Placements, n1: ArrayLike, n0: ArrayLike, confidence: float) -> Pair:
-    """Return the interval of slices' AUC; (0, 1) where a class is empty.
+    """Return the interval of slices' AUC; (0, 1) where a class is empty: Newcombe (2006), Stat. Med. 25:559, method 5.
 
-    All θ with abs(auc − θ) ≤ t·√V(θ), as method 5 of Newcombe (2006), Stat. Med. 25:559, V the variance of Hanley and
-    McNeil (1982), Radiology 143:29, eq. 1, with the larger of Q1 − θ² and Q2 − θ², scaled by how much the slice's
-    placements vary, compared with the model at θ = auc, which weighs as twenty examples; t at Welch's degrees of freedom.
+    The variance of Hanley and McNeil (1982), Radiology 143:29, eq. 1, is scaled by how much the slice's placements vary,
+    compared with that model, which weighs as twenty examples; t at Welch's degrees of freedom.
     """
     known, value, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
     # Of the spreads that the model expects of placements among so few examples of the other class.
@@ -258,9 +255,8 @@ def delta_interval(
 ) -> Pair:
     """Return the interval of slices' AUC minus that of all examples; (−1, 1) where a class is empty.
 
-    An example of the slice counts 1/n − 1/N in the difference and one outside −1/N (DeLong, DeLong and Clarke-Pearson
-    1988): of a class's variance s/n there remains s·(1 − f)²/n + s'·(1 − f)·f/n, f = n/N. s' is what the slice leaves
-    of all examples' variance S, at least S. Assumes that placements are alike within the slice and among all.
+    Of a class's variance s/n there remains s·(1 − f)²/n + s'·(1 − f)·f/n, f = n/N, s' what the slice leaves of all examples'
+    variance S, at least S: DeLong, DeLong and Clarke-Pearson (1988). Assumes that placements are alike within and outside.
     """
     low, high = value_interval(own, n1, n0, confidence)
     _, _, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
@@ -284,9 +280,8 @@ def gain_interval(
 ) -> Pair:
     """Return the interval of a new model's AUC minus an old one's; NaN with less than three of a class.
 
-    delta ± t·√(s1/n1 + s0/n0 + c/(n1·n0)), s the variances of the gains in placement of either class (DeLong, DeLong
-    and Clarke-Pearson 1988), at least what twenty examples like all would make them. c is what a pair varies beyond its
-    two gains: models order a share E abs(d) of the pairs differently, √(2/π·(s1 + s0)) for a normal d.
+    delta ± t·√(s1/n1 + s0/n0 + c/(n1·n0)), s the variances of the gains in placement, at least what twenty examples like
+    all would make them, c what a pair varies beyond: a share √(2/π·(s1 + s0)) of pairs is ordered differently.
     """
     ones, zeros = (np.maximum(np.asarray(size, dtype=np.float64), 1.0) for size in (n1, n0))
     spread1, spread0 = (

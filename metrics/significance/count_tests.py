@@ -245,10 +245,9 @@ def _ratio_sum(
 def likelihood_mid_p(
     n: ArrayLike, x: ArrayLike, N: ArrayLike, K: ArrayLike, tail: Tail
 ) -> FloatArray:
-    """Return the mid-p of large tables without a sum, Φ(−r*) with r* = r + log(u/r)/r.
+    """Return the mid-p of large tables without a sum, Φ(−r*): docs/explanation/statistics.md has the formula.
 
-    r is the signed root of G², u = 2·tanh(t/2)·√(Π cells·N/Π margins), t the log odds ratio: Skovgaard (1987), J.
-    Appl. Prob. 24:875; the tanh is Daniels' (1987, Int. Stat. Rev. 55:37) for the mid-p on a lattice.
+    u has 2·tanh(t/2), t the log odds ratio, for the mid-p on a lattice: Daniels (1987), Int. Stat. Rev. 55:37.
     """
     table = Table.of(n, x, N, K)
     low, high = table.support

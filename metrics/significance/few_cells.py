@@ -162,8 +162,7 @@ def _largest(scores: FloatArray, draws: CellDraws) -> Pair:
 def deviate(scores: FloatArray, draws: CellDraws, total: FloatArray, span: float) -> Pair:
     """Return the normal deviate w [slices] of sums of scores, and the likeliest counts given the sum.
 
-    With K(θ) = Σ t·log(1 − f + f·e^η), η = a of the stratum + b·score: ∂K/∂a = drawn, ∂K/∂b = total, r =
-    sign(b)·√(2(θ·target − K)), q = b·√(det K″(θ)/det K″(0)), without b's row and column there, w = r + log(q/r)/r.
+    η of the formula in docs/explanation/statistics.md is linear in θ: a for each stratum, then b.
     """
     shares = draws.shares
     base = logit(shares) @ draws.strata

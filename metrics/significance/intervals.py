@@ -1,8 +1,7 @@
 """Confidence intervals of shares, of their differences, and of other metrics of counts, from counts alone.
 
-They keep their coverage in small slices and at 0 or n errors, by the variance under the tested value (shares, F_β),
-Jeffreys's intervals of the parts (balanced accuracy), or counts to which a little is added (MCC). Only
-`by_delta_method` is a plain approximation for large slices. Examples are independent.
+They keep their coverage in small slices and at 0 or n errors; only `by_delta_method` is a plain approximation for large
+slices. Examples are independent.
 """
 
 from __future__ import annotations
@@ -135,10 +134,9 @@ def _upper_score_end(b: FloatArray, c: FloatArray, n: FloatArray, z: float) -> F
 
 
 def fbeta(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, beta: float, confidence: float) -> Pair:
-    """Return the score interval of F_β; (0, 1) where tp + fp + fn = 0.
+    """Return the score interval of F_β by Fieller (1954, J. R. Stat. Soc. B 16:175); (0, 1) where tp + fp + fn = 0.
 
-    All f with T(f)² ≤ z²·u·σ²(f), T(f) = (1+β²)(1−f)·tp − β²f·fn − f·fp, u = tp + fp + fn: Fieller's (1954, J. R. Stat.
-    Soc. B 16:175), with T's variance *at f*. The share of misses among the errors is (fn + ½)/(fp + fn + 1).
+    All f with T(f)² ≤ z²·u·σ²(f), T(f) = (1+β²)(1−f)·tp − β²f·fn − f·fp; of the errors (fn + ½)/(fp + fn + 1) are misses.
     """
     hits, alarms, misses = floats(tp, fp, fn)
     weight = beta * beta
@@ -212,8 +210,7 @@ def matthews(
 def mcc(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, tn: ArrayLike, confidence: float) -> Pair:
     """Return the interval of Matthews' correlation coefficient; (−1, 1) where it is undefined.
 
-    artanh(r) ± t·√Var(r)/(1 − r²) at n − 1 degrees of freedom, Var(r) by the delta method (Bishop, Fienberg
-    and Holland 1975, "Discrete Multivariate Analysis", section 11.3), all at the counts plus ¼ each.
+    artanh(r) ± t·√Var(r)/(1 − r²), Var(r) by the delta method, at the counts plus ¼ each and n − 1 degrees of freedom.
     """
     table = np.stack(floats(tp, fp, fn, tn))
     observed, added = matthews(*table), table + _PSEUDO_COUNT
@@ -259,8 +256,8 @@ def shrunk_to_delta(
 ) -> Pair:
     """Return the interval of value − overall, within ±width, from the value's and the variances of value and delta.
 
-    The overall value shares the slice's examples: the arms shrink by the ratio of the standard deviations. Where the
-    delta varies more, the excess is added in squares (MOVER): finite where a slice's variance is 0.
+    As the overall value shares the slice's examples, arms shrink by the ratio of the deviations; where the delta varies
+    more, the excess is added in squares (MOVER).
     """
     parts = np.stack(floats(*of_value, *variances, overall))
     usable = np.asarray(np.isfinite(parts).all(axis=0))
@@ -285,8 +282,7 @@ class RunDifference(NamedTuple):
 def difference(now: Estimate, then: Estimate, confidence: float) -> RunDifference:
     """Return the difference of two independent estimates, each (estimate, low, high), with interval and p.
 
-    By `mover`, p = 2·Φ(−z·abs(d)/r), r the distance from d to the end nearer to zero: p < 1 − confidence exactly where
-    the interval excludes zero. Assumes no common examples, and estimates that were not selected for being extreme.
+    By `mover`; p < 1 − confidence exactly where the interval excludes zero. Assumes no common examples.
     """
     first, second = (_ordered(*(np.asarray(end, np.float64) for end in run)) for run in (now, then))
     value = first[0] - second[0]

@@ -1,7 +1,7 @@
 """Cell permutation: a metric's law if the slice were a random subset, far into the tails.
 
-Under the null cell counts are multivariate hypergeometric. The part of a metric that is linear in them has exact
-moments, the rest those of draws; a Pearson type III law of them reaches tails that no draw does.
+The part of a metric that is linear in the counts has exact moments, the rest those of draws; a Pearson type III law of
+them reaches tails that no draw does.
 """
 
 from __future__ import annotations
@@ -47,8 +47,7 @@ class NullMoments(NamedTuple):
 def linear_statistic_moments(scores: FloatArray, totals: IntArray, n: int) -> NullMoments:
     """Return the exact moments of a sum of scores [cells] over n examples drawn from totals [cells].
 
-    Mean n·ā, variance n·(N−n)/(N−1)·μ₂, third central moment n·(N−n)·(N−2n)/((N−1)(N−2))·μ₃: Cochran (1977),
-    "Sampling techniques", sections 2.6 and 2.15.
+    Cochran (1977), "Sampling techniques", sections 2.6 and 2.15.
     """
     population = float(totals.sum(dtype=np.float64))
     shares = totals / max(population, 1.0)
@@ -78,8 +77,7 @@ def permutation_p_value(
 ) -> Tested:
     """Return the p-value [slices] of any metric of cell counts if the slice were a random subset.
 
-    The draws of size n are a function of (seed, n) alone. Up to n = 200 a tail that at least 20 draws reach is counted,
-    ties by half; others are a Pearson III law's. Above, its moments are interpolated on a geometric grid of n.
+    Draws of size n depend on n alone. Up to n = 200 a tail that at least 20 reach is counted, ties by half.
     """
     draws = _Draws(value_of, np.asarray(totals, dtype=np.int64), replicates, seed)
     size = np.asarray(counts, dtype=np.int64).sum(axis=1)
@@ -255,8 +253,7 @@ def pearson_iii_p_value(
 ) -> FloatArray:
     """Return the tail of a shifted gamma law with three given moments; at least 1e-300, 1 where sd is 0.
 
-    With k = 4/skewness², k + √k·z is standard gamma. Below a skewness of 0.01 its tail is Φ(−r*), r* = r + log(z/r)/r,
-    r the signed root of twice the deviance (Barndorff-Nielsen 1986, Biometrika 73:307).
+    With k = 4/skewness², k + √k·z is standard gamma; below a skewness of .01 by r* of Barndorff-Nielsen (1986).
     """
     columns = np.stack(floats(statistic, mean, sd, skewness))
     usable = np.isfinite(columns).all(axis=0) & (columns[2] > 0)

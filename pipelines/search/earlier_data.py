@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
-from slicebeam.metrics.findings import corrected
-from slicebeam.metrics.findings.corrected import selected_above
-from slicebeam.metrics.findings.decomposition import Decomposition, Indicators, Portion, drift
-from slicebeam.metrics.findings.two_sets import TwoSets, best, changed_more_p, differences, worse_p
+from slicebeam.metrics.findings import groups
+from slicebeam.metrics.findings.groups import selected_above
+from slicebeam.metrics.findings.two_sets import (
+    Decomposition,
+    Indicators,
+    Portion,
+    TwoSets,
+    best,
+    changed_more_p,
+    differences,
+    drift,
+    worse_p,
+)
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.earlier import sides
 from slicebeam.metrics.measures.mean import Mean
@@ -439,7 +448,7 @@ class ChangeChoice:
         z, cost = -float(ndtri(step.p)), math.log(self.tests[at])
         above = selected_above(step.p, self.threshold[at], z**2 / 2.0 - cost, cost)
         # Under the hypothesis of the test the difference is z errors from 0.
-        found = corrected.difference(difference, (low, high), z, above, abs(difference) / z)
+        found = groups.corrected_difference(difference, (low, high), z, above, abs(difference) / z)
         names = self.results.names
         (slice_id,) = names.ids(self.results.keys[[at]]).to_pylist()
         near = names.ids(self.results.keys[some[list(step.near)]]).to_pylist() if step.near else []

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from slicebeam.metrics.findings.decomposition import Decomposition, Indicators, drift
+from slicebeam.metrics.findings.two_sets import Decomposition, Indicators, drift
 
 
 def of_rows(Z, y):

@@ -8,8 +8,7 @@ import pytest
 from scipy import stats
 
 from slicebeam.metrics.kinds import METHODS
-from slicebeam.metrics.shift.estimates import Subpools, estimate
-from slicebeam.metrics.shift.strata import Sample, Strata
+from slicebeam.metrics.shift.estimates import Sample, Strata, Subpools, estimate
 from slicebeam.pipelines.commands.cli import run
 from tests import shift_runs
 from tests.oracles import shift_oracle
