@@ -449,3 +449,12 @@ class Metric(ABC):
     def delta(self, slices: Slices) -> FloatArray:
         """Return metric minus reference [slices]."""
         return self.value(slices) - self.reference(slices)
+
+
+class OfOneModel(Metric):
+    """A metric of one model and one data set, without weights, that no average over examples gives."""
+
+    kind: Literal["pointwise", "aggregate"] = "aggregate"
+    compares_models = False
+    incomparable = "has no test of two models"
+    takes_weights = False

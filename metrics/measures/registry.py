@@ -12,12 +12,11 @@ from slicebeam.metrics.counting.statistic_space import THEN, StatisticSpace, Ter
 from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.metrics.kinds import ABOVE, TOP, Comparison
 from slicebeam.metrics.measures import calibration_error, count_metrics
-from slicebeam.metrics.measures.calibration_error import CalibrationError
+from slicebeam.metrics.measures.calibration_error import CalibrationError, RSquared
 from slicebeam.metrics.measures.count_metrics import ClassMetric, FOne, Share, fbeta, macro_average
 from slicebeam.metrics.measures.earlier import Earlier
 from slicebeam.metrics.measures.mean import Mean, RootMean
 from slicebeam.metrics.measures.metric import Metric, Needs
-from slicebeam.metrics.measures.r_squared import RSquared
 from slicebeam.metrics.measures.ranking import AreaUnderCurve, AveragePrecision
 from slicebeam.metrics.measures.user_metrics import load, loaded
 from slicebeam.metrics.significance import intervals

@@ -16,20 +16,15 @@ from slicebeam.metrics.arrays import ArrayLike, FloatArray, IntArray, NDArray
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.kinds import Alternative, Comparison, Tail, Test
-from slicebeam.metrics.measures.calibration_error import CalibrationError
 from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.mean import Mean, RootMean
-from slicebeam.metrics.measures.metric import Slices
-from slicebeam.metrics.measures.r_squared import RSquared
-from slicebeam.metrics.measures.ranking import AveragePrecision
+from slicebeam.metrics.measures.metric import OfOneModel, Slices
 from slicebeam.metrics.measures.registry import metric, metric_on
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 
 # P-values that underflow are reported as the smallest positive float64: nothing has probability zero.
 SMALLEST_P = float(np.nextafter(0.0, 1.0))
-# Metrics whose test of a slice needs a law of all examples.
-_OF_ONE_SET = (AveragePrecision, CalibrationError, RSquared)
 # Slices that are tested at a time: the tests' temporary arrays take about 200 bytes a slice.
 _SLICES_AT_A_TIME = 1 << 16
 # Numbers of all replicates of the slices that are tested at a time.
@@ -45,7 +40,7 @@ def check_comparison(
 ) -> None:
     """Refuse to compare two models, weigh or resample examples by a metric that cannot: OptionError."""
     own, two_models = metric(name), comparison == "baseline"
-    if comparison == "earlier" and isinstance(own, _OF_ONE_SET):
+    if comparison == "earlier" and isinstance(own, OfOneModel):
         why = "is not compared between two data sets; leave it, or --baseline-data, out"
     elif two_models and own.needs.two_models:
         why = (

@@ -61,6 +61,14 @@ class Placements(NamedTuple):
     mixed0: FloatArray
 
 
+class Sides(NamedTuple):
+    """Sets of examples [slices]: how they are placed, and how many positives and negatives there are (Kish's if weighted)."""
+
+    placements: Placements
+    ones: FloatArray
+    zeros: FloatArray
+
+
 class Area(NamedTuple):
     """A metric of ranks, and that of the other examples, each with how far buckets may put it off [slices]."""
 
@@ -126,24 +134,16 @@ def bucket_edges(scores: ArrayLike, buckets: int) -> FloatArray:
     return np.asarray(values[1:][opens])
 
 
-def z_p_value(
-    auc: ArrayLike,
-    n1: ArrayLike,
-    n0: ArrayLike,
-    reference: Placements,
-    N1: ArrayLike,
-    N0: ArrayLike,
-    tail: Tail,
-) -> FloatArray:
+def z_p_value(own: Sides, of_all: Sides, tail: Tail) -> FloatArray:
     """Return the p-value [slices] of an AUC against that of all examples; 1 where no other is possible.
 
     z has the exact variance of random subsets of either class, and the tail of a beta law (Pearson I) of its mean, variance
     and skewness (to terms of 1/n³).
     """
-    value, n1, n0, N1, N0 = floats(auc, n1, n0, N1, N0)
-    known = (n1 > 0) & (n0 > 0) & ~np.isnan(value) & ~np.isnan(reference.auc)
+    value, n1, n0, N1, N0 = floats(own.placements.auc, *own[1:], *of_all[1:])
+    known = (n1 > 0) & (n0 > 0) & ~np.isnan(value) & ~np.isnan(of_all.placements.auc)
     all_auc, spread1, spread0, interaction, skew1, skew0, mixed, mixed1, mixed0 = (
-        np.where(known, moment, 0.0) for moment in reference
+        np.where(known, moment, 0.0) for moment in of_all.placements
     )
     n1, n0 = np.maximum(n1, 1.0), np.maximum(n0, 1.0)
     f1, g1 = _finite(n1, N1)
@@ -227,13 +227,13 @@ def _beta_tails(z: FloatArray, skewness: FloatArray, ends: Pair, half_step: Floa
     return np.where(right, above, below), np.where(right, below, above)
 
 
-def value_interval(own: Placements, n1: ArrayLike, n0: ArrayLike, confidence: float) -> Pair:
+def value_interval(own: Sides, confidence: float) -> Pair:
     """Return the interval of slices' AUC; (0, 1) where a class is empty: Newcombe (2006), Stat. Med. 25:559, method 5.
 
     The variance of Hanley and McNeil (1982), Radiology 143:29, eq. 1, is scaled by how much the slice's placements vary,
     compared with that model, which weighs as twenty examples; t at Welch's degrees of freedom.
     """
-    known, value, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
+    known, value, ones, zeros, spread1, spread0 = _raised_sides(own)
     # Of the spreads that the model expects of placements among so few examples of the other class.
     scales = (spread1 / _expected(value, zeros), spread0 / _expected(value, ones))
     z = _quantile(spread1 / ones, spread0 / zeros, ones, zeros, confidence)
@@ -244,26 +244,19 @@ def value_interval(own: Placements, n1: ArrayLike, n0: ArrayLike, confidence: fl
     return np.where(known, low, 0.0), np.where(known, high, 1.0)
 
 
-def delta_interval(
-    own: Placements,
-    n1: ArrayLike,
-    n0: ArrayLike,
-    reference: Placements,
-    N1: ArrayLike,
-    N0: ArrayLike,
-    confidence: float,
-) -> Pair:
+def delta_interval(own: Sides, of_all: Sides, confidence: float) -> Pair:
     """Return the interval of slices' AUC minus that of all examples; (−1, 1) where a class is empty.
 
     Of a class's variance s/n there remains s·(1 − f)²/n + s'·(1 − f)·f/n, f = n/N, s' what the slice leaves of all examples'
     variance S, at least S: DeLong, DeLong and Clarke-Pearson (1988). Assumes that placements are alike within and outside.
     """
-    low, high = value_interval(own, n1, n0, confidence)
-    _, _, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
+    low, high = value_interval(own, confidence)
+    _, _, ones, zeros, spread1, spread0 = _raised_sides(own)
+    placed, reference = own.placements, of_all.placements
     variance, of_delta = np.zeros((2, *ones.shape))
     for spread, observed, overall, size, whole in (
-        (spread1, own.spread1, reference.spread1, ones, N1),
-        (spread0, own.spread0, reference.spread0, zeros, N0),
+        (spread1, placed.spread1, reference.spread1, ones, of_all.ones),
+        (spread0, placed.spread0, reference.spread0, zeros, of_all.zeros),
     ):
         outside = 1.0 - np.minimum(size / np.maximum(np.asarray(whole, dtype=np.float64), 1.0), 1.0)
         variance += spread / size
@@ -272,7 +265,7 @@ def delta_interval(
         of_others = np.where(outside > 0, np.fmax(outside * overall, overall - share * observed), 0)
         of_delta += (outside**2 * spread + share * of_others) / size
     variances = variance, of_delta
-    return shrunk_to_delta((own.auc, low, high), variances, reference.auc, 1.0, confidence)
+    return shrunk_to_delta((placed.auc, low, high), variances, reference.auc, 1.0, confidence)
 
 
 def gain_interval(
@@ -321,16 +314,19 @@ def _expected(auc: FloatArray, others: FloatArray) -> FloatArray:
     return np.maximum(_model_spread(auc) + (auc * other - both) / others, 1e-12)
 
 
-def _slices(own: Placements, n1: ArrayLike, n0: ArrayLike) -> tuple[Any, ...]:
+def _raised_sides(own: Sides) -> tuple[Any, ...]:
     """Return whether both classes occur, AUC, sizes of the classes, and variances raised towards the model's."""
-    auc, ones, zeros = floats(own.auc, n1, n0)
+    auc, ones, zeros = floats(own.placements.auc, *own[1:])
     known = (ones > 0) & (zeros > 0)
     value, ones, zeros = (
         np.where(known, part, none) for part, none in ((auc, 0.5), (ones, 1.0), (zeros, 1.0))
     )
     spread1, spread0 = (
         _raised(np.where(np.isnan(spread), 0.0, spread), size, _expected(value, others))
-        for spread, size, others in ((own.spread1, ones, zeros), (own.spread0, zeros, ones))
+        for spread, size, others in (
+            (own.placements.spread1, ones, zeros),
+            (own.placements.spread0, zeros, ones),
+        )
     )
     return known, value, ones, zeros, spread1, spread0
 
