@@ -16,13 +16,12 @@ from scipy.special import ndtr
 
 from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 from slicebeam.metrics.significance.intervals import agresti_coull, bisect, mover
+from slicebeam.metrics.significance.permutation import drawn_cells
 
 Measure = Literal["prediction_rate", "true_positive_rate", "false_positive_rate", "accuracy"]
 # Fewer examples than this, of those that a share is of, say too little of a group.
 LEAST_EXAMPLES = 30
 _DRAWS = 9_999
-# The largest number of examples that NumPy draws from without replacement.
-_MOST_DRAWN_FROM = 10**9
 _WIDEST_RANGE = 40.0
 _ROUNDING = 1e-9
 
@@ -93,11 +92,8 @@ def critical_value(groups: int, confidence: float) -> float:
 def p_value(marked: IntArray, sizes: IntArray, draws: int = _DRAWS) -> float:
     """Return p of the test that no group differs; see `largest_gap`."""
     # Every table has draws of its own, so that their luck is not the same in all uses of the test.
-    generator, total = np.random.default_rng([*sizes, *marked]), int(sizes.sum())
-    if total < _MOST_DRAWN_FROM:
-        drawn = generator.multivariate_hypergeometric(sizes, int(marked.sum()), draws, "marginals")
-    else:
-        drawn = generator.binomial(sizes, marked.sum() / total, (draws, sizes.size))
+    generator = np.random.default_rng([*sizes, *marked])
+    drawn = drawn_cells(generator, sizes, int(marked.sum()), draws)
     # What was observed comes first.
     apart = _largest_difference((np.concatenate([marked[None, :], drawn]) / sizes).T, sizes)
     return int(np.count_nonzero(apart >= apart[0] * (1.0 - _ROUNDING))) / (1 + draws)

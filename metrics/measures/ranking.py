@@ -207,7 +207,7 @@ class AveragePrecision(_OfRanks, OfOneModel):
         coarse = tuple(space.of_several_scores().tolist())
         law = PrecisionLaw(space.by_score, coarse, float(self.value(slices.total)[0]))
         observed = log_odds(self.value(slices), law.half(sizes))
-        return permutation.p_of_draws(law, sizes, observed, tail, law.largest_drawn)
+        return permutation.p_of_draws(law.draws, sizes, observed, tail, law.largest_drawn)
 
     def _log_odds(self, slices: Slices) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return log-odds of the value [slices], p·(1 − p) of the value, and half a positive as a share of them."""
