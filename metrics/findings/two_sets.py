@@ -8,7 +8,6 @@ than the others if the tests of the log odds and of the difference both say so: 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -244,7 +243,6 @@ class Portion(NamedTuple):
     variance: float
 
 
-@dataclass(frozen=True)
 class Decomposition:
     """The mix of two data sets, by indicator: Oaxaca (1973), Int. Econ. Rev. 14:693, by the earlier coefficients.
 
@@ -252,36 +250,22 @@ class Decomposition:
     off by the mix if only the examples are others; what is left is due to the model that is measured.
     """
 
-    now: Indicators
-    then: Indicators
-    coefficients: FloatArray  # [columns] of the earlier data
-    change: FloatArray  # [columns] of shares
-    variances: FloatArray  # [columns, columns] of the coefficients
-    of_shares: FloatArray  # [columns, columns] of the shares' changes
-    distance: float  # squared Mahalanobis distance of the means
-    residual: float  # the variance of the earlier values about the model
-
-    @classmethod
-    def of(cls, now: Indicators, then: Indicators) -> Decomposition:
-        """Fit the earlier data."""
-        covariance, mean = then.covariance, then.total / then.n
+    def __init__(self, now: Indicators, then: Indicators) -> None:
+        self.now, self.then, covariance, mean = now, then, then.covariance, then.total / then.n
         inverse = np.linalg.inv(covariance + _RIDGE_OF_SHARES * np.eye(len(covariance)))
         crossed = then.crossed / then.n - then.shares * mean
-        coefficients = inverse @ crossed
-        spread = then.squares / then.n - mean**2
-        residual = spread - 2.0 * coefficients @ crossed + coefficients @ covariance @ coefficients
-        change = now.shares - then.shares
-        moved = inverse @ change
-        return cls(
-            now,
-            then,
-            coefficients,
-            change,
-            inverse @ covariance @ inverse * (residual / then.n),
-            covariance / then.n + now.covariance / now.n,
-            float(moved @ covariance @ moved),
-            max(float(residual), 0.0),
-        )
+        fitted = inverse @ crossed
+        residual = then.squares / then.n - mean**2 - 2.0 * fitted @ crossed
+        residual = residual + fitted @ covariance @ fitted
+        # The coefficients [columns] of the earlier data, with their covariance, and the variance about that model.
+        self.coefficients = fitted
+        self.variances = inverse @ covariance @ inverse * (residual / then.n)
+        self.residual = max(float(residual), 0.0)
+        # The change of the shares [columns], with its covariance, and squared Mahalanobis distance.
+        self.change = now.shares - then.shares
+        self.of_shares = covariance / then.n + now.covariance / now.n
+        moved = inverse @ self.change
+        self.distance = float(moved @ covariance @ moved)
 
     def covariance(self, first: IntArray, second: IntArray) -> float:
         """Return the covariance of the parts of some columns and of some others."""

@@ -161,7 +161,7 @@ class _EarlierData:
             return None
         both = both + np.triu(both, 1).transpose(0, 2, 1)
         kept = self._columns(both, self.results.levels[positions])
-        split = Decomposition.of(
+        split = Decomposition(
             *(
                 Indicators(
                     sums[at][0],
