@@ -46,11 +46,7 @@ def is_tfma(name: str) -> bool:
 
 
 def split_outside(text: str) -> list[str]:
-    """Return what commas separate that are in no brackets and no quotes.
-
-    >>> split_outside("accuracy,tfma:A(b=[1,2],c='x)')")
-    ['accuracy', "tfma:A(b=[1,2],c='x)')"]
-    """
+    """Return what commas separate that are in no brackets and no quotes, such as ``tfma:A(b=[1,2])``."""
     parts, depth, quote = [""], 0, ""
     for sign in text:
         if sign in "'\"":

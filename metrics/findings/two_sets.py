@@ -329,13 +329,8 @@ class Drift(NamedTuple):
 def drift(now: IntArray, then: IntArray) -> Drift:
     """Return how counts [values] of today and then differ; the values exclude one another.
 
-    p is twice the smaller of two: that of X² by its exact conditional mean, and the smallest of a
-    single value. The population stability index is less its expectation without a change: Yurdakul and
-    Naranjo (2020), J. Risk Model Valid. 14(4):89.
-
-    >>> found = drift(np.array([300, 500, 200]), np.array([340, 480, 180]))
-    >>> round(found.p, 3), round(found.stability_index, 4), found.value
-    (0.276, 0.0039, 0)
+    p is twice the smaller of two: that of X² by its exact conditional mean, and the smallest of a single value. The stability
+    index is less its expectation without a change: Yurdakul and Naranjo (2020), J. Risk Model Valid. 14(4):89.
     """
     n, m = float(now.sum()), float(then.sum())
     N = n + m
