@@ -299,10 +299,7 @@ class _Listed:
 
 
 class Tables:
-    """The sums of a block of units, summed over row blocks.
-
-    A table of a ``dense`` unit is int64 [layers, raw columns * cells], of a ``sparse`` one distinct codes and below them sums.
-    """
+    """The sums of a block of units, summed over row blocks."""
 
     def __init__(
         self,

@@ -221,11 +221,9 @@ def blocks(units: Iterable[PlannedUnit], budget: Budget) -> Iterator[list[Planne
 def joint_tables(
     tuples: Iterable[FeatureTuple], lattice: Lattice, budget: Budget
 ) -> Iterator[tuple[FeatureTuple, tuple[FeatureTuple, ...]]]:
-    """Yield tables and the tuples that are read from each, as itself or margins, the longest first.
-
-    They are widened as long as a pass over the examples for each tuple costs more than their cells. Nothing is summed over a
-    list column, of which an example stands in several cells, or none.
-    """
+    """Yield tables and the tuples that are read from each, as itself or margins, the longest first."""
+    # They are widened as long as a pass over the examples for each tuple costs more than their cells. Nothing
+    # is summed over a list column, of which an example stands in several cells, or none.
     by_length: dict[int, list[FeatureTuple]] = {}
     for features in tuples:
         by_length.setdefault(len(features), []).append(features)

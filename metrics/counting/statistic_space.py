@@ -371,10 +371,8 @@ class StatisticSpace:
         sizes: Sequence[float],
         weight_sizes: tuple[float, float],
     ) -> StatisticSpace:
-        """Return the space with the finest scales that the sums of absolute values allow.
-
-        One value that is far larger than all others takes the bits of a sum only once.
-        """
+        """Return the space with the finest scales that the sums of absolute values allow."""
+        # One value that is far larger than all others takes the bits of a sum only once.
         common: dict[Term, float] = {}
         # Old and new values have one scale, to be subtracted.
         of_new = [t._replace(source="new") if t.source == "old" else t for t in self.all_terms]

@@ -53,10 +53,7 @@ def _information(
 
 
 def influence(model: ExpectationModel, weight: FloatArray, part: FloatArray) -> Influence:
-    """Return the rest of each deviation after the fit, for weights of all and of a part [patterns].
-
-    The efficient score s − x·(XᵀHX)⁻¹·XᵀHs, s whether the example is in the part; exact for least squares.
-    """
+    """Return the efficient score s − x·(XᵀHX)⁻¹·XᵀHs of a part s, for weights of all and of the part [patterns]."""
     v, X, gram = _information(model, weight)
     slopes = np.asarray(np.linalg.solve(gram, X.T @ (part * v)))
     return Influence(-(X @ slopes), slopes)
@@ -73,11 +70,11 @@ def rate_variances(model: ExpectationModel, weight: FloatArray, parts: FloatArra
 def rate_p_value(
     model: ExpectationModel, weight: ArrayLike, part: ArrayLike, observed: float, tail: Tail
 ) -> float:
-    """Return the mid-p of a candidate's count, given the counts that the model keeps.
-
-    By r* (`corrected_root`) of conditional logistic regression, u = 2·tanh(ψ/2)·√(|J₁|/|J₀|), ψ the log odds ratio: Skovgaard
-    (1987). At the end of the support half of that half a step before, by 2·sinh(ψ/2).
-    """
+    """Return the mid-p of a candidate's count, given the counts that the model keeps."""
+    # r* of conditional logistic regression, u = 2·tanh(ψ/2)·√(|J₁|/|J₀|), ψ the log odds ratio: Skovgaard (1987). At the
+    # end of the support half of that half a step before, by 2·sinh(ψ/2).
+    # u = 2·tanh(ψ/2)·√(|J₁|/|J₀|), ψ the log odds ratio: Skovgaard (1987). At the end of the support half of
+    # that half a step before, by 2·sinh(ψ/2).
     law = _Conditional(model, np.asarray(weight, np.float64), np.asarray(part, np.float64))
     observed -= law.sure
     if not law.variance > _DETERMINED * law.known:
@@ -180,11 +177,9 @@ def sum_p_value(
     law: DeviationLaw | None,
     tail: Tail,
 ) -> float:
-    """Return the p-value of a candidate's weighted sum, given the sums that the model keeps.
-
-    Without a law of deviations that of counts. Else the excess is Σ a·d, a of `influence`, and d = w·(x − μ) has the
-    pattern's variance per squared weight and the shape of all examples'.
-    """
+    """Return the p-value of a candidate's weighted sum, given the sums that the model keeps; without a law that of counts."""
+    # The excess is Σ a·d, a of `influence`, and d = w·(x − μ) has the pattern's variance per squared weight and the
+    # shape of all examples'.
     weight, held = layout.moment(sums, 1, 0), layout.size(part, 1)
     if law is None:
         return rate_p_value(model, weight, held, observed, tail)
@@ -288,10 +283,7 @@ def _merged(
 
 
 def change_p_value(net: float, squares: float, tail: Tail, *, counts: bool) -> float:
-    """Return the p-value of a slice's summed change against 0, of independent examples.
-
-    Counts: McNemar's mid-p. Otherwise the normal tail of net/√squares (Efron 1969, J. Am. Stat. Assoc. 64:1278).
-    """
+    """Return p of a slice's summed change against 0: of counts McNemar's mid-p, else the normal tail of net/√squares."""
     if not squares > 0:
         return 1.0
     if counts:

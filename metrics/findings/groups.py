@@ -62,10 +62,8 @@ def of_patterns(
     inside: BoolArray,
     taken: FloatArray,
 ) -> Covariance:
-    """Return the covariance of a finding's value and expectation, for independent examples.
-
-    To first order the expectation moves by Σ taken·w·(x − μ)/Σw over all, deviations those from the model with the finding.
-    """
+    """Return the covariance of a finding's value and expectation, for independent examples."""
+    # To first order the expectation moves by Σ taken·w·(x − μ)/Σw over all.
     spread = layout.moment(sums, 2, 0) * pattern_variances(model, sums, layout)
     size, of_value = float(layout.moment(sums, 1, 0)[inside].sum()), spread * inside
     parts = of_value, of_value * taken, spread * np.square(taken)
@@ -170,11 +168,9 @@ class GroupSums:
 def group_p_value(
     excess: ArrayLike, of_model: ArrayLike, slopes: ArrayLike, sizes: ArrayLike, tail: Tail
 ) -> float:
-    """Return the p-value of a candidate's excess where whole groups of examples are independent.
-
-    The squares of the scores excess − of_model·slopes estimate its variance (Liang and Zeger 1986, Biometrika 73:13).
-    Student's t with Kish's number, no less than the chance that all signs agree.
-    """
+    """Return the p-value of a candidate's excess where whole groups of examples are independent."""
+    # The squares of the scores excess − of_model·slopes estimate its variance: Liang and Zeger (1986), Biometrika 73:13.
+    # Student's t with Kish's number, no less than the chance that all signs agree.
     whole, n = np.asarray(of_model, np.float64), np.asarray(sizes, np.float64)
     held = n > 0
     groups = int(np.count_nonzero(held))
@@ -208,10 +204,8 @@ def selected_above(p: float, bound: float, gain: float, cost: float) -> float:
 def corrected_standardised(
     z: ArrayLike, c: ArrayLike, null: ArrayLike = 1.0, far: ArrayLike = 1.0
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the estimate of θ and its interval's end towards 0, of z that were selected above c.
-
-    ``null`` is the error where θ is 0, ``far`` at the upper end, z + 1.96·far, in units of that at z.
-    """
+    """Return the estimate of θ and its interval's end towards 0, of z that were selected above c."""
+    # ``null`` is the error where θ is 0, ``far`` at the upper end, z + 1.96·far, in units of that at z.
     seen, above, at_null, at_far = floats(z, c, null, far)
     above = np.minimum(above, seen)
     near = np.maximum(seen - _OFF, 0.5 * seen)

@@ -57,11 +57,9 @@ class ExpectationModel:
 def fit(
     kind: Kind, masks: ArrayLike, findings: int, weight: ArrayLike, total: ArrayLike
 ) -> ExpectationModel:
-    """Fit a model's sums to the observed ones: of all examples, and of each finding.
-
-    Where patterns are separated, as by a finding that is wrong throughout, those on which a direction of recession acts
-    have exactly 0 or 1, and the others a model of their own (Albert and Anderson 1984, Biometrika 71:1).
-    """
+    """Fit a model's sums to the observed ones: of all examples, and of each finding."""
+    # Where patterns are separated, as by a finding that is wrong throughout, those on which a direction of recession acts
+    # have exactly 0 or 1, and the others a model of their own: Albert and Anderson (1984), Biometrika 71:1.
     X = design(masks, findings)
     w, s = np.asarray(weight, dtype=np.float64), np.asarray(total, dtype=np.float64)
     filled, coefficients = w > 0, np.zeros(X.shape[1])

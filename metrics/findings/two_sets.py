@@ -327,11 +327,9 @@ class Drift(NamedTuple):
 
 
 def drift(now: IntArray, then: IntArray) -> Drift:
-    """Return how counts [values] of today and then differ; the values exclude one another.
-
-    p is twice the smaller of two: that of X² by its exact conditional mean, and the smallest of a single value. The stability
-    index is less its expectation without a change: Yurdakul and Naranjo (2020), J. Risk Model Valid. 14(4):89.
-    """
+    """Return how counts [values] of today and then differ; the values exclude one another."""
+    # p is twice the smaller of two: that of X² by its exact conditional mean, and the smallest of a single value. The
+    # index is less its expectation without a change: Yurdakul and Naranjo (2020), J. Risk Model Valid. 14(4):89.
     n, m = float(now.sum()), float(then.sum())
     N = n + m
     held = now + then

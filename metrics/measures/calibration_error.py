@@ -239,10 +239,8 @@ class RSquared(OfOneModel):
         return Tested.by(Method.RANDOM_SUBSET, p)
 
     def _value_variance(self, slices: Slices) -> FloatArray:
-        """Return the variance [slices] of the value, at least that of as many of all examples.
-
-        The kurtosis of the label, and its correlation with the squared error, are those of all examples.
-        """
+        """Return the variance [slices] of the value, at least that of as many of all examples."""
+        # The kurtosis of the label, and its correlation with the squared error, are those of all examples.
         own, whole = self._moments(slices), self._moments(slices.total)
         space, of_u = slices.space, self._variance_of_u(slices)
         totals, n = slices.totals, float(slices.total.weight[0])

@@ -147,10 +147,8 @@ class CellMetric(Metric):
         return permutation.permutation_p_value(value_of, *counts, observed, tail, _PERMUTATIONS)
 
     def test_change(self, slices: Slices, tail: Tail) -> Tested:
-        """Test two models by Hall's t of contributions; by signs where these never vary, nor do those of all.
-
-        Where they vary among all only, no p is below that of signs, 2⁻ᵈ of d examples on which the models differ.
-        """
+        """Test two models by Hall's t of contributions; by signs where these never vary, nor do those of all."""
+        # Where they vary among all only, no p is below that of signs, 2⁻ᵈ of d examples on which the models differ.
         t, varies = self.change(slices)
         different = slices.kish(discordant_cells(slices))
         p, too_skewed = t.p_value(tail)
@@ -166,10 +164,8 @@ class CellMetric(Metric):
         return Tested.by(method, np.where(constant, flipped, p), first_reason(against))
 
     def change(self, slices: Slices) -> tuple[hall.TStatistic, BoolArray]:
-        """Return Hall's t of the change between two models, and whether contributions vary on the slice.
-
-        "Two models: precision, F1 and the like" of docs/explanation/statistics.md has the formula.
-        """
+        """Return Hall's t of the change between two models, and whether contributions vary on the slice."""
+        # docs/explanation/statistics.md has the formula.
         population = slices.total
         own, of_all = self.contributions(slices), self.contributions(population)
         every = np.ones(slices.space.cells, bool)
@@ -232,10 +228,8 @@ class CellMetric(Metric):
     def _weighted_subset_p(
         self, slices: Slices, population: Slices, tail: Tail
     ) -> tuple[FloatArray, BoolArray]:
-        """Return p [slices] if each were a random subset of a population, and where that varies.
-
-        "Weighted counts" of docs/explanation/statistics.md: Pearson's type III law of the contributions, cell by cell.
-        """
+        """Return p [slices] if each were a random subset of a population, and where that varies."""
+        # docs/explanation/statistics.md has the formula.
         cells, whole = slices.weights, population.weights
         slopes = self.gradient(population)
         alike = slices.counts * ratio(population.squares, population.counts, otherwise=0.0)

@@ -403,10 +403,8 @@ class ClassMetric(Aggregate):
 def macro_average(
     share: float, of_labels: float, of_predictions: float
 ) -> Callable[..., NDArray[Any]]:
-    """Return the mean of share·right/(labels and predictions so weighted) over the classes that occur.
-
-    A class that is never predicted has 0, as in scikit-learn; the set of classes that occur counts as fixed.
-    """
+    """Return the mean of share·right/(labels and predictions so weighted) over the classes that occur."""
+    # A class that is never predicted has 0, as in scikit-learn; the set of classes that occur counts as fixed.
 
     def average(*table: NDArray[Any]) -> NDArray[Any]:
         right, labels, predictions = table

@@ -148,10 +148,8 @@ class Mean(Metric):
         return Tested.by(Method.RANDOM_SUBSET, p)
 
     def test_change(self, slices: Slices, tail: Tail) -> Tested:
-        """Test by Student's t as it varies for all changes, and by sign flips where all of a slice are the same.
-
-        There, if large changes the other way are rare, so that the slice may lack them, Hall's t bounds p and may refuse.
-        """
+        """Test by Student's t as it varies for all changes, and by sign flips where all of a slice are the same."""
+        # There, if large changes the other way are rare, so that the slice may lack them, Hall's t bounds p and may refuse.
         changes, t = self.moments(slices, "change"), self.change(slices)
         constant = ~(changes.variance > 0)
         p, too_skewed = t.p_value(tail)

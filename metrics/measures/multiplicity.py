@@ -20,10 +20,7 @@ from slicebeam.metrics.kinds import Correction
 
 
 def bh_adjusted(p: ArrayLike, m: int, factor: float = 1.0) -> FloatArray:
-    """Return Benjamini and Hochberg's (1995, J. R. Stat. Soc. B 57:289) adjusted p-values among m tests.
-
-    Tests not given count as p = 1; valid for independent or positively dependent tests.
-    """
+    """Return Benjamini and Hochberg's (1995, J. R. Stat. Soc. B 57:289) adjusted p-values; tests not given have p = 1."""
     values = np.asarray(p, dtype=np.float64)
     order = np.argsort(values, kind="stable")
     scaled = values[order] * (factor * m / np.arange(1, values.size + 1))
@@ -111,12 +108,9 @@ class Visited:
 
 
 def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int) -> list[int]:
-    """Return an upper bound of the slices of at least ``min_size`` examples, for each level.
-
-    Of each feature tuple: visited slices that are large enough, and of the other cells at most as many as
-    examples are left for (without list columns an example is in one cell), none below a small singleton or,
-    at level 3, pair. Exact at level 1, and up to level 3 if only cells below small slices were not visited.
-    """
+    """Return an upper bound of the slices of at least ``min_size`` examples, for each level."""
+    # Of each feature tuple: visited slices that are large enough, and of the other cells at most as many as examples are
+    # left for (without list columns an example is in one cell), none below a small singleton or, at level 3, pair.
     large = np.zeros(lattice.base, bool)
     for keys, sizes in _of_level(lattice, visited, 1):
         large[lattice.digits(keys)[:, 0]] = sizes >= min_size

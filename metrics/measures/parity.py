@@ -56,12 +56,10 @@ def shares(
 
 
 def largest_gap(marked: IntArray, sizes: IntArray, confidence: float) -> LargestGap:
-    """Return the largest gap between shares marked/sizes of at least two groups.
-
-    The interval is `mover`'s of Agresti and Coull's, at the critical value of Tukey's studentised range, so that those of
-    all pairs hold together (Agresti, Bini, Bertaccini and Ryu 2008, Biometrics 64:1270). The test is exact given how many
-    examples are marked in all: Monte Carlo's p (Barnard 1963) of the largest studentised difference of a pair.
-    """
+    """Return the largest gap between shares marked/sizes of at least two groups."""
+    # The interval is `mover`'s of Agresti and Coull's, at the critical value of Tukey's studentised range, so that those
+    # of all pairs hold together: Agresti, Bini, Bertaccini and Ryu (2008), Biometrics 64:1270. The test is exact given
+    # how many examples are marked in all: Monte Carlo's p (Barnard 1963) of the largest studentised difference of a pair.
     share = marked / sizes
     lowest, highest = int(share.argmin()), share.size - 1 - int(share[::-1].argmax())
     two_sided = 2.0 * float(ndtr(critical_value(sizes.size, confidence))) - 1.0

@@ -223,11 +223,7 @@ class AveragePrecision(_OfRanks, OfOneModel):
         return np.asarray(np.maximum(variance, binomial) * 2.0 * half)
 
     def value_interval(self, slices: Slices, confidence: float) -> Pair:
-        """Return t·s to either side of the log-odds; NaN with fewer than ten positives.
-
-        Boyd, Eng and Page (2013), "Area under the precision-recall curve: point estimates and confidence
-        intervals", the logit interval; the variance is that of influences where that is larger.
-        """
+        """Return t·s to either side of the log-odds (Boyd, Eng and Page 2013); NaN with fewer than ten positives."""
         centre, binomial, half = self._log_odds(slices)
         positives, value = slices.count("positive"), self.value(slices)
         t = -stdtrit(np.maximum(positives - 1.0, 1.0), 0.5 * (1.0 - confidence))

@@ -96,10 +96,8 @@ class SliceTest:
         reduced: IntArray | None = None,
         of_all: IntArray | None = None,
     ) -> Outcomes:
-        """Test slices of sums [slices, 1 + replicates, raw columns]; totals [1 + replicates, …] of all examples.
-
-        Without replicates a test that resamples is the metric's quick one. `reduced` and `of_all` are the reduced sums.
-        """
+        """Test slices of sums [slices, 1 + replicates, raw columns]; totals [1 + replicates, …] of all examples."""
+        # Without replicates a test that resamples is the metric's quick one.
         if of_all is None:
             of_all = self.space.reduce(totals[:1], totals[:1])[0]
         if reduced is None:
@@ -182,10 +180,7 @@ class SliceTest:
 def t_p_value(
     delta: ArrayLike, replicate_deltas: ArrayLike, tail: Tail
 ) -> tuple[FloatArray, NDArray[np.int8], FloatArray]:
-    """Return p of t = delta / sd(replicate deltas [slices, B]) on B − 1 degrees of freedom; reasons; and the sd.
-
-    Not tested are slices of which the delta or more than 5 % of the replicates are NaN, or all are equal but for rounding.
-    """
+    """Return p of t = delta / sd(replicate deltas [slices, B]) on B − 1 degrees of freedom; reasons; and the sd."""
     observed = np.asarray(delta, dtype=np.float64)
     replicates = np.asarray(replicate_deltas, dtype=np.float64)
     defined = ~np.isnan(replicates)
@@ -247,12 +242,9 @@ _ON_GRID = 2001
 def smallest_fall(
     metric: Metric, everything: Slices, n: int | None, alpha: float, alternative: Alternative
 ) -> float | None:
-    """Return by how much a metric has to be worse on a slice for its own test to call it with probability `POWER`.
-
-    The slice has n examples in the metric's denominator, None for all: "Smallest falls" of docs/explanation/statistics.md.
-    Returns the fall in the metric's unit, above 0; None where the method does not hold (weights, AUC and what is not of
-    counts or a mean), no slice of this size could be that much worse, or there are fewer examples.
-    """
+    """Return by how much a metric, in its unit, has to be worse on a slice of n examples to be called with `POWER`."""
+    # n is of its denominator, None for all: "Smallest falls" of docs/explanation/statistics.md. None where the method does
+    # not hold (weights, AUC and what is not of counts or a mean), or no slice of this size could be that much worse.
     path = _path(metric, everything, n)
     if path is None:
         return None

@@ -42,10 +42,8 @@ def smallest_budget(strata: Strata) -> int:
 
 
 def static_weights(method: Method, strata: Strata) -> FloatArray:
-    """Return g_s, the allocation weights of the strata [S], u_s the mean of the two largest W²_sj.
-
-    ``proportional``: p_s·√u_s. ``plus``: p_s·√(½σ²_old,s + ½u_s·Σ p σ²_old/Σ p u), the half that all share against starving.
-    """
+    """Return g_s, the allocation weights of the strata [S], u_s the mean of the two largest W²_sj."""
+    # ``proportional``: p_s·√u_s. ``plus``: p_s·√(½σ²_old,s + ½u_s·Σ p σ²_old/Σ p u), the half that all share against starving.
     unit = spread = strata.pair_weight / 2
     if method == "proportional":
         return np.asarray(strata.share * np.sqrt(unit))
@@ -76,11 +74,9 @@ def static_order(weights: FloatArray, sizes: IntArray, calls: int) -> IntArray:
 
 
 def masa_order(strata: Strata, sample: Sample, calls: int) -> IntArray:
-    """Return the strata of the next calls [R, calls] by MASA's rule (Algorithm 1).
-
-    Any stratum with N_s < min(2, M_s) first; else argmax p_s/N_s·(σ̂_s + (a/N_s)^¼), a = 1. Inside a batch N_s is counted up, σ̂_s
-    stays. With weights variances are of weighted cells, and the bonus is multiplied by √u_s, of `static_weights`.
-    """
+    """Return the strata of the next calls [R, calls] by MASA's rule (Algorithm 1)."""
+    # Any stratum with N_s < min(2, M_s) first; else argmax p_s/N_s·(σ̂_s + (a/N_s)^¼), a = 1. Inside a batch N_s is counted
+    # up, σ̂_s stays. With weights variances are of weighted cells, and the bonus is times √u_s, of `static_weights`.
     share, sizes = strata.share, strata.sizes
     asked = np.maximum(sample.asked.astype(np.float64), 1)
     if strata.weights is None:
@@ -103,10 +99,8 @@ def weighted_order(
     calls: int,
     masa: tuple[FloatArray, FloatArray] | None = None,
 ) -> IntArray:
-    """Return the parts [R, calls] of the next calls, ``first`` ones, then argmax g/N; −1 past the limits.
-
-    With the spreads [R, S] and units [S] of ``masa`` g is also multiplied by spread and exploration.
-    """
+    """Return the parts [R, calls] of the next calls, ``first`` ones, then argmax g/N; −1 past the limits."""
+    # With the spreads [R, S] and units [S] of ``masa`` g is also multiplied by spread and exploration.
     weights = np.broadcast_to(weights, asked.shape)
 
     def bounded(run: IntArray, part: IntArray, count: IntArray) -> FloatArray:
@@ -153,11 +147,11 @@ def static_halves(strata: Strata, sizes: IntArray, calls: int) -> IntArray:
 
 
 def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> FloatArray:
-    """Return g, the allocation weight of each half, by the answers of the other: [R, 2S].
-
-    Neyman's p_s·√v_s, v_s the variance in the other half shrunk by 20 answers to what the static weights expect, at the scale
-    of all strata; from λ = .4 to .7 shrunk further, in the end wholly. The weights of either halves sum to 1.
-    """
+    """Return g, the allocation weight of each half, by the answers of the other [R, 2S]; either halves sum to 1."""
+    # Neyman's p_s·√v_s, v_s the variance in the other half shrunk by 20 answers to what the static weights expect, at
+    # the scale of all strata; from λ = .4 to .7 shrunk further, in the end wholly.
+    # Neyman's p_s·√v_s, v_s the variance in the other half shrunk by 20 answers to what the static weights expect, at
+    # the scale of all strata; from λ = .4 to .7 shrunk further, in the end wholly.
     runs, share = halves.asked.shape[0], strata.share
     asked = np.maximum(halves.asked.astype(np.float64), 1)
     counted, squares = differences(halves, reliance[:, None, None])
@@ -189,10 +183,7 @@ class PlannedCalls(NamedTuple):
 
 
 class Allocator:
-    """Allocates the calls of R runs of a method, and counts their answers. Calls may be lost where R is 1.
-
-    What is queried depends on the strata, the limit and the answers so far only. ``masa`` takes ``batch`` calls at a time.
-    """
+    """Allocates the calls of R runs of a method, by the answers so far, and counts them. Calls may be lost where R is 1."""
 
     def __init__(
         self,

@@ -160,10 +160,8 @@ def half_sizes(sizes: IntArray) -> IntArray:
 
 
 def counts_of(strata: Strata, sample: Sample) -> Counts:
-    """Return the inputs of the estimate; of halves that are random samples of their stratum.
-
-    A stratum's means are α and 1 − α of the halves', as of n items drawn alike, 1/n = α²/N₁ + (1 − α)²/N₂.
-    """
+    """Return the inputs of the estimate; of halves that are random samples of their stratum."""
+    # A stratum's means are α and 1 − α of the halves', as of n items drawn alike, 1/n = α²/N₁ + (1 − α)²/N₂.
     if sample.halves is None:
         return Counts(*(getattr(sample, name).astype(np.float64) for name in Counts._fields))
     halves = sample.halves
@@ -234,10 +232,8 @@ def cell_p_values(shift: FloatArray, errors: FloatArray) -> FloatArray:
 
 
 def reliance(strata: Strata, counts: Counts) -> FloatArray:
-    """Return λ [R], the coefficient of the old predictions as a control, of the least estimated loss: clip₀¹(Σ w κ̂ / Σ w τ̂²_old).
-
-    0 where no old predictions are known, or vary in a stratum.
-    """
+    """Return λ [R], the coefficient of the old predictions as a control; 0 where none are known, or vary in a stratum."""
+    # The one of the least estimated loss: clip₀¹(Σ w κ̂ / Σ w τ̂²_old).
     if strata.old is None:
         return np.zeros(len(counts.asked))
     asked, old, cells = counts.asked, counts.old, strata.squared_weights
@@ -342,11 +338,9 @@ def summarise(method: Method, strata: Strata, sample: Sample) -> MatrixEstimate:
 def starved_variance(
     strata: Strata, sample: Sample, unseen: FloatArray, cells: FloatArray | None = None
 ) -> FloatArray:
-    """Return a mean squared error [R] of a sum of cells that covers the bias of strata MASA starves.
-
-    Σ w_s·max(s²_s, p̃_s(1 − p̃_s)) + 3u² + b², p̃_s Laplace's share, b what four more answers like those of its label would change
-    in each stratum, u `MatrixEstimate.accuracy_unseen`; ``cells`` [S, P] how much each counts, 0 to 1: else the right ones.
-    """
+    """Return a mean squared error [R] of a sum of cells that covers the bias of strata MASA starves."""
+    # Σ w_s·max(s²_s, p̃_s(1 − p̃_s)) + 3u² + b², p̃_s Laplace's share, b what four more answers like those of its label would
+    # change in each stratum; ``cells`` [S, P] how much each counts, 0 to 1: else the right ones.
     cells = strata.right_cells[strata.row] if cells is None else cells
     # What never counts is known not to.
     judged = cells.any(axis=1)
@@ -377,11 +371,9 @@ def stratum_variances(strata: Strata, sample: Sample, factor: FloatArray) -> Flo
 def weighted_sum_errors(
     strata: Strata, sample: Sample, weights: FloatArray, *, control: bool, starved: bool
 ) -> FloatArray:
-    """Return the standard errors [R] of Σ W_ij·C_ij, W of [L, P].
-
-    √(V + 3u²), V of W[new] − λ·W[old], as cells of a label are correlated, u² = Σ_i (max_j W_ij·c_i)²; of ``masa``
-    (``starved``) the root of `starved_variance`. Of ``Sample.empty(…, weights)``.
-    """
+    """Return the standard errors [R] of Σ W_ij·C_ij, W of [L, P], of ``Sample.empty(…, weights)``."""
+    # √(V + 3u²), V of W[new] − λ·W[old], as cells of a label are correlated, u² = Σ_i (max_j W_ij·c_i)²; of ``masa``
+    # (``starved``) the root of `starved_variance`.
     counts = counts_of(strata, sample)
     asked = counts.asked
     used = reliance(strata, counts) if control else np.zeros(len(asked))
@@ -421,10 +413,8 @@ def first_check(strata: int) -> int:
 
 
 def error_bound(estimated: MatrixEstimate, confidence: float = 0.95) -> FloatArray:
-    """Return an upper bound [R] of the Frobenius error of W ⊙ Ĉ with the given confidence; stop as soon as it is at most ε.
-
-    √((T + z·SE(T) + z²·e₁)·χ²_{h,q}/h), h = max(½, T²/(2ΣW⁴V²)) (Satterthwaite).
-    """
+    """Return an upper bound [R] of the Frobenius error of W ⊙ Ĉ with the given confidence."""
+    # √((T + z·SE(T) + z²·e₁)·χ²_{h,q}/h), h = max(½, T²/(2ΣW⁴V²)) (Satterthwaite).
     z = stats.norm.ppf(confidence)
     scale = estimated.loss + z * estimated.loss_error + z**2 * estimated.loss_unseen
     degrees = ratio(np.square(estimated.loss), estimated.loss_spread, otherwise=0.0)

@@ -79,10 +79,8 @@ class Area(NamedTuple):
 
 
 def placements(histogram: ArrayLike) -> Placements:
-    """Return AUC and moments of the placements of histograms [slices, 2 (negatives, positives), buckets].
-
-    Examples in one bucket tie. DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44:837, eq. 1–4, divided by n.
-    """
+    """Return AUC and moments of the placements of histograms [slices, 2 (negatives, positives), buckets]."""
+    # Examples in one bucket tie: DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44:837, eq. 1–4, divided by n.
     counts = np.asarray(histogram, dtype=np.int64)
     step = max(1, ENTRIES_AT_ONCE // max(1, counts[:1].size))
     parts = [_placements(counts[at : at + step]) for at in range(0, max(1, len(counts)), step)]
@@ -101,10 +99,8 @@ def discretisation_error(histogram: ArrayLike, coarse: BoolArray | None = None) 
 
 
 def bucket_edges(scores: ArrayLike, buckets: int) -> FloatArray:
-    """Return ascending edges of buckets of about equally many examples, for ``searchsorted(side="right")``.
-
-    At most `buckets` distinct scores have a bucket each. Else those that fill two average buckets do.
-    """
+    """Return ascending edges of buckets of about equally many examples, for ``searchsorted(side="right")``."""
+    # At most `buckets` distinct scores have a bucket each. Else those that fill two average buckets do.
     values, counts = np.unique(np.asarray(scores, dtype=np.float64), return_counts=True)
     if values.size <= buckets:
         return values[1:]
@@ -135,11 +131,9 @@ def bucket_edges(scores: ArrayLike, buckets: int) -> FloatArray:
 
 
 def z_p_value(own: Sides, of_all: Sides, tail: Tail) -> FloatArray:
-    """Return the p-value [slices] of an AUC against that of all examples; 1 where no other is possible.
-
-    z has the exact variance of random subsets of either class, and the tail of a beta law (Pearson I) of its mean, variance
-    and skewness (to terms of 1/n³).
-    """
+    """Return the p-value [slices] of an AUC against that of all examples; 1 where no other is possible."""
+    # z has the exact variance of random subsets of either class, and the tail of a beta law (Pearson I) of its mean,
+    # variance and skewness (to terms of 1/n³).
     value, n1, n0, N1, N0 = floats(own.placements.auc, *own[1:], *of_all[1:])
     known = (n1 > 0) & (n0 > 0) & ~np.isnan(value) & ~np.isnan(of_all.placements.auc)
     all_auc, spread1, spread0, interaction, skew1, skew0, mixed, mixed1, mixed0 = (
@@ -208,10 +202,8 @@ def _finite(n: FloatArray, N: FloatArray) -> Pair:
 
 
 def _beta_tails(z: FloatArray, skewness: FloatArray, ends: Pair, half_step: FloatArray) -> Pair:
-    """Return P(Z ≥ z) and P(Z ≤ z) of a beta law of mean 0 and variance 1, `ends` how far z reaches below and above 0.
-
-    The light tail, opposite to the skewness, ends between there and the end of the gamma law, 2/abs(skewness).
-    """
+    """Return P(Z ≥ z) and P(Z ≤ z) of a beta law of mean 0 and variance 1, `ends` how far z reaches below and above 0."""
+    # The light tail, opposite to the skewness, ends between there and the end of the gamma law, 2/abs(skewness).
     right = skewness > 0.0
     near, far = (np.where(right, *order) + half_step for order in (ends, ends[::-1]))
     skew = np.minimum(np.abs(skewness), 2.0 * _REACH / near)
@@ -228,11 +220,9 @@ def _beta_tails(z: FloatArray, skewness: FloatArray, ends: Pair, half_step: Floa
 
 
 def value_interval(own: Sides, confidence: float) -> Pair:
-    """Return the interval of slices' AUC; (0, 1) where a class is empty: Newcombe (2006), Stat. Med. 25:559, method 5.
-
-    The variance of Hanley and McNeil (1982), Radiology 143:29, eq. 1, is scaled by how much the slice's placements vary,
-    compared with that model, which weighs as twenty examples; t at Welch's degrees of freedom.
-    """
+    """Return the interval of slices' AUC; (0, 1) where a class is empty: Newcombe (2006), Stat. Med. 25:559, method 5."""
+    # The variance of Hanley and McNeil (1982), Radiology 143:29, eq. 1, is scaled by how much the slice's placements vary,
+    # compared with that model, which weighs as twenty examples; t at Welch's degrees of freedom.
     known, value, ones, zeros, spread1, spread0 = _raised_sides(own)
     # Of the spreads that the model expects of placements among so few examples of the other class.
     scales = (spread1 / _expected(value, zeros), spread0 / _expected(value, ones))
@@ -245,11 +235,9 @@ def value_interval(own: Sides, confidence: float) -> Pair:
 
 
 def delta_interval(own: Sides, of_all: Sides, confidence: float) -> Pair:
-    """Return the interval of slices' AUC minus that of all examples; (−1, 1) where a class is empty.
-
-    Of a class's variance s/n there remains s·(1 − f)²/n + s'·(1 − f)·f/n, f = n/N, s' what the slice leaves of all examples'
-    variance S, at least S: DeLong, DeLong and Clarke-Pearson (1988). Assumes that placements are alike within and outside.
-    """
+    """Return the interval of slices' AUC minus that of all examples; (−1, 1) where a class is empty."""
+    # Of a class's variance s/n there remains s·(1 − f)²/n + s'·(1 − f)·f/n, f = n/N, s' what the slice leaves of all
+    # examples' variance S, at least S: DeLong, DeLong and Clarke-Pearson (1988).
     low, high = value_interval(own, confidence)
     _, _, ones, zeros, spread1, spread0 = _raised_sides(own)
     placed, reference = own.placements, of_all.placements
@@ -271,11 +259,9 @@ def delta_interval(own: Sides, of_all: Sides, confidence: float) -> Pair:
 def gain_interval(
     delta: FloatArray, own: Pair, reference: Pair, n1: ArrayLike, n0: ArrayLike, confidence: float
 ) -> Pair:
-    """Return the interval of a new model's AUC minus an old one's; NaN with less than three of a class.
-
-    delta ± t·√(s1/n1 + s0/n0 + c/(n1·n0)), s the variances of the gains in placement, at least what twenty examples like
-    all would make them, c what a pair varies beyond: a share √(2/π·(s1 + s0)) of pairs is ordered differently.
-    """
+    """Return the interval of a new model's AUC minus an old one's; NaN with less than three of a class."""
+    # s are the variances of the gains in placement, at least what twenty examples like all would make them. A pair varies
+    # beyond its two gains: a share √(2/π·(s1 + s0)) of pairs is ordered differently.
     ones, zeros = (np.maximum(np.asarray(size, dtype=np.float64), 1.0) for size in (n1, n0))
     spread1, spread0 = (
         _raised(spread, size, overall)
@@ -360,10 +346,9 @@ class ScoredRows(NamedTuple):
 
 
 class Areas:
-    """Exact AUC of slices and of their replicates, from groups of ascending scores, however cut: `begin`, then `add`.
+    """Exact AUC of slices and of their replicates, from groups of ascending scores, however cut: `begin`, then `add`."""
 
-    `sizes` [slices, 2] and `of_all` [2] are negatives and positives: examples, or weights in fixed point.
-    """
+    # `sizes` [slices, 2] and `of_all` [2] are negatives and positives: examples, or weights in fixed point.
 
     def __init__(
         self, sizes: IntArray, of_all: IntArray, layers: int, *, with_precisions: bool = False
@@ -400,10 +385,7 @@ class Areas:
     def add(
         self, slices: IntArray, rows: IntArray, drawn: Sequence[NDArray[np.uint8]] | None = None
     ) -> None:
-        """Add members of the group: their slices and rows [members], rows ascending within each slice.
-
-        `drawn` says for each replicate how often a row of the group counts, uint8 [rows of the group].
-        """
+        """Add members of the group: slices and rows [members], rows ascending in each, and how often each is drawn."""
         if slices.size == 0:
             return
         few = len(self.sizes) <= np.iinfo(_RADIX).max

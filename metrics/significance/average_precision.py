@@ -85,10 +85,8 @@ class Ranks(NamedTuple):
 
     @property
     def influence(self) -> FloatArray:
-        """N times what an example of each class and bucket adds to AP [slices, 2, buckets], of mean 0: its derivative.
-
-        A positive adds its precision and raises that of lower scores; any example lowers that of scores up to its own.
-        """
+        """N times what an example of each class and bucket adds to AP [slices, 2, buckets], of mean 0: its derivative."""
+        # A positive adds its precision and raises that of lower scores; any example lowers that of scores up to its own.
         positives = self.counts[:, 1]
         share = positives / np.maximum(self.reached, 1.0)
         raised, lowered = np.cumsum(share, axis=1), np.cumsum(share * self.precision, axis=1)
@@ -100,10 +98,8 @@ class Ranks(NamedTuple):
 
 
 def precisions(inside: IntArray, others: IntArray, coarse: BoolArray) -> Precisions:
-    """Return AP of histograms [slices, 2 (negatives, positives), buckets] whose examples in one bucket tie.
-
-    The ``coarse`` buckets [buckets] hold several scores, so that their negatives may be above, or below, all positives.
-    """
+    """Return AP of histograms [slices, 2 (negatives, positives), buckets] whose examples in one bucket tie."""
+    # ``coarse`` buckets [buckets] hold several scores, so that their negatives may be above, or below, all positives.
     step = max(1, ENTRIES_AT_ONCE // max(1, inside[:1].size))
     blocks = []
     for at in range(0, max(1, len(inside)), step):

@@ -245,10 +245,7 @@ def _ratio_sum(
 def likelihood_mid_p(
     n: ArrayLike, x: ArrayLike, N: ArrayLike, K: ArrayLike, tail: Tail
 ) -> FloatArray:
-    """Return the mid-p of large tables without a sum, Φ(−r*): docs/explanation/statistics.md has the formula.
-
-    u has 2·tanh(t/2), t the log odds ratio, for the mid-p on a lattice: Daniels (1987), Int. Stat. Rev. 55:37.
-    """
+    """Return the mid-p of large tables without a sum, Φ(−r*): docs/explanation/statistics.md has the formula."""
     table = Table.of(n, x, N, K)
     low, high = table.support
     root, varies = np.zeros(table.x.shape), low < high
@@ -299,10 +296,7 @@ def mcnemar_mid_p(b: ArrayLike, c: ArrayLike, tail: Tail) -> FloatArray:
 
 
 def constant_change_p(n: ArrayLike, change: ArrayLike, tail: Tail) -> FloatArray:
-    """Return the sign-flip p-value of n (Kish's number) changes that are all the same, where a t has no variance.
-
-    Of 2ⁿ equally likely signs one is as extreme (Fisher 1935, "The design of experiments", section 21).
-    """
+    """Return the sign-flip p-value of n (Kish's number) changes that are all the same, where a t has no variance."""
     size, mean = np.broadcast_arrays(np.asarray(n, np.float64), np.asarray(change, np.float64))
     extreme = np.exp2(-size)
     return select_tail(np.where(mean > 0, extreme, 1.0), np.where(mean < 0, extreme, 1.0), tail)
@@ -311,10 +305,8 @@ def constant_change_p(n: ArrayLike, change: ArrayLike, tail: Tail) -> FloatArray
 def p_more_frequent(
     now: ArrayLike, examples_now: int, then: ArrayLike, examples_then: int
 ) -> FloatArray:
-    """Return the one-sided p-value that something occurs as often in two sets of examples.
-
-    The conditional test of two Poisson rates (Przyborowski and Wilenski 1940, Biometrika 31:313), conservative for shares.
-    """
+    """Return the one-sided p-value that something occurs as often in two sets of examples."""
+    # The conditional test of two Poisson rates, conservative for shares: Przyborowski and Wilenski (1940), Biometrika 31:313.
     share = examples_now / (examples_now + examples_then)
     counts = np.asarray(now, np.float64)
     tail = betainc(np.maximum(counts, 1.0), np.asarray(then) + 1.0, share)

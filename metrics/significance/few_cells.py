@@ -160,10 +160,8 @@ def _largest(scores: FloatArray, draws: CellDraws) -> Pair:
 
 
 def deviate(scores: FloatArray, draws: CellDraws, total: FloatArray, span: float) -> Pair:
-    """Return the normal deviate w [slices] of sums of scores, and the likeliest counts given the sum.
-
-    η of the formula in docs/explanation/statistics.md is linear in θ: a for each stratum, then b.
-    """
+    """Return the normal deviate w [slices] of sums of scores, and the likeliest counts given the sum."""
+    # η of the formula in docs/explanation/statistics.md is linear in θ: a for each stratum, then b.
     shares = draws.shares
     base = logit(shares) @ draws.strata
     rows, cells = scores.shape
@@ -229,11 +227,9 @@ def points(sums: IntArray) -> Pair:
 
 
 def own_values_p(sums: IntArray, drawn: IntArray, total: FloatArray, tail: Tail) -> FloatArray:
-    """Return p [slices] of the standardized total of ``drawn`` of the values in `add_bin_sums`; 1 where none varies.
-
-    If nothing changed, today's examples are a random subset of the slice's, today's and earlier ones, whose rare large
-    losses all examples need not show: Robinson (1982), Ann. Statist. 10:458.
-    """
+    """Return p [slices] of the standardized total of ``drawn`` of the values in `add_bin_sums`; 1 where none varies."""
+    # If nothing changed, today's examples are a random subset of the slice's, today's and earlier ones, whose rare
+    # large losses all examples need not show: Robinson (1982), Ann. Statist. 10:458.
     p = np.ones(len(sums))
     for some in blocks(len(sums), _SLICES_AT_A_TIME):
         values, counts = points(sums[some])

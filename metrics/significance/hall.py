@@ -65,10 +65,8 @@ class TStatistic(NamedTuple):
 
 
 def against_rest(sample: Moments, rest: Moments) -> TStatistic:
-    """Return the difference of slices and complements at Welch's degrees of freedom, too skewed where abs(γ) > √n.
-
-    G = γ·(r^1.5/√n − (1 − r)^1.5/√m), r the slice's part of the variance; γ is that of the reference.
-    """
+    """Return the difference of slices and complements at Welch's degrees of freedom, too skewed where abs(γ) > √n."""
+    # G = γ·(r^1.5/√n − (1 − r)^1.5/√m), r the slice's part of the variance; γ is that of the reference.
     n, mean, variance, _ = _arrays(sample)
     m, rest_mean, rest_variance, skewness = _arrays(rest)
     known = (n >= 2.0) & (m >= 2.0)
@@ -142,10 +140,7 @@ def _with_floor(
 def ahead_variance(
     own: FloatArray, above: FloatArray, counts: FloatArray, totals: FloatArray
 ) -> FloatArray:
-    """Return Var(ψ(slice) − ψ(all)) [slices] = Σ_k [c_k^S·(g_k^S − g_k^O)² + c_k^C·(g_k^O)²], by gradients.
-
-    The delta method (Agresti 2013, "Categorical Data Analysis", section 16.1) with counts c, or Σw², as Poisson.
-    """
+    """Return Var(ψ(slice) − ψ(all)) [slices] = Σ_k [c_k^S·(g_k^S − g_k^O)² + c_k^C·(g_k^O)²], by gradients."""
     terms = counts * np.square(own - above) + (totals - counts) * np.square(above)
     return np.asarray(terms.sum(axis=-1), dtype=np.float64)
 

@@ -46,10 +46,8 @@ class NullMoments(NamedTuple):
 
 
 def linear_statistic_moments(scores: FloatArray, totals: IntArray, n: int) -> NullMoments:
-    """Return the exact moments of a sum of scores [cells] over n examples drawn from totals [cells].
-
-    Cochran (1977), "Sampling techniques", sections 2.6 and 2.15.
-    """
+    """Return the exact moments of a sum of scores [cells] over n examples drawn from totals [cells]."""
+    # Cochran (1977), "Sampling techniques", sections 2.6 and 2.15.
     population = float(totals.sum(dtype=np.float64))
     shares = totals / max(population, 1.0)
     average = (scores * shares).sum()
@@ -75,10 +73,8 @@ def permutation_p_value(
     tail: Tail,
     replicates: int,
 ) -> Tested:
-    """Return the p-value [slices] of any metric of cell counts if the slice were a random subset.
-
-    Draws of size n depend on n alone. Up to n = 200 a tail that at least 20 reach is counted, ties by half.
-    """
+    """Return the p-value [slices] of any metric of cell counts if the slice were a random subset."""
+    # Draws of size n depend on n alone.
     of_all = np.asarray(totals, dtype=np.int64)
     limit = float(np.asarray(value_of(of_all[None, :]))[0])
     law = DrawnLaw(int(of_all.sum()), limit, partial(_drawn_values, value_of, of_all, replicates))
@@ -105,10 +101,8 @@ class DrawnLaw(NamedTuple):
 def p_of_draws(
     law: DrawnLaw, size: IntArray, value: FloatArray, tail: Tail, largest: float = np.inf
 ) -> Tested:
-    """Return the p-values [slices] of values of slices of some sizes; of sizes above the largest, as its moments grow.
-
-    Untested where over 5 % of draws are undefined.
-    """
+    """Return the p-values [slices] of values of slices; of sizes above the largest, as its moments grow."""
+    # Untested where over 5 % of draws are undefined. Up to n = 200 a tail that at least 20 reach is counted.
     p, reasons = np.ones(size.shape), np.zeros(size.shape, dtype=np.int8)
     reasons[size >= law.N] = Reason.NO_VARIANCE
     reasons[np.isnan(value)] = Reason.UNDEFINED_REPLICATES
@@ -244,10 +238,7 @@ def _on_grid(
 def pearson_iii_p_value(
     statistic: ArrayLike, mean: ArrayLike, sd: ArrayLike, skewness: ArrayLike, tail: Tail
 ) -> FloatArray:
-    """Return the tail of a shifted gamma law with three given moments; at least 1e-300, 1 where sd is 0.
-
-    With k = 4/skewness², k + √k·z is standard gamma; below a skewness of .01 by r* of Barndorff-Nielsen (1986).
-    """
+    """Return the tail of a shifted gamma law with three given moments; at least 1e-300, 1 where sd is 0."""
     columns = np.stack(floats(statistic, mean, sd, skewness))
     usable = np.isfinite(columns).all(axis=0) & (columns[2] > 0)
     value, centre, spread, skew = (
@@ -261,7 +252,7 @@ def pearson_iii_p_value(
 
 
 def _gamma_tails(z: FloatArray, skewness: FloatArray) -> Pair:
-    """Return the upper and the lower tail at z of a standardised gamma law, skewness ≥ 0."""
+    """Return the upper and the lower tail at z of a standardised gamma law, skewness ≥ 0; below .01 by r*."""
     upper, lower = np.asarray(ndtr(-z)), np.asarray(ndtr(z))
     skewed = skewness > _NORMAL_SKEWNESS
     shape = 4.0 / np.square(np.where(skewed, skewness, 1.0))

@@ -118,10 +118,8 @@ def _span(points: FloatArray) -> float:
 
 
 def sum_p_value(n: ArrayLike, total: ArrayLike, of: Population, tail: Tail) -> FloatArray:
-    """Return the tail of the sum of n of the population's values; it sums over the numbers of outliers and far values.
-
-    A slice with the overall mean but more varied values than all examples is called more often than the level says.
-    """
+    """Return the tail of the sum of n of the population's values; it sums over the numbers of outliers and far values."""
+    # A slice with the overall mean but more varied values than all examples is called more often than the level says.
     sizes, sums = np.broadcast_arrays(np.asarray(n, np.int64), np.asarray(total, np.float64))
     rest, outliers = _parts(of)
     counts = tuple(number for _, number in outliers)
