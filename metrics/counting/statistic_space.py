@@ -80,24 +80,12 @@ class Deviations(NamedTuple):
 class StatisticSpace:
     """Which statistics are summed, and where each stands in the array of a slice's sums.
 
-    One indicator gives two cells: 0 for the examples that the model gets right, 1 for those it gets
-    wrong. A slice's sums are then two counts:
+    One indicator gives two cells, right and wrong; recall needs two, hence four, and of two models eight:
 
-    >>> space = StatisticSpace(("wrong",), "overall")
-    >>> space.cells, space.holds("wrong").tolist()
-    (2, [False, True])
-    >>> sums = np.array([[60, 40], [45, 5]])  # int64 [slices, columns]
-    >>> space.sizes(sums)
-    array([100,  50])
-
-    Recall needs two indicators, hence four cells. When two models are compared, what each of them
-    predicts has an indicator of its own; the label is the same for both:
-
-    >>> StatisticSpace(("positive", "predicted"), "overall").cells
-    4
-    >>> paired = StatisticSpace(("positive", "predicted"), "baseline")
-    >>> paired.cells, paired.sides
-    (8, 2)
+    >>> StatisticSpace(("wrong",), "overall").holds("wrong").tolist()
+    [False, True]
+    >>> [StatisticSpace(("positive", "predicted"), of).cells for of in ("overall", "baseline")]
+    [4, 8]
     """
 
     indicators: tuple[str, ...]  # the first one is the lowest bit of the cell

@@ -15,7 +15,7 @@ from slicebeam.metrics.arrays import ArrayLike, FloatArray
 from slicebeam.metrics.findings.model import ExpectationModel
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.target_sums import TargetSums
-from slicebeam.metrics.significance.count_tests import deviance, mcnemar_mid_p
+from slicebeam.metrics.significance.count_tests import NEAR_MEAN, deviance, mcnemar_mid_p
 from slicebeam.metrics.significance.outcome_codes import select_tail
 from slicebeam.metrics.significance.permutation import SMALLEST_P
 from slicebeam.metrics.significance.random_subset import Population
@@ -29,8 +29,6 @@ _NEAR, _SOLVED = 1e-3, 1e-8
 # An odds ratio of e^20 is one that grows without end.
 _ENDLESS = 20.0
 _LONGEST_STEP = 4.0
-# Below this root log(u/r)/r loses its digits.
-_NEAR_MEAN = 1e-3
 # Patterns are merged into so many classes of like variance, so that a tail costs about the same.
 _CLASSES = 64
 # Further than this no double has a logarithm of a tail.
@@ -99,7 +97,7 @@ def p_of_side(towards: float, tail: Tail, *, above: bool) -> float:
 
 def _corrected(root: float, u: float) -> float:
     """Return r* = r + log(u/r)/r."""
-    return root if abs(root) < _NEAR_MEAN else float(root + np.log(u / root) / root)
+    return root if abs(root) < NEAR_MEAN else float(root + np.log(u / root) / root)
 
 
 class _Conditional:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.special import log_ndtr, ndtri, stdtr
@@ -22,6 +22,9 @@ from slicebeam.metrics.findings.model import ExpectationModel
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.target_sums import MOST_FINDINGS, TargetSums
 from slicebeam.metrics.significance.intervals import bisect, normal_quantile
+
+# Of an interval.
+Ends: TypeAlias = tuple[float, float]
 
 
 class Covariance(NamedTuple):
@@ -37,12 +40,8 @@ class Covariance(NamedTuple):
         return math.sqrt(max(self.value - 2.0 * self.both + self.expected, 0.0))
 
     def interval_of_difference(
-        self,
-        value: float,
-        of_value: tuple[float, float],
-        expected: float,
-        of_expected: tuple[float, float],
-    ) -> tuple[float, float]:
+        self, value: float, of_value: Ends, expected: float, of_expected: Ends
+    ) -> Ends:
         """Return value minus expectation's interval, by MOVER: Zou (2007), Psychol. Methods 12:399, equation 15."""
         product = math.sqrt(self.value * self.expected)
         correlation = max(-1.0, min(1.0, self.both / product)) if product > 0 else 0.0

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import digamma
 
 from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
+from slicebeam.metrics.chunks import blocks
 from slicebeam.metrics.counting.lattice import Keys, Lattice, contains
 from slicebeam.metrics.kinds import Correction
 
@@ -137,10 +138,9 @@ def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int
 
 def _of_level(lattice: Lattice, visited: Visited, level: int) -> Iterator[tuple[Keys, IntArray]]:
     """Yield the visited slices of one level with their sizes, some at a time."""
-    for begin in range(0, visited.keys.size, _KEYS_AT_A_TIME):
-        keys = visited.keys[begin : begin + _KEYS_AT_A_TIME]
-        mine = lattice.cross_sizes(keys) == level
-        yield keys[mine], visited.sizes[begin : begin + _KEYS_AT_A_TIME][mine]
+    for now in blocks(visited.keys.size, _KEYS_AT_A_TIME):
+        mine = lattice.cross_sizes(visited.keys[now]) == level
+        yield visited.keys[now][mine], visited.sizes[now][mine]
 
 
 def _level(
@@ -195,8 +195,8 @@ def _open_pairs(
     singles = [large[1 + lattice.offsets[f] : 1 + lattice.offsets[f + 1]] for f in range(features)]
     pairs = combinations(range(features), 2)
     matrices = {(a, b): np.outer(singles[a], singles[b]) for a, b in pairs}
-    for begin in range(0, small.size, _KEYS_AT_A_TIME):
-        digits = lattice.digits(small[begin : begin + _KEYS_AT_A_TIME])[:, :2]
+    for now in blocks(small.size, _KEYS_AT_A_TIME):
+        digits = lattice.digits(small[now])[:, :2]
         owners = lattice.feature_of[digits]
         codes = digits - 1 - lattice.offsets[owners]
         number = owners[:, 0] * features + owners[:, 1]
@@ -219,8 +219,7 @@ def _open_cells(tuples: IntArray, pairs: dict[tuple[int, int], BoolArray]) -> Fl
         step = max(1, _PAIRS_AT_A_TIME // max(right.shape))
         for a in range(b):
             is_open, total = np.hstack([pairs[a, c] for c in others]), np.zeros(right.shape[1])
-            for begin in range(0, len(is_open), step):
-                now = slice(begin, begin + step)
+            for now in blocks(len(is_open), step):
                 # Whole numbers below 2^24, which 32 bits hold exactly.
                 ways = pairs[a, b][now].astype(np.float32) @ right
                 total += np.where(is_open[now], ways, 0).sum(axis=0, dtype=np.float64)

@@ -171,13 +171,7 @@ def weighted_tail(
 
 
 def mid_p(n: ArrayLike, x: ArrayLike, N: ArrayLike, K: ArrayLike, tail: Tail) -> FloatArray:
-    """Return the exact mid-p of x marked among n drawn; 1 where n or K is 0 or N.
-
-    A model gets 150 of 1,000 examples wrong. How likely is it that a random 100 of them hold so many errors, or more?
-
-    >>> mid_p(n=100, x=[15, 25, 40], N=1000, K=150, tail="upper")
-    array([4.89258261e-01, 2.82907507e-03, 4.30409427e-11])
-    """
+    """Return the exact mid-p of x marked among n drawn; 1 where n or K is 0 or N."""
     table = Table.of(n, x, N, K)
     place = None
     if table.x.size > 1 and all((margin == margin.flat[0]).all() for margin in table[2:]):
@@ -347,15 +341,10 @@ def paired_margin_p(
 
 
 def unpaired_margin_p(
-    x: ArrayLike,
-    n: ArrayLike,
-    rest_x: ArrayLike,
-    rest_n: ArrayLike,
-    difference: ArrayLike,
-    tail: Tail,
+    x: ArrayLike, n: ArrayLike, y: ArrayLike, m: ArrayLike, difference: ArrayLike, tail: Tail
 ) -> FloatArray:
-    """Return p [slices] of a slice's share that is the rest's plus a difference: Farrington and Manning (1990)."""
-    parts = np.atleast_1d(*floats(x, n, rest_x, rest_n, difference))
+    """Return p [slices] of a share x/n that is y/m plus a difference: Farrington and Manning (1990)."""
+    parts = np.atleast_1d(*floats(x, n, y, m, difference))
     mine, size, other, rest, d = np.broadcast_arrays(*parts)
     share = _farrington_manning(mine, size, other, rest, d)
     p, q = share, np.clip(share - d, 0.0, 1.0)
