@@ -32,8 +32,7 @@ from benchmarks import calibration_means as means
 from benchmarks.calibration_designs import ADULT, Each, Result, in_turn
 from slicebeam.metrics.counting.lattice import Lattice, contains
 from slicebeam.metrics.kinds import Correction
-from slicebeam.metrics.measures.level_bound import Visited, tests_per_level
-from slicebeam.metrics.measures.multiplicity import adjusted
+from slicebeam.metrics.measures.multiplicity import Visited, adjusted, tests_per_level
 from slicebeam.metrics.measures.registry import statistic_space
 from slicebeam.metrics.measures.slice_test import SliceTest
 from slicebeam.metrics.randomness import poisson_weights

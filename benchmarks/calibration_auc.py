@@ -100,7 +100,7 @@ def _one_model(job: tuple[float, float, tuple[int, int]], slices: int) -> float:
     labels = np.broadcast_to(np.arange(n0 + n1) >= n0, scores.shape)
     ordered = _areas(labels, scores)[1]
     own = auc.placements(np.stack([~ordered, ordered], axis=1))
-    low, high = auc.value_interval(own, n1, n0, 0.95)
+    low, high = auc.value_interval(auc.Sides(own, n1, n0), 0.95)
     return float(((low <= area) & (area <= high)).mean())
 
 
@@ -125,7 +125,7 @@ def _difference(job: tuple[tuple[float, float, float], float], slices: int) -> f
     inside, whole = drawn[:, 0], drawn.sum(axis=1)
     (n0, n1), (N0, N1) = inside.sum(axis=2).T, whole.sum(axis=2).T
     own, reference = auc.placements(inside), auc.placements(whole)
-    low, high = auc.delta_interval(own, n1, n0, reference, N1, N0, 0.95)
+    low, high = auc.delta_interval(auc.Sides(own, n1, n0), auc.Sides(reference, N1, N0), 0.95)
     return float(((low <= truth) & (truth <= high)).mean())
 
 

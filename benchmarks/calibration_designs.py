@@ -337,7 +337,11 @@ def _ranking_rates(job: tuple[float, float, int], draws: int, *, conditional: bo
         sides = 2 * stats.norm.sf(np.abs(shift)), stats.norm.cdf(shift), stats.norm.sf(shift)
     else:
         sides = tuple(
-            auc.z_p_value(own, n1, n - n1, reference, N1, N0, tail)
+            auc.z_p_value(
+                auc.Sides(reference._replace(auc=own), n1, n - n1),
+                auc.Sides(reference, N1, N0),
+                tail,
+            )
             for tail in ("both", "lower", "upper")
         )
     return [

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 
 from benchmarks.calibration_designs import Each, Result, in_turn
-from slicebeam.metrics.significance import margins
+from slicebeam.metrics.significance import count_tests
 
 MARGINS = (0.005, 0.02, 0.1)
 # Examples, and the share that only the new model gets right; examples of slice and rest, and the rest's share.
@@ -48,8 +48,8 @@ def margin_rates(
     *,
     step: int = 1,
     levels: int = 3,
-    paired: Law = margins.paired_p_value,
-    unpaired: Law = margins.unpaired_p_value,
+    paired: Law = count_tests.paired_margin_p,
+    unpaired: Law = count_tests.unpaired_margin_p,
 ) -> Result:
     """Rates over nominal of one side, where the truth is the margin; at most 1.15 within chance (3 errors)."""
     words, passed = [], True

@@ -20,8 +20,9 @@ import pandas as pd
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.calibration_means import losses
+from slicebeam.metrics.significance.few_cells import EDGES, UNIT, own_values_p
 from slicebeam.metrics.significance.hall import Moments, against_rest
-from slicebeam.metrics.significance.sample_values import bin_values, p_value
+from slicebeam.metrics.significance.random_subset import BINS, add_bin_sums
 from slicebeam.pipelines.commands.api import search
 from slicebeam.pipelines.search.summary import gate_of
 from tests.oracles import predicates
@@ -127,10 +128,14 @@ def of_means(draws: int) -> None:
                 z = (values - values.mean(axis=1, keepdims=True)) / np.where(
                     spread > 0, spread, 1.0
                 )
-                bins = bin_values(z.ravel(), np.repeat(np.arange(1000), n + m), 1000)
+                bins, of_slice = (
+                    np.zeros((1000, 3, BINS), np.int64),
+                    np.repeat(np.arange(1000), n + m),
+                )
+                add_bin_sums(bins, z.ravel(), EDGES, UNIT, of_slice)
                 for tail, of in p.items():
                     hall = against_rest(*sides).p_value(tail)[0]
-                    own = p_value(bins, np.full(1000, n), z[:, :n].sum(axis=1), tail)
+                    own = own_values_p(bins, np.full(1000, n), z[:, :n].sum(axis=1), tail)
                     of.append(np.stack([hall, np.maximum(hall, own)]))
             for tail, of in p.items():
                 both = np.concatenate(of, axis=1)

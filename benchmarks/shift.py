@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.randomness import uniform as unit
 from slicebeam.metrics.shift.allocation import Allocator, batch_size, smallest_budget, static_order
-from slicebeam.metrics.shift.estimates import error_bound, estimate, first_check, summarise
+from slicebeam.metrics.shift.estimates import Strata, error_bound, estimate, first_check, summarise
 from slicebeam.metrics.shift.simulation import (
     Items,
     Quality,
@@ -36,7 +36,6 @@ from slicebeam.metrics.shift.simulation import (
     simulate,
     true_matrices,
 )
-from slicebeam.metrics.shift.strata import Strata
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from slicebeam.metrics.counting.statistic_space import Deviations, Range, fixed_point
 from slicebeam.metrics.measures.registry import metric, statistic_space
 from slicebeam.metrics.measures.slice_test import SliceTest
-from slicebeam.metrics.significance import random_subset, student_law
+from slicebeam.metrics.significance import hall, random_subset
 from tests.deviations import with_deviations
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def seconds(run: Callable[[], object]) -> float:
     times = []
     for _ in range(2):
         random_subset._parts.cache_clear()
-        student_law._law.cache_clear()
+        hall._law.cache_clear()
         begun = time.process_time()
         run()
         times.append(time.process_time() - begun)

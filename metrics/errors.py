@@ -74,21 +74,13 @@ def nearest_hint(name: str, known: Iterable[str]) -> str:
 
 
 def install_hint(extra: str) -> str:
-    """Return the remedy where the packages of an extra are missing.
-
-    >>> install_hint("s3")
-    "in the checkout, run pip install '.[s3]'"
-    """
+    """Return the remedy where the packages of an extra are missing."""
     # No registry has this package, so that its name there could be anybody's.
     return f"in the checkout, run pip install '.[{extra}]'"
 
 
 def delimiter_hint(names: Sequence[str]) -> str:
-    """Return the remedy where the only column's name looks like several, empty if it does not.
-
-    >>> delimiter_hint(["age;sex"])
-    "are values separated by ';'? give --delimiter ';'"
-    """
+    """Return the remedy where the only column's name looks like several, empty if it does not."""
     if len(names) != 1:
         return ""
     character = max(_SEPARATORS, key=names[0].count)
@@ -99,11 +91,7 @@ def delimiter_hint(names: Sequence[str]) -> str:
 
 
 def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
-    """Return the error for a name that is not among the known ones, the nearest one first.
-
-    >>> str(unknown_name("column", "labl", ["age", "label"]))
-    "unknown column 'labl'; did you mean 'label'? columns: age, label"
-    """
+    """Return the error for a name that is not among the known ones, the nearest one first."""
     names = list(known)
     kind = {"option": OptionError, "column": ColumnError}.get(what, InputError)
     if what == "column" and (hint := delimiter_hint(names)):
@@ -113,29 +101,17 @@ def unknown_name(what: str, name: str, known: Iterable[str]) -> InputError:
 
 
 def flag(name: str) -> str:
-    """Return the flag of an option.
-
-    >>> flag("max_cross_size")
-    '--max-cross-size'
-    """
+    """Return the flag of an option, such as ``--max-cross-size`` of ``max_cross_size``."""
     return "--" + name.replace("_", "-")
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> counted(1, "finding"), counted(1200, "slice"), counted(0, "finding")
-    ('1 finding', '1,200 slices', 'no findings')
-    """
+    """Return a number with its noun, such as ``1,200 slices`` or ``no findings``."""
     return f"{number or 'no':{',' if number else ''}} {noun}{'' if number == 1 else 's'}"
 
 
 def percent(share: float) -> str:
-    """Return a share such that neither none nor all is reached by rounding.
-
-    >>> percent(0.125), percent(0.99999), percent(0.0001), percent(0.0)
-    ('12.5%', 'over 99.9%', 'below 0.1%', '0.0%')
-    """
+    """Return a share such that neither none nor all is reached by rounding, such as ``over 99.9%``."""
     text = f"{share:.1%}"
     if text == "100.0%" and share < 1:
         return "over 99.9%"
@@ -148,10 +124,6 @@ def shortened(text: str) -> str:
 
 
 def printable(message: str) -> str:
-    r"""Return a message as a terminal can show it: control characters escaped, long words cut.
-
-    >>> printable("unknown column 'a\x1b[2J'")
-    "unknown column 'a\\x1b[2J'"
-    """
+    """Return a message as a terminal can show it: control characters escaped, long words cut."""
     cut = _ENDLESS.sub(lambda word: f"{word[0][:_KEPT]}…{word[0][-_KEPT:]}", message)
     return _CONTROL.sub(lambda sign: sign[0].encode("unicode_escape").decode("ascii"), cut)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 # No expensive ones here, so that a page of help is quick.
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 Comparison = Literal["overall", "baseline", "earlier"]
 Alternative = Literal["worse", "better", "both"]
@@ -12,13 +12,6 @@ Test = Literal["auto", "bootstrap-rows", "paper"]
 Correction: TypeAlias = Literal["fdr-level", "fwer-level", "bh", "by", "none"]
 # How the items of a shift are chosen.
 Method = Literal["plus", "masa", "proportional"]
-
-# Of one data set.
-COMPARISONS: tuple[Comparison, ...] = ("overall", "baseline")
-ALTERNATIVES: tuple[Alternative, ...] = get_args(Alternative)
-TESTS: tuple[Test, ...] = get_args(Test)
-CORRECTIONS: tuple[Correction, ...] = get_args(Correction)
-METHODS: tuple[Method, ...] = get_args(Method)
 
 REPLICATES: dict[Test, int] = {"auto": 200, "bootstrap-rows": 200, "paper": 20}
 # Metrics that compare a label and a prediction as numbers, without a parameter.
@@ -46,11 +39,7 @@ def is_tfma(name: str) -> bool:
 
 
 def split_outside(text: str) -> list[str]:
-    """Return what commas separate that are in no brackets and no quotes.
-
-    >>> split_outside("accuracy,tfma:A(b=[1,2],c='x)')")
-    ['accuracy', "tfma:A(b=[1,2],c='x)')"]
-    """
+    """Return what commas separate that are in no brackets and no quotes, such as ``tfma:A(b=[1,2])``."""
     parts, depth, quote = [""], 0, ""
     for sign in text:
         if sign in "'\"":

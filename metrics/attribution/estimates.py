@@ -94,13 +94,9 @@ class Draws:
 def jeffreys(
     yes: ArrayLike, labelled: ArrayLike, size: ArrayLike, confidence: float = 0.95
 ) -> tuple[FloatArray, FloatArray]:
-    """Return Jeffreys' interval of a share of N examples, of a simple random sample of n; 0..1 of none.
-
-    Quantiles of Beta(x + ½, n − x + ½), with the ends of section 4.1.2 of Brown, Cai and DasGupta (2001),
-    Stat. Sci. 16:101. Either half is then multiplied by √((N − n)/(N − 1)) (Cochran 1977, "Sampling
-    techniques", section 2.6), and moved out to whole numbers, but not past what the labels say. A
-    sample of 50 to 300 of 60 to 10,000 covers at .917 at the least.
-    """
+    """Return Jeffreys' interval of a share of N examples, of a simple random sample of n; 0..1 of none."""
+    # Brown, Cai and DasGupta (2001), Stat. Sci. 16:101, with the ends of section 4.1.2, times √((N − n)/(N − 1)), moved
+    # out to whole numbers, but not past what the labels say. Of 50 to 300 of 60 to 10,000 it covers at .917 at the least.
     tail, (x, n, N) = 0.5 * (1 - confidence), floats(yes, labelled, size)
     trials = np.maximum(n, 1.0)
     no = trials - np.minimum(x, trials)
@@ -123,11 +119,8 @@ def jeffreys(
 def fay_feuer(
     total: ArrayLike, squares: ArrayLike, largest: ArrayLike, confidence: float = 0.95
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the gamma interval of y = Σ u_i x_i of Poisson counts, with v = Σ u_i² x_i.
-
-    ``largest`` is that of all u_i, counted or not. Source: Fay and Feuer (1997), Stat. Med. 16:791.
-    Assumes independent Poisson counts; exact where all u_i are equal, else conservative.
-    """
+    """Return the gamma interval of Σ u_i x_i of Poisson counts, of v = Σ u_i² x_i and the largest u_i."""
+    # Fay and Feuer (1997), Stat. Med. 16:791: exact where all u_i are equal, else conservative.
     tail, (y, v, w) = 0.5 * (1 - confidence), floats(total, squares, largest)
     counted = y > 0
     mean, variance = np.where(counted, y, 1.0), np.where(counted, v, 1.0)
@@ -147,10 +140,8 @@ def precision(labels: LabelArray, size: int, confidence: float = 0.95) -> Interv
 
 
 def missed_share(draws: Draws, size: int, confidence: float = 0.95) -> Interval:
-    """Return Q, the share of the examples outside that satisfies the words, of independent draws.
-
-    Without a hit among m it may be up to 3.69/(m·w) at 95 %, w the least weight of any example.
-    """
+    """Return Q, the share of the examples outside that satisfies the words, of independent draws."""
+    # Without a hit among m it may be up to 3.69/(m·w) at 95 %, w the least weight of any example.
     labelled = draws.label.size
     if not labelled:
         return Interval(math.nan, 0.0, 1.0) if size else Interval(0.0, 0.0, 0.0)
@@ -183,13 +174,9 @@ def alignment(
     confidence: float = 0.95,
     looks: int = 1,
 ) -> Alignment:
-    """Return precision and recall of the words that are said of a slice.
-
-    Each of at most ``looks`` looks has the confidence 1 − (1 − confidence)/looks, so that all hold.
-    R̂ = n_S·P̂/(n_S·P̂ + N_C·Q̂); its lower bound is that of P's lower and Q's upper one, and the other way
-    round: both fail with 2(1 − confidence) at most, if labels inside and outside are independent.
-    Source: Eyuboglu et al. (2024), appendix B.2, whose printed R̂ weighs P̂ by n − n_S and Q̂ by n.
-    """
+    """Return precision and recall of the words that are said of a slice: R̂ = n_S·P̂/(n_S·P̂ + N_C·Q̂)."""
+    # Each look has the confidence 1 − (1 − confidence)/looks. R's lower bound is that of P's lower and Q's upper one: both
+    # fail with 2(1 − confidence) at most. Eyuboglu et al. (2024), appendix B.2, print other weights.
     level = 1 - (1 - confidence) / looks
     inside = precision(labels, size, level)
     missed = missed_share(draws, size_outside, level)
@@ -227,11 +214,10 @@ def split_labels(
     least_weight: float = 0.2,
     confidence: float = 0.95,
 ) -> tuple[int, int]:
-    """Return how many examples of the slice to label, and how many draws outside it.
-
-    Minimises the width of the interval of P plus that of R if these were the thresholds, where a
-    decision is hardest. It depends on no answer, so that Q̂ of several rounds is unbiased.
-    """
+    """Return how many examples of the slice to label, and how many draws outside it."""
+    # The width of the interval of P plus that of R is least, as if these were the thresholds, where a decision is hardest.
+    # It depends on no answer, so that Q̂ of several rounds is unbiased.
+    # As if P and R were the thresholds, where a decision is hardest. It depends on no answer, so that Q̂ of rounds is unbiased.
     left = size - labelled
     if budget >= left + size_outside:
         return left, size_outside
@@ -285,11 +271,9 @@ class Proposal:
 
 
 def proposal(similarity: ArrayLike, *, exponent: float, uniform_share: float = 0.2) -> Proposal:
-    """Return the mixture by which others are drawn, by their similarities [queries, N_C].
-
-    q(x) = u/N_C + (1 − u)·mean_i q_i(x), where q_i(x) ∝ s_i(x)^r with s_i the similarity to query i
-    scaled to 0..1 by its minimum and maximum; uniform where these are equal.
-    """
+    """Return the mixture by which others are drawn, by their similarities [queries, N_C]."""
+    # q(x) = u/N_C + (1 − u)·mean_i q_i(x), q_i(x) ∝ s_i(x)^r with s_i the similarity to query i scaled to 0..1 by its
+    # minimum and maximum; uniform where these are equal.
     queries = np.atleast_2d(np.asarray(similarity))
     size = queries.shape[1]
     probability = np.full(size, uniform_share / size)

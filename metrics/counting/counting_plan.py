@@ -136,8 +136,7 @@ def plan_listed(
     """Yield the units that count candidates, each of a base (0 for none) and one predicate, at the least cost."""
     if candidates.size == 0:
         return
-    group_of, groups = lattice.feature_sets(candidates)
-    inside = _cheaper_inside(group_of, groups, bases, base_sizes, lattice, budget)[group_of]
+    inside = _cheaper_inside(candidates, bases, base_sizes, lattice, budget)
     whole = np.sort(candidates[~inside])
     tuples = {features: whole[places] for features, places in lattice.by_tuple(whole).items()}
     yield from whole_tuples(tuples, lattice, budget)
@@ -145,14 +144,10 @@ def plan_listed(
 
 
 def _cheaper_inside(
-    group_of: IntArray,
-    groups: IntArray,
-    bases: Keys,
-    base_sizes: IntArray,
-    lattice: Lattice,
-    budget: Budget,
+    candidates: Keys, bases: Keys, base_sizes: IntArray, lattice: Lattice, budget: Budget
 ) -> BoolArray:
-    """Return for which feature tuples [groups] counting inside bases, selected once for all, costs less."""
+    """Return for which candidates counting inside bases, selected once for all of a feature tuple, costs less."""
+    group_of, groups = lattice.feature_sets(candidates)
     order = np.lexsort((bases, group_of))
     is_same = (np.diff(group_of[order]) == 0) & (np.diff(bases[order]) == 0)
     first = order[np.append(True, ~is_same)]
@@ -168,7 +163,7 @@ def _cheaper_inside(
     gain = np.bincount(links[:, 0], saved[links[:, 1]], minlength=len(base_sets)).astype(np.float64)
     gain -= budget.select * (1 + np.count_nonzero(base_sets >= 0, axis=1))
     inside[links[gain[links[:, 0]] <= 0, 1]] = False
-    return inside
+    return np.asarray(inside[group_of])
 
 
 def plan_within(
@@ -221,21 +216,9 @@ def blocks(units: Iterable[PlannedUnit], budget: Budget) -> Iterator[list[Planne
 def joint_tables(
     tuples: Iterable[FeatureTuple], lattice: Lattice, budget: Budget
 ) -> Iterator[tuple[FeatureTuple, tuple[FeatureTuple, ...]]]:
-    """Yield tables and the tuples that are read from each, as itself or margins, the longest first.
-
-    They are widened as long as a pass over the examples for each tuple costs more than their cells.
-    Nothing is summed over a list column, of which an example stands in several cells, or none.
-
-    Slices of one and two of three features, with 2, 3 and 4 values, of a million examples:
-
-    >>> from slicebeam.metrics.counting.lattice import Lattice
-    >>> lattice = Lattice(sizes=(2, 3, 4), max_cross_size=2)
-    >>> wanted = [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]
-    >>> budget = Budget(rows=1_000_000, columns=2, passes=1, layers=1, memory=1 << 30)
-    >>> for features, tuples in joint_tables(wanted, lattice, budget):
-    ...     print(features, tuples)
-    (0, 1, 2) ((0, 1), (0, 2), (1, 2), (0,), (1,), (2,))
-    """
+    """Yield tables and the tuples that are read from each, as itself or margins, the longest first."""
+    # They are widened as long as a pass over the examples for each tuple costs more than their cells. Nothing
+    # is summed over a list column, of which an example stands in several cells, or none.
     by_length: dict[int, list[FeatureTuple]] = {}
     for features in tuples:
         by_length.setdefault(len(features), []).append(features)

@@ -119,10 +119,8 @@ class Coverage(NamedTuple):
 
 
 def of_partition(components: ChangeSums) -> Coverage:
-    """Return what a regression of D on the component explains; each example is in one.
-
-    r² = Σ n_k(m_k − m)²/Σ(D − m)², of mean (K⁺ − 1)/(n − 1) if D shaped none of K⁺ filled components.
-    """
+    """Return what a regression of D on the component explains; each example is in one."""
+    # r² = Σ n_k(m_k − m)²/Σ(D − m)², of mean (K⁺ − 1)/(n − 1) if D shaped none of K⁺ filled components.
     n = int(components.n.sum())
     mean = float(components.total.sum()) / max(n, 1)
     between = float((components.n * np.square(components.mean - mean)).sum())
@@ -133,10 +131,8 @@ def of_partition(components: ChangeSums) -> Coverage:
 def of_slices(
     both: FloatArray | IntArray, totals: FloatArray, n: int, total: float, scatter: float
 ) -> Coverage:
-    """Return what least squares of D on membership of slices, which may overlap, explain.
-
-    ``both`` is SᵀS [S, S] and ``totals`` SᵀD [S]; n, ΣD and Σ(D − mean)² are of all examples.
-    """
+    """Return what least squares of D on membership of slices, which may overlap, explain."""
+    # ``both`` is SᵀS [S, S] and ``totals`` SᵀD [S]; n, ΣD and Σ(D − mean)² are of all examples.
     mean, sizes = total / max(n, 1), np.diagonal(both)
     gram = both - np.outer(sizes, sizes) / max(n, 1)
     # An empty slice, and that of all examples, has variance 0 exactly.

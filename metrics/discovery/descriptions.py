@@ -48,12 +48,9 @@ class Occurrences(NamedTuple):
 def candidate_phrases(
     texts: Sequence[str], *, most: int = 2000, members: BoolArray | None = None, min_texts: int = 5
 ) -> list[str]:
-    """Return the n-grams of texts, in lower case, that are most useful to describe slices.
-
-    Those come first that account for most words; of ``members`` [S, n] of slices half of the places
-    go, in turns, to what is most distinctive of each. A phrase neither begins nor ends with a stop
-    word, a letter or a number, nor crosses punctuation.
-    """
+    """Return the n-grams of texts, in lower case, that are most useful to describe slices."""
+    # Those come first that account for most words; of ``members`` [S, n] of slices half of the places go, in turns, to
+    # what is most distinctive of each. A phrase neither begins nor ends with a stop word, a letter or a number.
     grams = occurrences(texts, min_texts)
     words = np.array([phrase.count(" ") + 1 for phrase in grams.phrases], np.int64)
     # Phrases are in alphabetical order, which a stable sort keeps.
@@ -98,12 +95,8 @@ def _phrases(tokens: list[str]) -> Iterator[str]:
 def log_odds_ratio(
     inside: ArrayLike, outside: ArrayLike, n_inside: ArrayLike, n_outside: ArrayLike
 ) -> FloatArray:
-    """Return how much more a phrase is said inside a slice than outside, in standard errors.
-
-    δ/√(Σ 1 over each of the four numbers), δ the difference of log((y + a)/(n + α − y − a)) of y of n
-    texts, α = 10 texts, a = α·the phrase's share. Source: Monroe, Colaresi and Quinn (2008), "Fightin'
-    Words", Political Analysis 16:372, equations 15 and 22.
-    """
+    """Return how much more a phrase is said inside than outside, in standard errors: Monroe, Colaresi and Quinn (2008)."""
+    # "Fightin' Words", equations 15 and 22, with a prior of 10 texts.
     y, more, n, others = floats(inside, outside, n_inside, n_outside)
     # Half a text with the phrase, and half without, keep the logarithms finite.
     share = (y + more + 0.5) / (n + others + 1)

@@ -248,11 +248,9 @@ class MixtureSums(Summed):
 def log_responsibilities(
     mixture: Mixture, z: Embeddings, losses: Sequence[ArrayLike] | None = None, first_row: int = 0
 ) -> tuple[FloatArray, FloatArray]:
-    """Return log r_ij [n, K], and ln_i [n], how likely the points are: the E-step.
-
-    r_ij ∝ π_j Π_d N(z_id; μ_jd, v_jd) Π_heads f(ℓ_i|j)^γ, and ln_i is the logarithm of what they are
-    divided by. Without losses, as of points whose losses are then tested, the embeddings alone decide.
-    """
+    """Return log r_ij [n, K], and ln_i [n], how likely the points are: the E-step."""
+    # r_ij ∝ π_j Π_d N(z_id; μ_jd, v_jd) Π_heads f(ℓ_i|j)^γ, and ln_i is the log of what they are divided by. Without
+    # losses, as of points whose losses are then tested, the embeddings alone decide.
     checked = _checked(MixtureSums.zero(mixture), losses, first_row)
     log_r = np.empty((z.shape[0], mixture.components))
     log_likelihood = np.empty(z.shape[0])
@@ -402,10 +400,7 @@ def initial(
 
 
 def ward(centres: FloatArray, sizes: FloatArray, clusters: int) -> IntArray:
-    """Return the clusters of groups after merging until this number is left, in the order of groups.
-
-    Those are merged whose n_a n_b/(n_a + n_b)·|c_a − c_b|² is least, the first of equals (Ward 1963, JASA 58).
-    """
+    """Return the clusters of groups after merging until this number is left: Ward (1963), the first of equals."""
     m = sizes.size
     centres, sizes = centres.astype(np.float64), sizes.astype(np.float64)
     of, numbers, costs = np.arange(m), np.arange(m), np.full((m, m), np.inf)

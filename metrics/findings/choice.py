@@ -1,8 +1,7 @@
 """The choice of findings, each the candidate that adds most to those before, and their confirmation.
 
-A candidate becomes a finding if its sum is harmful *given* its expectation from the findings so far,
-at a level that counts all slices that could have been chosen. Then the model is fitted to its sum.
-Sources: those of findings in docs/explanation/statistics.md.
+A candidate becomes a finding if its sum is harmful *given* its expectation from the findings so far, at a level that
+counts all slices that could have been chosen: docs/explanation/statistics.md.
 """
 
 from __future__ import annotations
@@ -23,8 +22,13 @@ from slicebeam.metrics.findings.conditional import (
     rate_variances,
     sum_p_value,
 )
-from slicebeam.metrics.findings.corrected import selected_above
-from slicebeam.metrics.findings.groups import CellSums, Covariance, GroupSums, with_finding
+from slicebeam.metrics.findings.groups import (
+    CellSums,
+    Covariance,
+    GroupSums,
+    selected_above,
+    with_finding,
+)
 from slicebeam.metrics.findings.inside import InsideCounts, PartTables
 from slicebeam.metrics.findings.model import ExpectationModel, fit
 from slicebeam.metrics.kinds import Tail

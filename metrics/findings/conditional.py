@@ -1,8 +1,7 @@
 """How surprising a candidate's sum is, given its expectation from the findings so far.
 
-Under the hypothesis examples of a pattern are alike, whether or not they are in the candidate. Tests
-condition on the sums that the model keeps, or take off what its fit takes off. With no finding they
-are those of one slice against all examples: hypergeometric, or the law of random subsets.
+Tests condition on the sums that the model keeps, or take off what its fit takes off. With no finding they are those of
+one slice against all examples: hypergeometric, or the law of random subsets.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from slicebeam.metrics.arrays import ArrayLike, FloatArray
 from slicebeam.metrics.findings.model import ExpectationModel
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.target_sums import TargetSums
-from slicebeam.metrics.significance.count_tests import deviance, mcnemar_mid_p
+from slicebeam.metrics.significance.count_tests import NEAR_MEAN, deviance, mcnemar_mid_p
 from slicebeam.metrics.significance.outcome_codes import select_tail
 from slicebeam.metrics.significance.permutation import SMALLEST_P
 from slicebeam.metrics.significance.random_subset import Population
@@ -30,8 +29,6 @@ _NEAR, _SOLVED = 1e-3, 1e-8
 # An odds ratio of e^20 is one that grows without end.
 _ENDLESS = 20.0
 _LONGEST_STEP = 4.0
-# Below this root log(u/r)/r loses its digits.
-_NEAR_MEAN = 1e-3
 # Patterns are merged into so many classes of like variance, so that a tail costs about the same.
 _CLASSES = 64
 # Further than this no double has a logarithm of a tail.
@@ -54,11 +51,7 @@ def _information(
 
 
 def influence(model: ExpectationModel, weight: FloatArray, part: FloatArray) -> Influence:
-    """Return the rest of each deviation after the fit, for weights of all and of a part [patterns].
-
-    The efficient score s − x·(XᵀHX)⁻¹·XᵀHs, s whether the example is in the part (Cox and Hinkley
-    1974, "Theoretical statistics", section 9.3); for least squares it is exact.
-    """
+    """Return the efficient score s − x·(XᵀHX)⁻¹·XᵀHs of a part s, for weights of all and of the part [patterns]."""
     v, X, gram = _information(model, weight)
     slopes = np.asarray(np.linalg.solve(gram, X.T @ (part * v)))
     return Influence(-(X @ slopes), slopes)
@@ -75,13 +68,11 @@ def rate_variances(model: ExpectationModel, weight: FloatArray, parts: FloatArra
 def rate_p_value(
     model: ExpectationModel, weight: ArrayLike, part: ArrayLike, observed: float, tail: Tail
 ) -> float:
-    """Return the mid-p of a candidate's count, given the counts that the model keeps.
-
-    Its law is that of conditional logistic regression, with the tail Φ(−r*), r* = r + log(u/r)/r
-    (Skovgaard 1987, J. Appl. Prob. 24:875; Barndorff-Nielsen 1986, Biometrika 73:307): ψ its log odds
-    ratio, r = sign(ψ)·√(2(ℓ₁ − ℓ₀)), u = 2·tanh(ψ/2)·√(|J₁|/|J₀|), which makes it the mid-p (Daniels
-    1987, Int. Stat. Rev. 55:37); at the end of the support half of that half a step before, by 2·sinh(ψ/2).
-    """
+    """Return the mid-p of a candidate's count, given the counts that the model keeps."""
+    # r* of conditional logistic regression, u = 2·tanh(ψ/2)·√(|J₁|/|J₀|), ψ the log odds ratio: Skovgaard (1987). At the
+    # end of the support half of that half a step before, by 2·sinh(ψ/2).
+    # u = 2·tanh(ψ/2)·√(|J₁|/|J₀|), ψ the log odds ratio: Skovgaard (1987). At the end of the support half of
+    # that half a step before, by 2·sinh(ψ/2).
     law = _Conditional(model, np.asarray(weight, np.float64), np.asarray(part, np.float64))
     observed -= law.sure
     if not law.variance > _DETERMINED * law.known:
@@ -106,7 +97,7 @@ def p_of_side(towards: float, tail: Tail, *, above: bool) -> float:
 
 def _corrected(root: float, u: float) -> float:
     """Return r* = r + log(u/r)/r."""
-    return root if abs(root) < _NEAR_MEAN else float(root + np.log(u / root) / root)
+    return root if abs(root) < NEAR_MEAN else float(root + np.log(u / root) / root)
 
 
 class _Conditional:
@@ -184,12 +175,9 @@ def sum_p_value(
     law: DeviationLaw | None,
     tail: Tail,
 ) -> float:
-    """Return the p-value of a candidate's weighted sum, given the sums that the model keeps.
-
-    Counts, which have no law of deviations, have that of `rate_p_value`. Otherwise the excess is Σ a·d
-    over all examples, a of `influence`, and d = w·(x − μ) has the pattern's variance per squared weight
-    and the shape of all examples'.
-    """
+    """Return the p-value of a candidate's weighted sum, given the sums that the model keeps; without a law that of counts."""
+    # The excess is Σ a·d, a of `influence`, and d = w·(x − μ) has the pattern's variance per squared weight and the
+    # shape of all examples'.
     weight, held = layout.moment(sums, 1, 0), layout.size(part, 1)
     if law is None:
         return rate_p_value(model, weight, held, observed, tail)
@@ -206,10 +194,7 @@ def sum_p_value(
 
 
 def pattern_variances(model: ExpectationModel, sums: FloatArray, layout: TargetSums) -> FloatArray:
-    """Return Σw²·(x − μ)²/Σw² [patterns] over 1 − leverage, a deviation's variance per squared weight.
-
-    Source: HC2 of MacKinnon and White (1985), J. Econometrics 29:305.
-    """
+    """Return Σw²·(x − μ)²/Σw² [patterns] over 1 − leverage, MacKinnon and White's (1985) HC2."""
     deviations = layout.squared_deviations(sums, model.expected)
     squares, weight = layout.moment(sums, 2, 0), layout.moment(sums, 1, 0)
     valid = model.varies & (squares > 0)
@@ -225,11 +210,8 @@ def pattern_variances(model: ExpectationModel, sums: FloatArray, layout: TargetS
 class DeviationLaw:
     """The deviations from the mean of all examples, each times its weight.
 
-    With M their moment-generating function, that of a pattern with θ times their variance is taken as
-    1 + θ·(M − 1); examples outside count as normal. The tail is Φ(−r*), r* = r + log(u/r)/r, r =
-    ±√(2(t·z − K)) at the saddle point t, u = t·√K″, or (2/d)·tanh(t·d/2)·√K″ on a lattice of span d
-    (Lugannani and Rice 1980, Adv. Appl. Prob. 12:475; Daniels 1987, Int. Stat. Rev. 55:37). Without
-    replacement, as here, it is Robinson's law (1982, Ann. Statist. 10:458) to first order.
+    With M their moment-generating function, that of a pattern with θ times their variance is taken as 1 + θ·(M − 1);
+    examples outside count as normal: Lugannani and Rice (1980), Adv. Appl. Prob. 12:475, on a lattice Daniels (1987).
     """
 
     def __init__(self, of: Population) -> None:
@@ -299,14 +281,7 @@ def _merged(
 
 
 def change_p_value(net: float, squares: float, tail: Tail, *, counts: bool) -> float:
-    """Return the p-value of a slice's summed change against 0.
-
-    Counts: McNemar's mid-p. Otherwise the normal tail of net/√squares (Efron 1969, J. Am. Stat. Assoc.
-    64:1278). Assumes independent examples. Of 30 examples 12 became wrong and 2 right:
-
-    >>> [round(change_p_value(10.0, 14.0, "upper", counts=counts), 4) for counts in (True, False)]
-    [0.0037, 0.0038]
-    """
+    """Return p of a slice's summed change against 0: of counts McNemar's mid-p, else the normal tail of net/√squares."""
     if not squares > 0:
         return 1.0
     if counts:

@@ -1,14 +1,8 @@
-"""How two data sets differ: their mix of examples, the value of like examples, drifting features.
-
-The earlier data says how much higher the value is where a predicate holds (a linear model of indicators). Of today's
-data that model is off by the *mix* if only the examples are others; what is left is due to the model that is measured.
-Sources: Oaxaca (1973), Int. Econ. Rev. 14:693; Blinder (1973), J. Hum. Resour. 8:436 (by the earlier coefficients).
-"""
+"""How two data sets differ: their mix of examples, the value of like examples, drifting features."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -56,40 +50,29 @@ class Portion(NamedTuple):
     variance: float
 
 
-@dataclass(frozen=True)
 class Decomposition:
-    """The mix of two data sets, by indicator."""
+    """The mix of two data sets, by indicator: Oaxaca (1973), Int. Econ. Rev. 14:693, by the earlier coefficients.
 
-    now: Indicators
-    then: Indicators
-    coefficients: FloatArray  # [columns] of the earlier data
-    change: FloatArray  # [columns] of shares
-    variances: FloatArray  # [columns, columns] of the coefficients
-    of_shares: FloatArray  # [columns, columns] of the shares' changes
-    distance: float  # squared Mahalanobis distance of the means
-    residual: float  # the variance of the earlier values about the model
+    A linear model of indicators says how much higher the earlier value is where a predicate holds. Of today's data it is
+    off by the mix if only the examples are others; what is left is due to the model that is measured.
+    """
 
-    @classmethod
-    def of(cls, now: Indicators, then: Indicators) -> Decomposition:
-        """Fit the earlier data."""
-        covariance, mean = then.covariance, then.total / then.n
+    def __init__(self, now: Indicators, then: Indicators) -> None:
+        self.now, self.then, covariance, mean = now, then, then.covariance, then.total / then.n
         inverse = np.linalg.inv(covariance + _RIDGE * np.eye(len(covariance)))
         crossed = then.crossed / then.n - then.shares * mean
-        coefficients = inverse @ crossed
-        spread = then.squares / then.n - mean**2
-        residual = spread - 2.0 * coefficients @ crossed + coefficients @ covariance @ coefficients
-        change = now.shares - then.shares
-        moved = inverse @ change
-        return cls(
-            now,
-            then,
-            coefficients,
-            change,
-            inverse @ covariance @ inverse * (residual / then.n),
-            covariance / then.n + now.covariance / now.n,
-            float(moved @ covariance @ moved),
-            max(float(residual), 0.0),
-        )
+        fitted = inverse @ crossed
+        residual = then.squares / then.n - mean**2 - 2.0 * fitted @ crossed
+        residual = residual + fitted @ covariance @ fitted
+        # The coefficients [columns] of the earlier data, with their covariance, and the variance about that model.
+        self.coefficients = fitted
+        self.variances = inverse @ covariance @ inverse * (residual / then.n)
+        self.residual = max(float(residual), 0.0)
+        # The change of the shares [columns], with its covariance, and squared Mahalanobis distance.
+        self.change = now.shares - then.shares
+        self.of_shares = covariance / then.n + now.covariance / now.n
+        moved = inverse @ self.change
+        self.distance = float(moved @ covariance @ moved)
 
     def covariance(self, first: IntArray, second: IntArray) -> float:
         """Return the covariance of the parts of some columns and of some others."""
@@ -151,16 +134,9 @@ class Drift(NamedTuple):
 
 
 def drift(now: IntArray, then: IntArray) -> Drift:
-    """Return how counts [values] of today and then differ; the values exclude one another.
-
-    p is twice the smaller of two: that of X² by its exact conditional mean, and the smallest of a
-    single value. The population stability index is less its expectation without a change: Yurdakul and
-    Naranjo (2020), J. Risk Model Valid. 14(4):89.
-
-    >>> found = drift(np.array([300, 500, 200]), np.array([340, 480, 180]))
-    >>> round(found.p, 3), round(found.stability_index, 4), found.value
-    (0.276, 0.0039, 0)
-    """
+    """Return how counts [values] of today and then differ; the values exclude one another."""
+    # p is twice the smaller of two: that of X² by its exact conditional mean, and the smallest of a single value. The
+    # index is less its expectation without a change: Yurdakul and Naranjo (2020), J. Risk Model Valid. 14(4):89.
     n, m = float(now.sum()), float(then.sum())
     N = n + m
     held = now + then

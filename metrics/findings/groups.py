@@ -1,4 +1,8 @@
-"""How sure a finding is: the covariance of its value and expectation, and groups that depend."""
+"""How sure a finding is: the covariance of its value and expectation, groups that depend, and selection.
+
+The corrected difference has the conditional likelihood φ((d − δ)/σ)/σ / P(abs(D) > c | δ) of a δ, whose mean is the
+estimate: docs/explanation/statistics.md.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,21 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.special import stdtr
+from scipy.special import log_ndtr, ndtri, stdtr
 
-from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, floats
 from slicebeam.metrics.counting.counting import positions
 from slicebeam.metrics.findings.conditional import p_of_side, pattern_variances
 from slicebeam.metrics.findings.model import ExpectationModel
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.target_sums import MOST_FINDINGS, TargetSums
+from slicebeam.metrics.significance.intervals import bisect, normal_quantile
+
+# Of an interval.
+Ends: TypeAlias = tuple[float, float]
 
 
 class Covariance(NamedTuple):
@@ -32,12 +40,8 @@ class Covariance(NamedTuple):
         return math.sqrt(max(self.value - 2.0 * self.both + self.expected, 0.0))
 
     def interval_of_difference(
-        self,
-        value: float,
-        of_value: tuple[float, float],
-        expected: float,
-        of_expected: tuple[float, float],
-    ) -> tuple[float, float]:
+        self, value: float, of_value: Ends, expected: float, of_expected: Ends
+    ) -> Ends:
         """Return value minus expectation's interval, by MOVER: Zou (2007), Psychol. Methods 12:399, equation 15."""
         product = math.sqrt(self.value * self.expected)
         correlation = max(-1.0, min(1.0, self.both / product)) if product > 0 else 0.0
@@ -57,11 +61,8 @@ def of_patterns(
     inside: BoolArray,
     taken: FloatArray,
 ) -> Covariance:
-    """Return the covariance of a finding's value and expectation, for independent examples.
-
-    The value is Σ w·x/Σw over its examples; to first order the expectation moves by
-    Σ taken·w·(x − μ)/Σw over all. Deviations are those from the model with the finding in it.
-    """
+    """Return the covariance of a finding's value and expectation, for independent examples."""
+    # To first order the expectation moves by Σ taken·w·(x − μ)/Σw over all.
     spread = layout.moment(sums, 2, 0) * pattern_variances(model, sums, layout)
     size, of_value = float(layout.moment(sums, 1, 0)[inside].sum()), spread * inside
     parts = of_value, of_value * taken, spread * np.square(taken)
@@ -166,11 +167,9 @@ class GroupSums:
 def group_p_value(
     excess: ArrayLike, of_model: ArrayLike, slopes: ArrayLike, sizes: ArrayLike, tail: Tail
 ) -> float:
-    """Return the p-value of a candidate's excess where whole groups of examples are independent.
-
-    The squares of the scores excess − of_model·slopes estimate its variance (Liang and Zeger 1986,
-    Biometrika 73:13). Student's t with Kish's number, no less than the chance that all signs agree.
-    """
+    """Return the p-value of a candidate's excess where whole groups of examples are independent."""
+    # The squares of the scores excess − of_model·slopes estimate its variance: Liang and Zeger (1986), Biometrika 73:13.
+    # Student's t with Kish's number, no less than the chance that all signs agree.
     whole, n = np.asarray(of_model, np.float64), np.asarray(sizes, np.float64)
     held = n > 0
     groups = int(np.count_nonzero(held))
@@ -186,3 +185,66 @@ def group_p_value(
     towards = float(stdtr(max(effective - 1.0, 1.0), -root))
     towards = min(1.0, max(towards, 2.0 ** -min(groups, 900)))
     return p_of_side(towards, tail, above=total >= 0)
+
+
+# The likelihood is summed at so many points, from so many errors below 0 to as many above z.
+_POINTS, _BEYOND = 512, 8.0
+_OFF = float(normal_quantile(0.95))
+_MISSED = 0.025  # on each side
+
+
+def selected_above(p: float, bound: float, gain: float, cost: float) -> float:
+    """Return the z that a finding had to exceed: that of its bound, or of no gain, for gain + cost grows with z²."""
+    ratio = gain + cost
+    least = -float(ndtri(p)) * np.sqrt(max(cost, 0.0) / ratio) if ratio > 0 else 0.0
+    return float(max(-ndtri(bound), least))
+
+
+def corrected_standardised(
+    z: ArrayLike, c: ArrayLike, null: ArrayLike = 1.0, far: ArrayLike = 1.0
+) -> tuple[FloatArray, FloatArray]:
+    """Return the estimate of θ and its interval's end towards 0, of z that were selected above c."""
+    # ``null`` is the error where θ is 0, ``far`` at the upper end, z + 1.96·far, in units of that at z.
+    seen, above, at_null, at_far = floats(z, c, null, far)
+    above = np.minimum(above, seen)
+    near = np.maximum(seen - _OFF, 0.5 * seen)
+
+    def error(theta: FloatArray) -> FloatArray:
+        below, beyond = theta / near, (theta - seen) / (_OFF * at_far)
+        variance = at_null**2 + (1.0 - at_null**2) * np.clip(below, 0.0, 1.0)
+        return np.asarray(np.sqrt(variance + (at_far**2 - 1.0) * np.clip(beyond, 0.0, 1.0)))
+
+    def log_selected(theta: FloatArray, errors: FloatArray) -> FloatArray:
+        sides = (log_ndtr((side * theta - above) / errors) for side in (1.0, -1.0))
+        return np.asarray(np.logaddexp(*sides))
+
+    theta = np.linspace(-_BEYOND * at_null, seen + _BEYOND * at_far, _POINTS)
+    errors = error(theta)
+    likelihood = -0.5 * ((seen - theta) / errors) ** 2 - log_selected(theta, errors)
+    likelihood = np.exp(likelihood - likelihood.max(axis=0)) / errors
+    mean = (likelihood * theta).sum(axis=0) / likelihood.sum(axis=0)
+    estimate = np.minimum(mean, seen)
+
+    def exceeds_less(theta: FloatArray) -> BoolArray:
+        errors = error(theta)
+        exceeded = log_ndtr((theta - seen) / errors) - log_selected(theta, errors)
+        return np.asarray(exceeded < np.log(_MISSED))
+
+    return estimate, bisect(exceeds_less, -above - _OFF * at_null, seen)
+
+
+def corrected_difference(
+    observed: float, ends: tuple[float, float], z: float, c: float, null_error: float
+) -> tuple[float, float, float]:
+    """Return a corrected_difference and its 95 % interval as they are without selection; the far one of its ``ends`` stays."""
+    sign = 1.0 if observed >= 0 else -1.0
+    size = abs(observed)
+    near, far = sorted(sign * end for end in ends)
+    unit, beyond = (size - near) / _OFF, (far - size) / _OFF
+    if not (z > 0 and size > 0 and 0 < unit < np.inf and 0 < null_error < np.inf):
+        return observed, *ends
+    stretch = beyond / unit if 0 < beyond < np.inf else 1.0
+    in_units = corrected_standardised(size / unit, size / unit * c / z, null_error / unit, stretch)
+    middle, towards = (sign * unit * np.array(in_units)).tolist()
+    low, high = sorted((towards, sign * far))
+    return middle, low, high

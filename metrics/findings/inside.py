@@ -50,10 +50,7 @@ _BATCH_PAIRS = 1 << 17
 
 
 class InsideCounts(NamedTuple):
-    """Sums of a finding's examples, or of some, by the pattern that they had before it was added.
-
-    All are whole numbers, so that they add up to the same in any order: int64, or float64 below 2^53.
-    """
+    """Sums of a finding's examples, or of some, by the pattern that they had before: all whole numbers."""
 
     masks: IntArray  # [patterns] distinct, ascending
     sums: NDArray[Any]  # [patterns, raw columns] of all of these examples

@@ -1,8 +1,7 @@
 """The expectation from the findings so far: main effects that keep each finding's observed sum.
 
-For rates this is the law of maximum entropy, a logistic regression on membership (De Bie 2011, Data
-Min. Knowl. Discov. 23:407, section 3); for means it is least squares. Examples in the same findings, a
-*pattern*, have the same expectation.
+For rates it is a logistic regression on membership (De Bie 2011); for means it is least squares. Examples in the same
+findings, a *pattern*, have the same expectation.
 """
 
 from __future__ import annotations
@@ -58,12 +57,9 @@ class ExpectationModel:
 def fit(
     kind: Kind, masks: ArrayLike, findings: int, weight: ArrayLike, total: ArrayLike
 ) -> ExpectationModel:
-    """Fit a model's sums to the observed ones: of all examples, and of each finding.
-
-    Where patterns are separated, as by a finding that is wrong throughout, a limit reaches the sums:
-    those on which a direction of recession acts have exactly 0 or 1, and the others follow a model of
-    their own (Albert and Anderson 1984, Biometrika 71:1; Geyer 2009, Electron. J. Statist. 3:259).
-    """
+    """Fit a model's sums to the observed ones: of all examples, and of each finding."""
+    # Where patterns are separated, as by a finding that is wrong throughout, those on which a direction of recession acts
+    # have exactly 0 or 1, and the others a model of their own: Albert and Anderson (1984), Biometrika 71:1.
     X = design(masks, findings)
     w, s = np.asarray(weight, dtype=np.float64), np.asarray(total, dtype=np.float64)
     filled, coefficients = w > 0, np.zeros(X.shape[1])

@@ -1,9 +1,8 @@
 """Tests of a slice within strata: what changed between two data sets beyond what other lines explain.
 
-Strata are sets of examples of equal difficulty, crossed with the slices that were already chosen. A
-slice changed more than the others if the tests of the log odds and of the difference both say so.
-Sources: Cornfield (1956), Proc. 3rd Berkeley Symp. 4:135 (the mean of a table with given margins at an
-odds ratio); Mantel and Haenszel (1959), J. Natl. Cancer Inst. 22:719 (weights of strata).
+Strata are sets of examples of equal difficulty, crossed with the slices that were already chosen. A slice changed more
+than the others if the tests of the log odds and of the difference both say so: Cornfield (1956), Proc. 3rd Berkeley Symp.
+4:135 (the mean of a table at an odds ratio); Mantel and Haenszel (1959), J. Natl. Cancer Inst. 22:719 (weights).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Metrics of counts: a formula of how many examples are in some sets, with its tests and intervals.
 
-Such a metric is homogeneous of degree 0 in the counts (twice the examples, the same value), so an example
-contributes its gradient g to the value, and the linearised variance is Σ_k c_k·g_k² (Särndal, Swensson and
-Wretman 1992, "Model assisted survey sampling", section 5.5), c_k being Σw² where examples have weights.
+Such a metric is homogeneous of degree 0 in the counts, so an example contributes its gradient g, and the linearised
+variance is Σ_k c_k·g_k², c_k being Σw² where examples have weights (Särndal, Swensson and Wretman 1992, section 5.5).
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray, P
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.metric import Metric, Needs, Slices
-from slicebeam.metrics.significance import count_tests, hall, intervals, permutation, student_law
+from slicebeam.metrics.significance import count_tests, hall, intervals, permutation
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 from slicebeam.metrics.significance.random_subset import Population
 
@@ -148,10 +147,8 @@ class CellMetric(Metric):
         return permutation.permutation_p_value(value_of, *counts, observed, tail, _PERMUTATIONS)
 
     def test_change(self, slices: Slices, tail: Tail) -> Tested:
-        """Test two models by Hall's t of contributions; by signs where these never vary, nor do those of all.
-
-        Where they vary among all only, no p is below that of signs, 2⁻ᵈ of d examples on which the models differ.
-        """
+        """Test two models by Hall's t of contributions; by signs where these never vary, nor do those of all."""
+        # Where they vary among all only, no p is below that of signs, 2⁻ᵈ of d examples on which the models differ.
         t, varies = self.change(slices)
         different = slices.kish(discordant_cells(slices))
         p, too_skewed = t.p_value(tail)
@@ -167,12 +164,8 @@ class CellMetric(Metric):
         return Tested.by(method, np.where(constant, flipped, p), first_reason(against))
 
     def change(self, slices: Slices) -> tuple[hall.TStatistic, BoolArray]:
-        """Return Hall's t of the change between two models, and whether contributions vary on the slice.
-
-        The variance Σc·d², d the difference of the two gradients, is drawn towards that of as many examples of each
-        denominator of all, where it is smaller, as if κ of these were added: their kurtosis. Degrees of freedom are
-        twice the smallest denominator, at most n, less 1; the skewness is that of all.
-        """
+        """Return Hall's t of the change between two models, and whether contributions vary on the slice."""
+        # docs/explanation/statistics.md has the formula.
         population = slices.total
         own, of_all = self.contributions(slices), self.contributions(population)
         every = np.ones(slices.space.cells, bool)
@@ -220,7 +213,7 @@ class CellMetric(Metric):
         n, t = slices.kish(every), np.where(enough, delta - margin, 0.0)
         t /= np.sqrt(np.where(enough, second, 1.0))
         about = (t**2 + n - 1.0) / np.maximum(n, 1.0)
-        p = student_law.p_value(n, t, about, law, margin - before[0], tail)
+        p = hall.student_p(n, t, about, law, margin - before[0], tail)
         return np.where(enough, p, 1.0)
 
     def contributions(self, slices: Slices) -> FloatArray:
@@ -235,11 +228,8 @@ class CellMetric(Metric):
     def _weighted_subset_p(
         self, slices: Slices, population: Slices, tail: Tail
     ) -> tuple[FloatArray, BoolArray]:
-        """Return p [slices] if each were a random subset of a population, and where that varies.
-
-        An example contributes its weight times the population's gradient. The sum has the tail of Pearson's type III
-        law with the moments of as many of the population's examples, cell by cell as unequal as the slice's own.
-        """
+        """Return p [slices] if each were a random subset of a population, and where that varies."""
+        # docs/explanation/statistics.md has the formula.
         cells, whole = slices.weights, population.weights
         slopes = self.gradient(population)
         alike = slices.counts * ratio(population.squares, population.counts, otherwise=0.0)

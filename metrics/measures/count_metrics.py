@@ -14,7 +14,7 @@ from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.measures.cell_metric import CellMetric, needs_of
 from slicebeam.metrics.measures.metric import Movement, Needs, Slices, Target
 from slicebeam.metrics.measures.target_sums import TargetSums
-from slicebeam.metrics.significance import count_tests, few_cells, intervals, margins
+from slicebeam.metrics.significance import count_tests, few_cells, intervals
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested
 
 # Which examples are in a denominator, of indicators or, after "~", their opposites, and why it is empty.
@@ -123,15 +123,15 @@ class Share(CellMetric):
         return Tested.by(Method.MCNEMAR, p, np.where(only_new + only_old == 0, Reason.UNCHANGED, 0))
 
     def margin_p(self, slices: Slices, margin: float, tail: Tail) -> FloatArray:
-        """Return p by the exact laws of `slicebeam.metrics.significance.margins`, where counts alone decide."""
+        """Return p by the exact laws of `slicebeam.metrics.significance.count_tests`, where counts alone decide."""
         if not self.has_exact_law(slices):
             return super().margin_p(slices, margin, tail)
         if slices.is_paired:
             _, n = self.numbers(slices)
-            return margins.paired_p_value(*self.discordant(slices), n, margin, tail)
+            return count_tests.paired_margin_p(*self.discordant(slices), n, margin, tail)
         x, n, K, N = self._table(slices)
         apart = margin * N / np.maximum(N - n, 1)
-        return margins.unpaired_p_value(x, n, K - x, N - n, apart, tail)
+        return count_tests.unpaired_margin_p(x, n, K - x, N - n, apart, tail)
 
     def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Score-based intervals of the difference, see `slicebeam.metrics.significance.intervals`."""
@@ -403,10 +403,8 @@ class ClassMetric(Aggregate):
 def macro_average(
     share: float, of_labels: float, of_predictions: float
 ) -> Callable[..., NDArray[Any]]:
-    """Return the mean of share·right/(labels and predictions so weighted) over the classes that occur.
-
-    A class that is never predicted has 0, as in scikit-learn; the set of classes that occur counts as fixed.
-    """
+    """Return the mean of share·right/(labels and predictions so weighted) over the classes that occur."""
+    # A class that is never predicted has 0, as in scikit-learn; the set of classes that occur counts as fixed.
 
     def average(*table: NDArray[Any]) -> NDArray[Any]:
         right, labels, predictions = table

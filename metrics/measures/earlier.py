@@ -16,7 +16,7 @@ from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.metric import Metric, Slices
 from slicebeam.metrics.measures.ranking import AreaUnderCurve
-from slicebeam.metrics.significance import hall, intervals, margins, sample_values
+from slicebeam.metrics.significance import count_tests, few_cells, hall, intervals
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 
 # Of the intervals that say how much a change varies.
@@ -110,8 +110,8 @@ class Earlier(Metric):
     def own_values_p(
         self, slices: Slices, total: FloatArray, bins: IntArray, tail: Tail
     ) -> FloatArray:
-        """Return p [slices] by the law of each slice's own values: sums of deviations, and `bin_values` of both sets."""
-        return sample_values.p_value(bins, sides(slices)[0].sizes, total, tail)
+        """Return p [slices] by the law of each slice's own values: sums of deviations, and `add_bin_sums` of both sets."""
+        return few_cells.own_values_p(bins, sides(slices)[0].sizes, total, tail)
 
     def delta_interval(self, slices: Slices, confidence: float) -> Pair:
         """Newcombe's (1998, Stat. Med. 17:873, method 10) way with the intervals of both; of means Hall's t of Welch."""
@@ -132,7 +132,7 @@ class Earlier(Metric):
         if not isinstance(self.own, Share):
             raise NotImplementedError
         (x, n), (rest_x, rest_n) = (self.own.numbers(side) for side in (now, then))
-        return margins.unpaired_p_value(x, n, rest_x, rest_n, margin, tail)
+        return count_tests.unpaired_margin_p(x, n, rest_x, rest_n, margin, tail)
 
     def _ends(self, side: Slices, confidence: float) -> intervals.Estimate:
         """Return value and interval [slices] in one of the data sets: of shares Wilson's, as Newcombe has it."""

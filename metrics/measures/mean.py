@@ -15,7 +15,7 @@ from slicebeam.metrics.counting.statistic_space import Source, StatisticSpace, T
 from slicebeam.metrics.kinds import Comparison, Tail
 from slicebeam.metrics.measures.metric import ROUNDING, Metric, Movement, Needs, Slices, Target
 from slicebeam.metrics.measures.target_sums import TargetSums
-from slicebeam.metrics.significance import count_tests, hall, random_subset, student_law
+from slicebeam.metrics.significance import count_tests, hall, random_subset
 from slicebeam.metrics.significance.hall import Moments
 from slicebeam.metrics.significance.outcome_codes import Method, Reason, Tested, select_tail
 from slicebeam.metrics.significance.random_subset import Population
@@ -148,10 +148,8 @@ class Mean(Metric):
         return Tested.by(Method.RANDOM_SUBSET, p)
 
     def test_change(self, slices: Slices, tail: Tail) -> Tested:
-        """Test by Student's t as it varies for all changes, and by sign flips where all of a slice are the same.
-
-        There, if large changes the other way are rare, so that the slice may lack them, Hall's t bounds p and may refuse.
-        """
+        """Test by Student's t as it varies for all changes, and by sign flips where all of a slice are the same."""
+        # There, if large changes the other way are rare, so that the slice may lack them, Hall's t bounds p and may refuse.
         changes, t = self.moments(slices, "change"), self.change(slices)
         constant = ~(changes.variance > 0)
         p, too_skewed = t.p_value(tail)
@@ -185,7 +183,7 @@ class Mean(Metric):
         squares = self._total(slices, "change", 2, 2) + about
         of_weight = mean * float(slices.total.weight[0] / slices.total.sizes[0])
         total = first - mean * slices.weight
-        return student_law.p_value(slices.sizes, total, squares, of, of_weight, tail)
+        return hall.student_p(slices.sizes, total, squares, of, of_weight, tail)
 
     def pooled(self, part: Slices, whole: Slices) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return of slices' weighted values their mean, deviation from it, and the part's sum in such deviations."""

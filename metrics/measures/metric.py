@@ -107,16 +107,12 @@ class Slices:
         return self.space.precisions(self.sums)
 
     @property
-    def unequal(self) -> FloatArray:
-        """By which factor the mean square of the weights of a cell exceeds their squared mean."""
-        # Squares of weights may be rounded to 0.
-        unequal = ratio(self.counts * self.squares, self.weights**2, otherwise=1.0)
-        return np.asarray(np.maximum(unequal, 1.0))
-
-    @property
     def cubes(self) -> FloatArray:
         """Σw³ by cell, which is not summed: as that of a gamma law."""
-        return ratio(self.squares**2, self.weights, otherwise=0.0) * (2.0 - 1.0 / self.unequal)
+        # The mean square of weights over their squared mean; squares may be rounded to 0.
+        unequal = ratio(self.counts * self.squares, self.weights**2, otherwise=1.0)
+        shape = 2.0 - 1.0 / np.maximum(unequal, 1.0)
+        return np.asarray(ratio(self.squares**2, self.weights, otherwise=0.0) * shape)
 
     def code(self, axis: str) -> IntArray:
         """Return an axis' value in each cell [cells]."""
@@ -449,3 +445,12 @@ class Metric(ABC):
     def delta(self, slices: Slices) -> FloatArray:
         """Return metric minus reference [slices]."""
         return self.value(slices) - self.reference(slices)
+
+
+class OfOneModel(Metric):
+    """A metric of one model and one data set, without weights, that no average over examples gives."""
+
+    kind: Literal["pointwise", "aggregate"] = "aggregate"
+    compares_models = False
+    incomparable = "has no test of two models"
+    takes_weights = False

@@ -1,27 +1,27 @@
-"""Corrections for testing many slices: adjusted p-values (q-values) that compare with α.
+"""Corrections for testing many slices: adjusted p-values (q-values) that compare with α, and how many tests there were.
 
-The number of tests is that of the slices that could have been tested: those that were visited were chosen by p-values.
+The family of a level is every slice of at least ``min_size`` examples, visited or not (then p = 1): those that were
+visited were chosen by p-values. Where slices were not visited its size is bounded from above.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
 
 import numpy as np
 from scipy.special import digamma
 
-from slicebeam.metrics.arrays import ArrayLike, FloatArray
+from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
+from slicebeam.metrics.chunks import blocks
+from slicebeam.metrics.counting.lattice import Keys, Lattice, contains
 from slicebeam.metrics.kinds import Correction
 
 
 def bh_adjusted(p: ArrayLike, m: int, factor: float = 1.0) -> FloatArray:
-    """Return Benjamini and Hochberg's (1995, J. R. Stat. Soc. B 57:289) adjusted p-values among m tests.
-
-    Tests not given count as p = 1; valid for independent or positively dependent tests.
-
-    >>> bh_adjusted([0.0001, 0.03, 0.0008], m=100).round(3)
-    array([0.01, 1.  , 0.04])
-    """
+    """Return Benjamini and Hochberg's (1995, J. R. Stat. Soc. B 57:289) adjusted p-values; tests not given have p = 1."""
     values = np.asarray(p, dtype=np.float64)
     order = np.argsort(values, kind="stable")
     scaled = values[order] * (factor * m / np.arange(1, values.size + 1))
@@ -91,3 +91,138 @@ def adjusted(
             here = at == cross_size
             q[here] = levels * bh_adjusted(p_values[here], int(tests[cross_size - 1]))
     return np.minimum(1.0, metrics * q)
+
+
+# Above so many pairs of singletons, or tuples of a level, the bound of level 3 does not look at known small pairs; tuples
+# without any visited slice are then bounded together.
+_MOST_PAIRS, _MOST_TUPLES = 1 << 25, 2_000_000
+# Slices whose predicates are looked at together, and pairs that are multiplied.
+_KEYS_AT_A_TIME, _PAIRS_AT_A_TIME = 1 << 18, 1 << 20
+
+
+@dataclass(frozen=True)
+class Visited:
+    """The slices that a search has counted: sorted keys, and examples of each [slices]."""
+
+    keys: Keys
+    sizes: IntArray
+
+
+def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int) -> list[int]:
+    """Return an upper bound of the slices of at least ``min_size`` examples, for each level."""
+    # Of each feature tuple: visited slices that are large enough, and of the other cells at most as many as examples are
+    # left for (without list columns an example is in one cell), none below a small singleton or, at level 3, pair.
+    large = np.zeros(lattice.base, bool)
+    for keys, sizes in _of_level(lattice, visited, 1):
+        large[lattice.digits(keys)[:, 0]] = sizes >= min_size
+    features = len(lattice.sizes)
+    owners = lattice.feature_of[np.flatnonzero(large)]
+    widths = np.bincount(owners, minlength=features)
+    bounds = [int(np.count_nonzero(large))]
+    pairs_of_singletons = (lattice.singletons**2 - sum(size**2 for size in lattice.sizes)) // 2
+    pairs = None
+    small_pairs = np.zeros(0, np.int64)
+    for level in range(2, lattice.max_cross_size + 1):
+        if level > features:
+            bounds.append(0)
+            continue
+        known = (small_pairs, pairs) if level == 3 and pairs is not None else None
+        bounds.append(_level(lattice, level, visited, widths, rows, min_size, known))
+        few = comb(features, 3) <= _MOST_TUPLES and pairs_of_singletons <= _MOST_PAIRS
+        if level == 2 and few and lattice.max_cross_size > 2:
+            small = [keys[sizes < min_size] for keys, sizes in _of_level(lattice, visited, 2)]
+            small_pairs = np.concatenate([small_pairs, *small])
+            pairs = _open_pairs(lattice, small_pairs, large)
+    return bounds
+
+
+def _of_level(lattice: Lattice, visited: Visited, level: int) -> Iterator[tuple[Keys, IntArray]]:
+    """Yield the visited slices of one level with their sizes, some at a time."""
+    for now in blocks(visited.keys.size, _KEYS_AT_A_TIME):
+        mine = lattice.cross_sizes(visited.keys[now]) == level
+        yield visited.keys[now][mine], visited.sizes[now][mine]
+
+
+def _level(
+    lattice: Lattice,
+    level: int,
+    visited: Visited,
+    widths: IntArray,
+    rows: int,
+    min_size: int,
+    known: tuple[Keys, dict[tuple[int, int], BoolArray]] | None,
+) -> int:
+    """Return the bound of a level; ``known`` are the small pairs, as keys and as matrices."""
+    unseen_elsewhere = 0
+    if comb(len(lattice.sizes), level) <= _MOST_TUPLES:
+        tuples = lattice.tuples(level)
+    else:
+        some = [lattice.feature_sets(keys)[1] for keys, _ in _of_level(lattice, visited, level)]
+        tuples = np.unique(np.concatenate(some)[:, :level], axis=0)
+        ways = [1] + [0] * level
+        for width in widths.tolist():
+            for size in range(level, 0, -1):
+                ways[size] += ways[size - 1] * width
+        unseen_elsewhere = ways[level] - int(widths[tuples].prod(axis=1).sum())
+    seen, tested, held = (np.zeros(len(tuples), np.int64) for _ in range(3))
+    for keys, sizes in _of_level(lattice, visited, level):
+        # Lexicographic order of tuples is the order of these numbers.
+        powers = (len(lattice.sizes) + 1) ** np.arange(level)[::-1]
+        number = np.searchsorted(tuples @ powers, lattice.features(keys)[:, :level] @ powers)
+        # A visited slice below a pair that was found small later is not among the open cells.
+        is_open = np.ones(keys.size, bool)
+        if known:
+            for part in lattice.subsets(keys, [2]):
+                is_open &= ~contains(known[0], part)
+        seen += np.bincount(number[is_open], minlength=seen.size)
+        tested += np.bincount(number[sizes >= min_size], minlength=seen.size)
+        held += np.bincount(number, sizes, minlength=seen.size).astype(np.int64)
+    cells = widths[tuples].astype(np.float64).prod(axis=1)
+    if known:
+        cells = _open_cells(tuples, known[1])
+    unseen = np.maximum(cells - seen, 0)
+    multi = np.array([lattice.is_multi(f) for f in range(len(lattice.sizes))])
+    capped = ~multi[tuples].any(axis=1)
+    unseen[capped] = np.minimum(unseen, (rows - held) // min_size)[capped]
+    return int((tested + unseen).sum()) + unseen_elsewhere
+
+
+def _open_pairs(
+    lattice: Lattice, small: Keys, large: BoolArray
+) -> dict[tuple[int, int], BoolArray]:
+    """Return for each pair of features a matrix: whether each pair of singletons may be large."""
+    features = len(lattice.sizes)
+    singles = [large[1 + lattice.offsets[f] : 1 + lattice.offsets[f + 1]] for f in range(features)]
+    pairs = combinations(range(features), 2)
+    matrices = {(a, b): np.outer(singles[a], singles[b]) for a, b in pairs}
+    for now in blocks(small.size, _KEYS_AT_A_TIME):
+        digits = lattice.digits(small[now])[:, :2]
+        owners = lattice.feature_of[digits]
+        codes = digits - 1 - lattice.offsets[owners]
+        number = owners[:, 0] * features + owners[:, 1]
+        order = np.argsort(number, kind="stable")
+        begins = np.flatnonzero(np.diff(number[order], prepend=-1))
+        for mine in np.split(order, begins[1:]):
+            a, b = owners[mine[0]].tolist()
+            matrices[a, b][codes[mine, 0], codes[mine, 1]] = False
+    return matrices
+
+
+def _open_cells(tuples: IntArray, pairs: dict[tuple[int, int], BoolArray]) -> FloatArray:
+    """Return of all feature triples the cells [triples] of which no pair is known to be small."""
+    features = int(tuples.max()) + 1
+    cells, first = np.zeros(len(tuples)), tuples[:, 0] * features + tuples[:, 1]
+    for b in range(1, features - 1):
+        others = range(b + 1, features)
+        right = np.hstack([pairs[b, c] for c in others]).astype(np.float32)
+        ends = np.cumsum([0, *(pairs[b, c].shape[1] for c in others)])
+        step = max(1, _PAIRS_AT_A_TIME // max(right.shape))
+        for a in range(b):
+            is_open, total = np.hstack([pairs[a, c] for c in others]), np.zeros(right.shape[1])
+            for now in blocks(len(is_open), step):
+                # Whole numbers below 2^24, which 32 bits hold exactly.
+                ways = pairs[a, b][now].astype(np.float32) @ right
+                total += np.where(is_open[now], ways, 0).sum(axis=0, dtype=np.float64)
+            at = int(np.searchsorted(first, a * features + b))
+            cells[at : at + len(others)] = np.diff(np.append(0.0, np.cumsum(total))[ends])
+    return cells

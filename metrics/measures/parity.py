@@ -16,13 +16,12 @@ from scipy.special import ndtr
 
 from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
 from slicebeam.metrics.significance.intervals import agresti_coull, bisect, mover
+from slicebeam.metrics.significance.permutation import drawn_cells
 
 Measure = Literal["prediction_rate", "true_positive_rate", "false_positive_rate", "accuracy"]
 # Fewer examples than this, of those that a share is of, say too little of a group.
 LEAST_EXAMPLES = 30
 _DRAWS = 9_999
-# The largest number of examples that NumPy draws from without replacement.
-_MOST_DRAWN_FROM = 10**9
 _WIDEST_RANGE = 40.0
 _ROUNDING = 1e-9
 
@@ -57,14 +56,10 @@ def shares(
 
 
 def largest_gap(marked: IntArray, sizes: IntArray, confidence: float) -> LargestGap:
-    """Return the largest gap between shares marked/sizes of at least two groups.
-
-    The interval is `mover`'s of Agresti and Coull's intervals, at the critical value of Tukey's studentised range: those
-    of all pairs hold together (Agresti, Bini, Bertaccini and Ryu 2008, Biometrics 64:1270).
-
-    The test is exact given how many examples are marked in all. Its statistic is the largest studentised difference of a
-    pair; p is Monte Carlo's (Barnard 1963, J. R. Stat. Soc. B 25:294).
-    """
+    """Return the largest gap between shares marked/sizes of at least two groups."""
+    # The interval is `mover`'s of Agresti and Coull's, at the critical value of Tukey's studentised range, so that those
+    # of all pairs hold together: Agresti, Bini, Bertaccini and Ryu (2008), Biometrics 64:1270. The test is exact given
+    # how many examples are marked in all: Monte Carlo's p (Barnard 1963) of the largest studentised difference of a pair.
     share = marked / sizes
     lowest, highest = int(share.argmin()), share.size - 1 - int(share[::-1].argmax())
     two_sided = 2.0 * float(ndtr(critical_value(sizes.size, confidence))) - 1.0
@@ -95,11 +90,8 @@ def critical_value(groups: int, confidence: float) -> float:
 def p_value(marked: IntArray, sizes: IntArray, draws: int = _DRAWS) -> float:
     """Return p of the test that no group differs; see `largest_gap`."""
     # Every table has draws of its own, so that their luck is not the same in all uses of the test.
-    generator, total = np.random.default_rng([*sizes, *marked]), int(sizes.sum())
-    if total < _MOST_DRAWN_FROM:
-        drawn = generator.multivariate_hypergeometric(sizes, int(marked.sum()), draws, "marginals")
-    else:
-        drawn = generator.binomial(sizes, marked.sum() / total, (draws, sizes.size))
+    generator = np.random.default_rng([*sizes, *marked])
+    drawn = drawn_cells(generator, sizes, int(marked.sum()), draws)
     # What was observed comes first.
     apart = _largest_difference((np.concatenate([marked[None, :], drawn]) / sizes).T, sizes)
     return int(np.count_nonzero(apart >= apart[0] * (1.0 - _ROUNDING))) / (1 + draws)

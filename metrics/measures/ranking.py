@@ -12,9 +12,9 @@ from scipy.special import expit, stdtrit
 from slicebeam.metrics.arrays import FloatArray, NDArray, Pair, ratio
 from slicebeam.metrics.counting.statistic_space import GAINS, StatisticSpace, Term
 from slicebeam.metrics.kinds import Alternative, Comparison, Tail
-from slicebeam.metrics.measures.metric import Metric, Needs, Slices
+from slicebeam.metrics.measures.metric import Metric, Needs, OfOneModel, Slices
 from slicebeam.metrics.significance import auc, hall, intervals, permutation
-from slicebeam.metrics.significance.auc import Area, Placements
+from slicebeam.metrics.significance.auc import Area, Sides
 from slicebeam.metrics.significance.average_precision import PrecisionLaw, Precisions, log_odds
 from slicebeam.metrics.significance.outcome_codes import LEAST_DENOMINATOR, Method, Reason, Tested
 
@@ -80,9 +80,9 @@ class AreaUnderCurve(_OfRanks):
         """Return Kish's effective numbers of positives and negatives [slices]."""
         return slices.kish(slices.where("positive")), slices.kish(slices.where("~positive"))
 
-    @staticmethod
-    def _placements(slices: Slices) -> Placements:
-        return slices.space.placements(slices.sums, old=slices.is_old)
+    def _sides(self, slices: Slices) -> Sides:
+        placed = slices.space.placements(slices.sums, old=slices.is_old)
+        return Sides(placed, *self._classes(slices))
 
     def area(self, slices: Slices) -> Area:
         return slices.space.area(slices.sums, old=slices.is_old)
@@ -106,15 +106,10 @@ class AreaUnderCurve(_OfRanks):
 
     def test_subset(self, slices: Slices, tail: Tail) -> Tested:
         """Test by z with the null variance."""
-        of_all = self._placements(slices.total)
+        of_all = self._sides(slices.total).placements
         varies = float((of_all.spread1 + of_all.spread0)[0]) > 0
-        p = self._p_within(slices, slices.total, tail)
+        p = auc.z_p_value(self._sides(slices), self._sides(slices.total), tail)
         return Tested.by(Method.AUC_Z, p, 0 if varies else Reason.CONSTANT)
-
-    def _p_within(self, slices: Slices, population: Slices, tail: Tail) -> FloatArray:
-        """Return p [slices] if their positives and negatives were random ones of a population."""
-        of_all, sizes = self._placements(population), self._classes(population)
-        return auc.z_p_value(self.value(slices), *self._classes(slices), of_all, *sizes, tail)
 
     def test_change(self, slices: Slices, tail: Tail) -> Tested:
         """Test by z of the gains in placement among all examples, quick and near (as DeLong et al. 1988)."""
@@ -132,10 +127,10 @@ class AreaUnderCurve(_OfRanks):
 
     def variance(self, slices: Slices) -> Pair:
         """Return the variance [slices] of the value, and its degrees of freedom: DeLong's, of the slice's placements."""
-        sizes, own = self._classes(slices), self._placements(slices)
-        left = [np.maximum(size - 1.0, 1.0) for size in sizes]
+        own, ones, zeros = self._sides(slices)
+        left = [np.maximum(size - 1.0, 1.0) for size in (ones, zeros)]
         variance = own.spread1 / left[0] + own.spread0 / left[1]
-        return variance + own.interaction / np.maximum(sizes[0] * sizes[1], 1.0), np.minimum(*left)
+        return variance + own.interaction / np.maximum(ones * zeros, 1.0), np.minimum(*left)
 
     @staticmethod
     def _gain_spreads(slices: Slices) -> Pair:
@@ -150,21 +145,19 @@ class AreaUnderCurve(_OfRanks):
         return spreads[0], spreads[1]
 
     def delta_interval(self, slices: Slices, confidence: float) -> Pair:
-        whole, sizes = slices.total, self._classes(slices)
-        if slices.is_paired:
-            spreads = self._gain_spreads(slices), self._gain_spreads(whole)
-            return auc.gain_interval(self.delta(slices), *spreads, *sizes, confidence)
-        of_slices, of_all = self._placements(slices), self._placements(whole)
-        return auc.delta_interval(of_slices, *sizes, of_all, *self._classes(whole), confidence)
+        if not slices.is_paired:
+            return auc.delta_interval(self._sides(slices), self._sides(slices.total), confidence)
+        spreads = self._gain_spreads(slices), self._gain_spreads(slices.total)
+        return auc.gain_interval(self.delta(slices), *spreads, *self._classes(slices), confidence)
 
     def value_interval(self, slices: Slices, confidence: float) -> Pair:
-        return auc.value_interval(self._placements(slices), *self._classes(slices), confidence)
+        return auc.value_interval(self._sides(slices), confidence)
 
     def p_refine(self, slices: Slices, parents: Slices, tail: Tail) -> FloatArray:
         """Z of the child's AUC as that of random positives and negatives of its parent."""
         if slices.is_paired:
             return super().p_refine(slices, parents, tail)
-        return self._p_within(slices, parents, tail)
+        return auc.z_p_value(self._sides(slices), self._sides(parents), tail)
 
     def ahead(self, slices: Slices, parents: Slices) -> Pair:
         """Return the variance of the delta less the part of the child in its parent."""
@@ -181,20 +174,17 @@ class AreaUnderCurve(_OfRanks):
             named |= {f"{prefix} positives": float(n1[0]), f"{prefix} negatives": float(n0[0])}
             for model in [some, some.old][: slices.space.sides]:
                 side = f"{prefix} old" if model.is_old else prefix
-                placements = self._placements(model)._asdict().items()
+                placements = self._sides(model).placements._asdict().items()
                 named |= {f"{side} {name}": float(x[0]) for name, x in placements}
         if slices.is_paired:
             named["variance of the delta"] = float(self._gain_variance(slices)[0][0])
         return named
 
 
-class AveragePrecision(_OfRanks):
+class AveragePrecision(_OfRanks, OfOneModel):
     """Σ (share of the positives with a score)·(precision among scores at least as high), over all scores."""
 
     name, title = "average_precision", "Average precision"
-    compares_models = False
-    incomparable = "has no test of two models"
-    takes_weights = False
     resampled = False
     undefined = "no example has a positive label"
     indivisible = "the precision at a score depends on other examples, so no example has a share of its own in it"
@@ -217,7 +207,7 @@ class AveragePrecision(_OfRanks):
         coarse = tuple(space.of_several_scores().tolist())
         law = PrecisionLaw(space.by_score, coarse, float(self.value(slices.total)[0]))
         observed = log_odds(self.value(slices), law.half(sizes))
-        return permutation.p_of_draws(law, sizes, observed, tail, law.largest_drawn)
+        return permutation.p_of_draws(law.draws, sizes, observed, tail, law.largest_drawn)
 
     def _log_odds(self, slices: Slices) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return log-odds of the value [slices], p·(1 − p) of the value, and half a positive as a share of them."""
@@ -233,11 +223,7 @@ class AveragePrecision(_OfRanks):
         return np.asarray(np.maximum(variance, binomial) * 2.0 * half)
 
     def value_interval(self, slices: Slices, confidence: float) -> Pair:
-        """Return t·s to either side of the log-odds; NaN with fewer than ten positives.
-
-        Boyd, Eng and Page (2013), "Area under the precision-recall curve: point estimates and confidence
-        intervals", the logit interval; the variance is that of influences where that is larger.
-        """
+        """Return t·s to either side of the log-odds (Boyd, Eng and Page 2013); NaN with fewer than ten positives."""
         centre, binomial, half = self._log_odds(slices)
         positives, value = slices.count("positive"), self.value(slices)
         t = -stdtrit(np.maximum(positives - 1.0, 1.0), 0.5 * (1.0 - confidence))

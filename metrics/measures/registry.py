@@ -12,12 +12,11 @@ from slicebeam.metrics.counting.statistic_space import THEN, StatisticSpace, Ter
 from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.metrics.kinds import ABOVE, TOP, Comparison
 from slicebeam.metrics.measures import calibration_error, count_metrics
-from slicebeam.metrics.measures.calibration_error import CalibrationError
+from slicebeam.metrics.measures.calibration_error import CalibrationError, RSquared
 from slicebeam.metrics.measures.count_metrics import ClassMetric, FOne, Share, fbeta, macro_average
 from slicebeam.metrics.measures.earlier import Earlier
 from slicebeam.metrics.measures.mean import Mean, RootMean
 from slicebeam.metrics.measures.metric import Metric, Needs
-from slicebeam.metrics.measures.r_squared import RSquared
 from slicebeam.metrics.measures.ranking import AreaUnderCurve, AveragePrecision
 from slicebeam.metrics.measures.user_metrics import load, loaded
 from slicebeam.metrics.significance import intervals
@@ -134,22 +133,6 @@ def metric(name: str) -> Metric:
     """Return a metric; ``mean:COLUMN`` averages a column, ``fbeta:2`` is F-beta with β = 2.
 
     A user's own is here once `user_named` imported it: a name alone imports nothing.
-
-    Accuracy is computed from two counts for each slice: right and wrong predictions.
-
-    >>> from slicebeam.metrics.measures.metric import Slices
-    >>> accuracy, space = metric("accuracy"), statistic_space(["accuracy"], "overall")
-    >>> sums, totals = np.array([[60, 40], [45, 5]]), np.array([850, 150])  # int64 [slices, columns]
-    >>> slices = Slices(sums, space, totals)
-    >>> accuracy.value(slices)
-    array([0.6, 0.9])
-    >>> accuracy.delta(slices).round(3)  # minus the accuracy on all examples
-    array([-0.25,  0.05])
-    >>> low, high = accuracy.value_interval(slices, 0.95)
-    >>> low.round(2), high.round(2)
-    (array([0.5 , 0.78]), array([0.69, 0.96]))
-    >>> accuracy.test(slices, "worse").p.round(4)
-    array([0.    , 0.8407])
     """
     return loaded(name) or _built_in(name)
 

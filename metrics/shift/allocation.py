@@ -1,9 +1,7 @@
 """Which stratum to query next: MASA's adaptive rule, and orders that are known in advance.
 
-Where the answers of a stratum decide how many more of its items are asked, its mean is biased. So ``plus`` divides
-each stratum into two random halves, and the answers of one decide the queries in the other (cross-fitting). Until the
-first look the order is the static one. A look follows each time that the number of calls has doubled; up to the next
-one nothing depends on an answer, so that all its calls can be made at once.
+``plus`` divides each stratum into two random halves, and the answers of one decide the queries in the other
+(cross-fitting), so that no mean is biased. A look at the answers follows each time that the number of calls has doubled.
 """
 
 from __future__ import annotations
@@ -15,8 +13,8 @@ import numpy as np
 from slicebeam.metrics.arrays import FloatArray, IntArray, ratio
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.kinds import Method
+from slicebeam.metrics.shift.estimates import Sample, Strata, counts_of, differences, half_sizes
 from slicebeam.metrics.shift.estimates import reliance as reliance_of
-from slicebeam.metrics.shift.strata import Sample, Strata, counts_of, differences, half_sizes
 
 # Items of each stratum that are asked before any rule counts: a variance needs two.
 _AT_FIRST = 2
@@ -44,11 +42,8 @@ def smallest_budget(strata: Strata) -> int:
 
 
 def static_weights(method: Method, strata: Strata) -> FloatArray:
-    """Return g_s, the allocation weights of the strata [S], u_s the mean of the two largest W²_sj.
-
-    ``proportional``: p_s·√u_s. ``plus``: p_s·√(½σ²_old,s + ½u_s·Σ p σ²_old/Σ p u), σ²_old,s = Σ_j W²_sj·Ō_sj(1 − Ō_sj):
-    strata in which old predictions varied change more often; the half that all share keeps others from starving.
-    """
+    """Return g_s, the allocation weights of the strata [S], u_s the mean of the two largest W²_sj."""
+    # ``proportional``: p_s·√u_s. ``plus``: p_s·√(½σ²_old,s + ½u_s·Σ p σ²_old/Σ p u), the half that all share against starving.
     unit = spread = strata.pair_weight / 2
     if method == "proportional":
         return np.asarray(strata.share * np.sqrt(unit))
@@ -79,12 +74,9 @@ def static_order(weights: FloatArray, sizes: IntArray, calls: int) -> IntArray:
 
 
 def masa_order(strata: Strata, sample: Sample, calls: int) -> IntArray:
-    """Return the strata of the next calls [R, calls] by MASA's rule (Algorithm 1).
-
-    Any stratum with N_s < min(2, M_s) first; else argmax p_s/N_s·(σ̂_s + (a/N_s)^¼), a = 1, σ̂²_s = (N_s − ‖H_s‖²/N_s)/(N_s − 1).
-    Inside a batch N_s is counted up, σ̂_s stays; one call at a time is the published algorithm. With weights σ̂²_s is
-    Σ_j W²_sj·(sample variance of 1[new = j]), and the bonus is multiplied by √u_s, of `static_weights`.
-    """
+    """Return the strata of the next calls [R, calls] by MASA's rule (Algorithm 1)."""
+    # Any stratum with N_s < min(2, M_s) first; else argmax p_s/N_s·(σ̂_s + (a/N_s)^¼), a = 1. Inside a batch N_s is counted
+    # up, σ̂_s stays. With weights variances are of weighted cells, and the bonus is times √u_s, of `static_weights`.
     share, sizes = strata.share, strata.sizes
     asked = np.maximum(sample.asked.astype(np.float64), 1)
     if strata.weights is None:
@@ -107,10 +99,8 @@ def weighted_order(
     calls: int,
     masa: tuple[FloatArray, FloatArray] | None = None,
 ) -> IntArray:
-    """Return the parts [R, calls] of the next calls, ``first`` ones, then argmax g/N; −1 past the limits.
-
-    With the spreads [R, S] and units [S] of ``masa`` g is also multiplied by spread and exploration.
-    """
+    """Return the parts [R, calls] of the next calls, ``first`` ones, then argmax g/N; −1 past the limits."""
+    # With the spreads [R, S] and units [S] of ``masa`` g is also multiplied by spread and exploration.
     weights = np.broadcast_to(weights, asked.shape)
 
     def bounded(run: IntArray, part: IntArray, count: IntArray) -> FloatArray:
@@ -157,12 +147,11 @@ def static_halves(strata: Strata, sizes: IntArray, calls: int) -> IntArray:
 
 
 def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> FloatArray:
-    """Return g, the allocation weight of each half, by the answers of the other: [R, 2S].
-
-    g_s = p_s·√v_s, Neyman's optimum, v_s the sample variance of what the estimate sums in the other half, shrunk by 20
-    answers to what the static weights expect, times the ratio of the two over all strata; from λ = 0.4 to 0.7 it is
-    shrunk further, in the end wholly. The weights of the first halves sum to 1, and so do those of the second.
-    """
+    """Return g, the allocation weight of each half, by the answers of the other [R, 2S]; either halves sum to 1."""
+    # Neyman's p_s·√v_s, v_s the variance in the other half shrunk by 20 answers to what the static weights expect, at
+    # the scale of all strata; from λ = .4 to .7 shrunk further, in the end wholly.
+    # Neyman's p_s·√v_s, v_s the variance in the other half shrunk by 20 answers to what the static weights expect, at
+    # the scale of all strata; from λ = .4 to .7 shrunk further, in the end wholly.
     runs, share = halves.asked.shape[0], strata.share
     asked = np.maximum(halves.asked.astype(np.float64), 1)
     counted, squares = differences(halves, reliance[:, None, None])
@@ -194,11 +183,7 @@ class PlannedCalls(NamedTuple):
 
 
 class Allocator:
-    """Allocates the calls of R runs of a method, and counts their answers.
-
-    What is queried depends on the strata, the limit and the answers so far only. Calls may be lost where R is 1.
-    ``masa`` allocates ``batch`` calls at a time; 1 is the published algorithm.
-    """
+    """Allocates the calls of R runs of a method, by the answers so far, and counts them. Calls may be lost where R is 1."""
 
     def __init__(
         self,

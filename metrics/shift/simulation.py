@@ -13,8 +13,7 @@ from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
 from slicebeam.metrics.kinds import Method
 from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.shift.allocation import Allocator
-from slicebeam.metrics.shift.estimates import MatrixEstimate, summarise
-from slicebeam.metrics.shift.strata import Sample, Strata
+from slicebeam.metrics.shift.estimates import MatrixEstimate, Sample, Strata, summarise
 
 # Numbers of the orders of items that are kept at a time.
 _MOST_NUMBERS = 1 << 26
@@ -183,11 +182,9 @@ def churned(
     runs: int,
     seed: int,
 ) -> NDArray[np.int16]:
-    """Return new predictions [R, items] as an update would make them; runs change on their own.
-
-    The share ``churn`` of the items changes its old prediction to another class, in proportion to its
-    label's ``shares`` [L, P] of old ones. None: a new API, which predicts as for other items of the label.
-    """
+    """Return new predictions [R, items] as an update would make them; runs change on their own."""
+    # The share ``churn`` of the items changes its old prediction to another class, in proportion to its label's ``shares``
+    # [L, P] of old ones. None: a new API, which predicts as for other items of the label.
     generator = np.random.default_rng([seed, 0x5F1])
     new = np.empty((runs, old.size), np.int16)
     if churn is not None:

@@ -1,7 +1,6 @@
 """Area under the ROC curve of slices: value, test against all examples and intervals.
 
-All follows from the *placements*: where the positives stand among the negatives, and the reverse. Under the null a
-slice's positives are a random subset of all positives, and its negatives, independently, of all negatives.
+All follows from the *placements*: where the positives stand among the negatives, and the reverse.
 """
 
 from __future__ import annotations
@@ -62,6 +61,14 @@ class Placements(NamedTuple):
     mixed0: FloatArray
 
 
+class Sides(NamedTuple):
+    """Sets of examples [slices]: how they are placed, and how many positives and negatives there are (Kish's if weighted)."""
+
+    placements: Placements
+    ones: FloatArray
+    zeros: FloatArray
+
+
 class Area(NamedTuple):
     """A metric of ranks, and that of the other examples, each with how far buckets may put it off [slices]."""
 
@@ -72,10 +79,8 @@ class Area(NamedTuple):
 
 
 def placements(histogram: ArrayLike) -> Placements:
-    """Return AUC and moments of the placements of histograms [slices, 2 (negatives, positives), buckets].
-
-    Examples in one bucket tie. DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44:837, eq. 1–4, divided by n.
-    """
+    """Return AUC and moments of the placements of histograms [slices, 2 (negatives, positives), buckets]."""
+    # Examples in one bucket tie: DeLong, DeLong and Clarke-Pearson (1988), Biometrics 44:837, eq. 1–4, divided by n.
     counts = np.asarray(histogram, dtype=np.int64)
     step = max(1, ENTRIES_AT_ONCE // max(1, counts[:1].size))
     parts = [_placements(counts[at : at + step]) for at in range(0, max(1, len(counts)), step)]
@@ -94,10 +99,8 @@ def discretisation_error(histogram: ArrayLike, coarse: BoolArray | None = None) 
 
 
 def bucket_edges(scores: ArrayLike, buckets: int) -> FloatArray:
-    """Return ascending edges of buckets of about equally many examples, for ``searchsorted(side="right")``.
-
-    At most `buckets` distinct scores have a bucket each. Else those that fill two average buckets do.
-    """
+    """Return ascending edges of buckets of about equally many examples, for ``searchsorted(side="right")``."""
+    # At most `buckets` distinct scores have a bucket each. Else those that fill two average buckets do.
     values, counts = np.unique(np.asarray(scores, dtype=np.float64), return_counts=True)
     if values.size <= buckets:
         return values[1:]
@@ -127,25 +130,14 @@ def bucket_edges(scores: ArrayLike, buckets: int) -> FloatArray:
     return np.asarray(values[1:][opens])
 
 
-def z_p_value(
-    auc: ArrayLike,
-    n1: ArrayLike,
-    n0: ArrayLike,
-    reference: Placements,
-    N1: ArrayLike,
-    N0: ArrayLike,
-    tail: Tail,
-) -> FloatArray:
-    """Return the p-value [slices] of an AUC against that of all examples; 1 where no other is possible.
-
-    z = (auc − reference.auc)/√v, v = f1·spread1/n1 + f0·spread0/n0 + f1·f0·interaction/(n1·n0), f = (N − n)/(N − 1),
-    the exact variance of random subsets of either class. z is referred to a beta law (Pearson I) of its mean, variance
-    and skewness (to terms of 1/n³), for with few examples of a class the AUC is skewed.
-    """
-    value, n1, n0, N1, N0 = floats(auc, n1, n0, N1, N0)
-    known = (n1 > 0) & (n0 > 0) & ~np.isnan(value) & ~np.isnan(reference.auc)
+def z_p_value(own: Sides, of_all: Sides, tail: Tail) -> FloatArray:
+    """Return the p-value [slices] of an AUC against that of all examples; 1 where no other is possible."""
+    # z has the exact variance of random subsets of either class, and the tail of a beta law (Pearson I) of its mean,
+    # variance and skewness (to terms of 1/n³).
+    value, n1, n0, N1, N0 = floats(own.placements.auc, *own[1:], *of_all[1:])
+    known = (n1 > 0) & (n0 > 0) & ~np.isnan(value) & ~np.isnan(of_all.placements.auc)
     all_auc, spread1, spread0, interaction, skew1, skew0, mixed, mixed1, mixed0 = (
-        np.where(known, moment, 0.0) for moment in reference
+        np.where(known, moment, 0.0) for moment in of_all.placements
     )
     n1, n0 = np.maximum(n1, 1.0), np.maximum(n0, 1.0)
     f1, g1 = _finite(n1, N1)
@@ -210,10 +202,8 @@ def _finite(n: FloatArray, N: FloatArray) -> Pair:
 
 
 def _beta_tails(z: FloatArray, skewness: FloatArray, ends: Pair, half_step: FloatArray) -> Pair:
-    """Return P(Z ≥ z) and P(Z ≤ z) of a beta law of mean 0 and variance 1, `ends` how far z reaches below and above 0.
-
-    The light tail, opposite to the skewness, ends between there and the end of the gamma law, 2/abs(skewness).
-    """
+    """Return P(Z ≥ z) and P(Z ≤ z) of a beta law of mean 0 and variance 1, `ends` how far z reaches below and above 0."""
+    # The light tail, opposite to the skewness, ends between there and the end of the gamma law, 2/abs(skewness).
     right = skewness > 0.0
     near, far = (np.where(right, *order) + half_step for order in (ends, ends[::-1]))
     skew = np.minimum(np.abs(skewness), 2.0 * _REACH / near)
@@ -229,14 +219,11 @@ def _beta_tails(z: FloatArray, skewness: FloatArray, ends: Pair, half_step: Floa
     return np.where(right, above, below), np.where(right, below, above)
 
 
-def value_interval(own: Placements, n1: ArrayLike, n0: ArrayLike, confidence: float) -> Pair:
-    """Return the interval of slices' AUC; (0, 1) where a class is empty.
-
-    All θ with abs(auc − θ) ≤ t·√V(θ), as method 5 of Newcombe (2006), Stat. Med. 25:559, V the variance of Hanley and
-    McNeil (1982), Radiology 143:29, eq. 1, with the larger of Q1 − θ² and Q2 − θ², scaled by how much the slice's
-    placements vary, compared with the model at θ = auc, which weighs as twenty examples; t at Welch's degrees of freedom.
-    """
-    known, value, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
+def value_interval(own: Sides, confidence: float) -> Pair:
+    """Return the interval of slices' AUC; (0, 1) where a class is empty: Newcombe (2006), Stat. Med. 25:559, method 5."""
+    # The variance of Hanley and McNeil (1982), Radiology 143:29, eq. 1, is scaled by how much the slice's placements vary,
+    # compared with that model, which weighs as twenty examples; t at Welch's degrees of freedom.
+    known, value, ones, zeros, spread1, spread0 = _raised_sides(own)
     # Of the spreads that the model expects of placements among so few examples of the other class.
     scales = (spread1 / _expected(value, zeros), spread0 / _expected(value, ones))
     z = _quantile(spread1 / ones, spread0 / zeros, ones, zeros, confidence)
@@ -247,27 +234,17 @@ def value_interval(own: Placements, n1: ArrayLike, n0: ArrayLike, confidence: fl
     return np.where(known, low, 0.0), np.where(known, high, 1.0)
 
 
-def delta_interval(
-    own: Placements,
-    n1: ArrayLike,
-    n0: ArrayLike,
-    reference: Placements,
-    N1: ArrayLike,
-    N0: ArrayLike,
-    confidence: float,
-) -> Pair:
-    """Return the interval of slices' AUC minus that of all examples; (−1, 1) where a class is empty.
-
-    An example of the slice counts 1/n − 1/N in the difference and one outside −1/N (DeLong, DeLong and Clarke-Pearson
-    1988): of a class's variance s/n there remains s·(1 − f)²/n + s'·(1 − f)·f/n, f = n/N. s' is what the slice leaves
-    of all examples' variance S, at least S. Assumes that placements are alike within the slice and among all.
-    """
-    low, high = value_interval(own, n1, n0, confidence)
-    _, _, ones, zeros, spread1, spread0 = _slices(own, n1, n0)
+def delta_interval(own: Sides, of_all: Sides, confidence: float) -> Pair:
+    """Return the interval of slices' AUC minus that of all examples; (−1, 1) where a class is empty."""
+    # Of a class's variance s/n there remains s·(1 − f)²/n + s'·(1 − f)·f/n, f = n/N, s' what the slice leaves of all
+    # examples' variance S, at least S: DeLong, DeLong and Clarke-Pearson (1988).
+    low, high = value_interval(own, confidence)
+    _, _, ones, zeros, spread1, spread0 = _raised_sides(own)
+    placed, reference = own.placements, of_all.placements
     variance, of_delta = np.zeros((2, *ones.shape))
     for spread, observed, overall, size, whole in (
-        (spread1, own.spread1, reference.spread1, ones, N1),
-        (spread0, own.spread0, reference.spread0, zeros, N0),
+        (spread1, placed.spread1, reference.spread1, ones, of_all.ones),
+        (spread0, placed.spread0, reference.spread0, zeros, of_all.zeros),
     ):
         outside = 1.0 - np.minimum(size / np.maximum(np.asarray(whole, dtype=np.float64), 1.0), 1.0)
         variance += spread / size
@@ -276,18 +253,15 @@ def delta_interval(
         of_others = np.where(outside > 0, np.fmax(outside * overall, overall - share * observed), 0)
         of_delta += (outside**2 * spread + share * of_others) / size
     variances = variance, of_delta
-    return shrunk_to_delta((own.auc, low, high), variances, reference.auc, 1.0, confidence)
+    return shrunk_to_delta((placed.auc, low, high), variances, reference.auc, 1.0, confidence)
 
 
 def gain_interval(
     delta: FloatArray, own: Pair, reference: Pair, n1: ArrayLike, n0: ArrayLike, confidence: float
 ) -> Pair:
-    """Return the interval of a new model's AUC minus an old one's; NaN with less than three of a class.
-
-    delta ± t·√(s1/n1 + s0/n0 + c/(n1·n0)), s the variances of the gains in placement of either class (DeLong, DeLong
-    and Clarke-Pearson 1988), at least what twenty examples like all would make them. c is what a pair varies beyond its
-    two gains: models order a share E abs(d) of the pairs differently, √(2/π·(s1 + s0)) for a normal d.
-    """
+    """Return the interval of a new model's AUC minus an old one's; NaN with less than three of a class."""
+    # s are the variances of the gains in placement, at least what twenty examples like all would make them. A pair varies
+    # beyond its two gains: a share √(2/π·(s1 + s0)) of pairs is ordered differently.
     ones, zeros = (np.maximum(np.asarray(size, dtype=np.float64), 1.0) for size in (n1, n0))
     spread1, spread0 = (
         _raised(spread, size, overall)
@@ -326,16 +300,19 @@ def _expected(auc: FloatArray, others: FloatArray) -> FloatArray:
     return np.maximum(_model_spread(auc) + (auc * other - both) / others, 1e-12)
 
 
-def _slices(own: Placements, n1: ArrayLike, n0: ArrayLike) -> tuple[Any, ...]:
+def _raised_sides(own: Sides) -> tuple[Any, ...]:
     """Return whether both classes occur, AUC, sizes of the classes, and variances raised towards the model's."""
-    auc, ones, zeros = floats(own.auc, n1, n0)
+    auc, ones, zeros = floats(own.placements.auc, *own[1:])
     known = (ones > 0) & (zeros > 0)
     value, ones, zeros = (
         np.where(known, part, none) for part, none in ((auc, 0.5), (ones, 1.0), (zeros, 1.0))
     )
     spread1, spread0 = (
         _raised(np.where(np.isnan(spread), 0.0, spread), size, _expected(value, others))
-        for spread, size, others in ((own.spread1, ones, zeros), (own.spread0, zeros, ones))
+        for spread, size, others in (
+            (own.placements.spread1, ones, zeros),
+            (own.placements.spread0, zeros, ones),
+        )
     )
     return known, value, ones, zeros, spread1, spread0
 
@@ -369,10 +346,9 @@ class ScoredRows(NamedTuple):
 
 
 class Areas:
-    """Exact AUC of slices and of their replicates, from groups of ascending scores, however cut: `begin`, then `add`.
+    """Exact AUC of slices and of their replicates, from groups of ascending scores, however cut: `begin`, then `add`."""
 
-    `sizes` [slices, 2] and `of_all` [2] are negatives and positives: examples, or weights in fixed point.
-    """
+    # `sizes` [slices, 2] and `of_all` [2] are negatives and positives: examples, or weights in fixed point.
 
     def __init__(
         self, sizes: IntArray, of_all: IntArray, layers: int, *, with_precisions: bool = False
@@ -409,10 +385,7 @@ class Areas:
     def add(
         self, slices: IntArray, rows: IntArray, drawn: Sequence[NDArray[np.uint8]] | None = None
     ) -> None:
-        """Add members of the group: their slices and rows [members], rows ascending within each slice.
-
-        `drawn` says for each replicate how often a row of the group counts, uint8 [rows of the group].
-        """
+        """Add members of the group: slices and rows [members], rows ascending in each, and how often each is drawn."""
         if slices.size == 0:
             return
         few = len(self.sizes) <= np.iinfo(_RADIX).max

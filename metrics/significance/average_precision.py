@@ -5,17 +5,18 @@ AP = Σ_s (share of the positives with score s)·(precision among the examples w
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import psi
 
 from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, Pair
-from slicebeam.metrics.randomness import hash64
 from slicebeam.metrics.significance.auc import ENTRIES_AT_ONCE
 from slicebeam.metrics.significance.permutation import (
+    DrawnLaw,
     DrawnValues,
+    generator_of,
     linear_statistic_moments,
     moments_with_linear_part,
 )
@@ -84,10 +85,8 @@ class Ranks(NamedTuple):
 
     @property
     def influence(self) -> FloatArray:
-        """N times what an example of each class and bucket adds to AP [slices, 2, buckets], of mean 0: its derivative.
-
-        A positive adds its precision and raises that of lower scores; any example lowers that of scores up to its own.
-        """
+        """N times what an example of each class and bucket adds to AP [slices, 2, buckets], of mean 0: its derivative."""
+        # A positive adds its precision and raises that of lower scores; any example lowers that of scores up to its own.
         positives = self.counts[:, 1]
         share = positives / np.maximum(self.reached, 1.0)
         raised, lowered = np.cumsum(share, axis=1), np.cumsum(share * self.precision, axis=1)
@@ -99,10 +98,8 @@ class Ranks(NamedTuple):
 
 
 def precisions(inside: IntArray, others: IntArray, coarse: BoolArray) -> Precisions:
-    """Return AP of histograms [slices, 2 (negatives, positives), buckets] whose examples in one bucket tie.
-
-    The ``coarse`` buckets [buckets] hold several scores, so that their negatives may be above, or below, all positives.
-    """
+    """Return AP of histograms [slices, 2 (negatives, positives), buckets] whose examples in one bucket tie."""
+    # ``coarse`` buckets [buckets] hold several scores, so that their negatives may be above, or below, all positives.
     step = max(1, ENTRIES_AT_ONCE // max(1, inside[:1].size))
     blocks = []
     for at in range(0, max(1, len(inside)), step):
@@ -137,20 +134,14 @@ class PrecisionLaw(NamedTuple):
         """Return half a positive as a share of those to be expected among n examples."""
         return np.asarray(0.5 * self.totals.sum() / (np.asarray(n) * sum(self.by_score[1])))
 
-    def _of_all(self, value: ArrayLike) -> float:
+    def of_all(self, value: ArrayLike) -> float:
+        """Return the log-odds of an AP of all examples."""
         return float(log_odds(np.ravel(value), self.half(self.totals.sum()))[0])
 
-    def limit(self) -> float:
-        """Return the log-odds of all examples."""
-        return self._of_all(self.value)
-
-    def shift(self) -> float:
-        """Return how much higher the log-odds of all examples are in their order than in random order by bucket."""
-        return self.limit() - self._of_all(Ranks.of([self.by_score]).mixed(np.array(self.coarse)))
-
-    def of_size(self, n: int) -> DrawnValues:
-        """Return the sorted log-odds of drawn subsets of n examples, and their three moments."""
-        return _drawn(self, n)
+    @property
+    def draws(self) -> DrawnLaw:
+        """The law by drawn subsets."""
+        return DrawnLaw(int(self.totals.sum()), self.of_all(self.value), partial(_drawn, self))
 
 
 @lru_cache(maxsize=4)
@@ -166,8 +157,7 @@ def _listed(law: PrecisionLaw) -> tuple[IntArray, IntArray, IntArray]:
 
 @lru_cache(maxsize=1024)
 def _drawn(law: PrecisionLaw, n: int) -> DrawnValues:
-    key = int(hash64(0, 0, np.array([n], dtype=np.uint64))[0])
-    generator = np.random.Generator(np.random.Philox(key=key))
+    generator = generator_of(n)
     bucket, label, tie = _listed(law)
     # Those of a bucket are in random order.
     label = label[np.argsort(bucket + generator.random(bucket.size))]
@@ -181,7 +171,9 @@ def _drawn(law: PrecisionLaw, n: int) -> DrawnValues:
     precision = np.take_along_axis(hits, last, axis=1) / (last + 1)
     known = hits[:, -1] > 0
     values = log_odds((positive * precision).sum(axis=1) / np.maximum(hits[:, -1], 1), law.half(n))
-    values = values[known] + law.shift()
+    # All examples may be higher in their order than in random order by bucket.
+    mixed = Ranks.of([law.by_score]).mixed(np.array(law.coarse))
+    values = values[known] + (law.of_all(law.value) - law.of_all(mixed))
     influence = Ranks.of([law.by_score]).influence[0]
     linear = influence[:, ::-1][label, bucket][places].sum(axis=1)[known]
     # Of few positives, AP follows the sum of influences less than it does in the limit.

@@ -1,8 +1,8 @@
-"""The law of a metric of few cells on random subsets of each stratum (denominator) of a population.
+"""Laws of random subsets that are solved for each slice: a metric of few cells, and the mean of a slice's own values.
 
 Skovgaard's (1987, J. Appl. Prob. 24:875) double saddle point gives the tail of a sum of scores with the numbers drawn
-of each stratum held. The scores of a metric are its gradient where its level set is likeliest; ends of the support
-have exact probabilities. Tails are near mid-p ones. Rates: docs/explanation/calibration.md.
+of each stratum (denominator) held. The scores of a metric are its gradient where its level set is likeliest; ends of
+the support have exact probabilities. Tails are near mid-p ones. Rates: docs/explanation/calibration.md.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ import numpy as np
 from scipy.special import logit, ndtr
 
 from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray, Pair
+from slicebeam.metrics.chunks import blocks
 from slicebeam.metrics.kinds import Tail
 from slicebeam.metrics.significance.count_tests import NEAR_MEAN, corrected_root, log_choose
 from slicebeam.metrics.significance.outcome_codes import select_tail
+from slicebeam.metrics.significance.random_subset import bin_edges
 
 # The value [slices] and the gradient [slices, cells] of a metric at counts [slices, cells].
 Formula: TypeAlias = Callable[[FloatArray], Pair]
@@ -67,8 +69,10 @@ def p_value(
     own, within = np.asarray(counts, np.float64), np.array(strata, np.float64)
     population = np.broadcast_to(np.asarray(totals, np.float64), own.shape)
     draws = CellDraws(population, within, own @ within.T)
-    blocks = (slice(at, at + _AT_A_TIME) for at in range(0, len(own), _AT_A_TIME))
-    parts = [_p_value(formula, own[block], draws.rows(block), tail, span) for block in blocks]
+    parts = [
+        _p_value(formula, own[block], draws.rows(block), tail, span)
+        for block in blocks(len(own), _AT_A_TIME)
+    ]
     return np.concatenate([np.ones(0), *parts])
 
 
@@ -156,11 +160,8 @@ def _largest(scores: FloatArray, draws: CellDraws) -> Pair:
 
 
 def deviate(scores: FloatArray, draws: CellDraws, total: FloatArray, span: float) -> Pair:
-    """Return the normal deviate w [slices] of sums of scores, and the likeliest counts given the sum.
-
-    With K(θ) = Σ t·log(1 − f + f·e^η), η = a of the stratum + b·score: ∂K/∂a = drawn, ∂K/∂b = total, r =
-    sign(b)·√(2(θ·target − K)), q = b·√(det K″(θ)/det K″(0)), without b's row and column there, w = r + log(q/r)/r.
-    """
+    """Return the normal deviate w [slices] of sums of scores, and the likeliest counts given the sum."""
+    # η of the formula in docs/explanation/statistics.md is linear in θ: a for each stratum, then b.
     shares = draws.shares
     base = logit(shares) @ draws.strata
     rows, cells = scores.shape
@@ -204,3 +205,67 @@ def deviate(scores: FloatArray, draws: CellDraws, total: FloatArray, span: float
 def _information(design: FloatArray, spread: FloatArray) -> FloatArray:
     """Return the second derivatives of the cumulant function [slices, parameters, parameters]."""
     return np.asarray((design * spread[:, None, :]) @ np.swapaxes(design, 1, 2))
+
+
+# Of standardized values: one is at most √N standard deviations off the mean of N, here of 2^40.
+EDGES = bin_edges(-(2.0**20), 2.0**20, 1.0)
+# Places within a bin and their squares are summed in this unit.
+UNIT = 2.0**-20
+_SLICES_AT_A_TIME = 256
+# A sum this near, in standard deviations of a value, to the largest one is that.
+_SAME_TOTAL = 1e-6
+
+
+def points(sums: IntArray) -> Pair:
+    """Return values and counts [slices, 2 * BINS] of `add_bin_sums`: two points a bin keep its mean and variance."""
+    counts = sums[:, 0].astype(np.float64)
+    mean, square = (sums[:, power] * UNIT / np.maximum(counts, 1.0) for power in (1, 2))
+    spread = np.sqrt(np.maximum(square - mean**2, 0.0))
+    places = np.concatenate([mean - spread, mean + spread], axis=1)
+    left, width = (np.tile(column, 2) for column in (EDGES[:-1], np.diff(EDGES)))
+    return left + width * places, np.tile(counts, (1, 2)) / 2.0
+
+
+def own_values_p(sums: IntArray, drawn: IntArray, total: FloatArray, tail: Tail) -> FloatArray:
+    """Return p [slices] of the standardized total of ``drawn`` of the values in `add_bin_sums`; 1 where none varies."""
+    # If nothing changed, today's examples are a random subset of the slice's, today's and earlier ones, whose rare
+    # large losses all examples need not show: Robinson (1982), Ann. Statist. 10:458.
+    p = np.ones(len(sums))
+    for some in blocks(len(sums), _SLICES_AT_A_TIME):
+        values, counts = points(sums[some])
+        # Bins that are empty in all of these slices are not looked at.
+        used = counts.any(axis=0)
+        p[some] = _own_values_p(values[:, used], counts[:, used], drawn[some], total[some], tail)
+    return p
+
+
+def _own_values_p(
+    values: FloatArray, counts: FloatArray, drawn: IntArray, total: FloatArray, tail: Tail
+) -> FloatArray:
+    size = counts.sum(axis=1)
+    held = np.where(counts > 0, values, np.nan)
+    varies = (np.nanmax(held, axis=1) > np.nanmin(held, axis=1)) & (drawn > 0) & (drawn < size)
+    upper, lower = np.ones((2, len(values)))
+    left = np.flatnonzero(varies)
+    for sign, beyond, before in ((1.0, upper, lower), (-1.0, lower, upper)):
+        most, chance = _largest_total(sign * values[left], counts[left], drawn[left])
+        end = sign * total[left] >= most - _SAME_TOTAL
+        beyond[left[end]], before[left[end]] = 0.5 * chance[end], 1.0 - 0.5 * chance[end]
+        left = left[~end]
+    within, of_left = np.ones((1, values.shape[1])), drawn[left, None].astype(np.float64)
+    w, _ = deviate(values[left], CellDraws(counts[left], within, of_left), total[left], 0.0)
+    upper[left], lower[left] = ndtr(-w), ndtr(w)
+    return np.where(varies, np.maximum(select_tail(upper, lower, tail), _SMALLEST), 1.0)
+
+
+def _largest_total(values: FloatArray, counts: FloatArray, drawn: IntArray) -> Pair:
+    """Return the largest total [slices] that can be drawn, and its probability."""
+    order = np.argsort(-values, axis=1, kind="stable")
+    values, counts = (np.take_along_axis(array, order, axis=1) for array in (values, counts))
+    before = np.cumsum(counts, axis=1) - counts
+    taken = np.clip(drawn[:, None] - before, 0.0, counts)
+    # Of the last point that is drawn from, perhaps not all.
+    last = np.argmax((taken > 0) * (before + 1.0), axis=1)[:, None]
+    of_last = [np.take_along_axis(array, last, axis=1)[:, 0] for array in (counts, taken)]
+    chance = np.exp(np.minimum(log_choose(*of_last) - log_choose(counts.sum(axis=1), drawn), 0.0))
+    return (values * taken).sum(axis=1), chance

@@ -1,8 +1,7 @@
 """Confidence intervals of shares, of their differences, and of other metrics of counts, from counts alone.
 
-They keep their coverage in small slices and at 0 or n errors, by the variance under the tested value (shares, F_β),
-Jeffreys's intervals of the parts (balanced accuracy), or counts to which a little is added (MCC). Only
-`by_delta_method` is a plain approximation for large slices. Examples are independent.
+They keep their coverage in small slices and at 0 or n errors; only `by_delta_method` is a plain approximation for large
+slices. Examples are independent.
 """
 
 from __future__ import annotations
@@ -91,10 +90,8 @@ def agresti_coull(x: ArrayLike, n: ArrayLike, confidence: float) -> Pair:
 def difference_from_overall(
     n: ArrayLike, x: ArrayLike, N: ArrayLike, K: ArrayLike, confidence: float
 ) -> Pair:
-    """Return the interval of x/n − K/N, a slice's share minus that of all; (−1, 1) where n = 0.
-
-    It is (1 − n/N)·(p_S − p_C), C the complement: Newcombe's (1998, Stat. Med. 17:873, method 10), n/N fixed.
-    """
+    """Return the interval of x/n − K/N, a slice's share minus that of all; (−1, 1) where n = 0."""
+    # (1 − n/N)·(p_S − p_C), C the complement: Newcombe's (1998, Stat. Med. 17:873, method 10), n/N fixed.
     size, hits, everything, marked = floats(n, x, N, K)
     rest, rest_hits = everything - size, marked - hits
     share, rest_share = hits / np.maximum(size, 1.0), rest_hits / np.maximum(rest, 1.0)
@@ -109,10 +106,8 @@ def difference_from_overall(
 
 
 def paired_difference(b: ArrayLike, c: ArrayLike, n: ArrayLike, confidence: float) -> Pair:
-    """Return the interval of (b − c)/n, b and c marked by one model only; (−1, 1) where n = 0.
-
-    Tango (1998), Stat. Med. 17:891: all Δ with abs(b − c − nΔ) ≤ z·√(n·(2q̂ + Δ(1 − Δ))), q̂ the likeliest share of c.
-    """
+    """Return the interval of (b − c)/n, b and c marked by one model only; (−1, 1) where n = 0: Tango (1998)."""
+    # All Δ with abs(b − c − nΔ) ≤ z·√(n·(2q̂ + Δ(1 − Δ))), q̂ the likeliest share of c.
     more, less, size = floats(b, c, n)
     z = normal_quantile(confidence)
     return -_upper_score_end(less, more, size, z), _upper_score_end(more, less, size, z)
@@ -135,11 +130,8 @@ def _upper_score_end(b: FloatArray, c: FloatArray, n: FloatArray, z: float) -> F
 
 
 def fbeta(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, beta: float, confidence: float) -> Pair:
-    """Return the score interval of F_β; (0, 1) where tp + fp + fn = 0.
-
-    All f with T(f)² ≤ z²·u·σ²(f), T(f) = (1+β²)(1−f)·tp − β²f·fn − f·fp, u = tp + fp + fn: Fieller's (1954, J. R. Stat.
-    Soc. B 16:175), with T's variance *at f*. The share of misses among the errors is (fn + ½)/(fp + fn + 1).
-    """
+    """Return the score interval of F_β by Fieller (1954, J. R. Stat. Soc. B 16:175); (0, 1) where tp + fp + fn = 0."""
+    # All f with T(f)² ≤ z²·u·σ²(f), T(f) = (1+β²)(1−f)·tp − β²f·fn − f·fp; of the errors (fn + ½)/(fp + fn + 1) are misses.
     hits, alarms, misses = floats(tp, fp, fn)
     weight = beta * beta
     union = hits + alarms + misses
@@ -175,10 +167,8 @@ def balanced_accuracy(
 
 
 def mean_recall(right: ArrayLike, labels: ArrayLike, confidence: float) -> Pair:
-    """Return the interval of the mean recall over labels [classes, slices]; (0, 1) of none.
-
-    By `mover`: squared distances to the ends of the shares' Jeffreys intervals add up (Laud 2017, Pharm. Stat. 16:334).
-    """
+    """Return the interval of the mean recall over labels [classes, slices]; (0, 1) of none."""
+    # By `mover`: squared distances to the ends of Jeffreys intervals add up: Laud (2017), Pharm. Stat. 16:334.
     hits, sizes = floats(right, labels)
     occurs, n = sizes > 0, np.maximum((sizes > 0).sum(axis=0), 1)
     recall = hits / np.maximum(sizes, 1.0)
@@ -210,11 +200,8 @@ def matthews(
 
 
 def mcc(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, tn: ArrayLike, confidence: float) -> Pair:
-    """Return the interval of Matthews' correlation coefficient; (−1, 1) where it is undefined.
-
-    artanh(r) ± t·√Var(r)/(1 − r²) at n − 1 degrees of freedom, Var(r) by the delta method (Bishop, Fienberg
-    and Holland 1975, "Discrete Multivariate Analysis", section 11.3), all at the counts plus ¼ each.
-    """
+    """Return the interval of Matthews' correlation coefficient; (−1, 1) where it is undefined."""
+    # artanh(r) ± t·√Var(r)/(1 − r²), Var(r) by the delta method, at the counts plus ¼ each and n − 1 degrees of freedom.
     table = np.stack(floats(tp, fp, fn, tn))
     observed, added = matthews(*table), table + _PSEUDO_COUNT
     value, gradient = matthews(*added), np.array(slopes(matthews, list(added)))
@@ -229,10 +216,8 @@ def mcc(tp: ArrayLike, fp: ArrayLike, fn: ArrayLike, tn: ArrayLike, confidence: 
 def by_delta_method(
     value: ArrayLike, variance: ArrayLike, limits: Limits, n: ArrayLike, confidence: float
 ) -> Pair:
-    """Return value ± t·√variance at (an effective) n − 1 degrees of freedom, within the metric's range.
-
-    An arm is at least range·z²/(n + z²), as Wilson's at a share of 0 or 1, where the variance is too small.
-    """
+    """Return value ± t·√variance at (an effective) n − 1 degrees of freedom, within the metric's range."""
+    # An arm is at least range·z²/(n + z²), as Wilson's at a share of 0 or 1, where the variance is too small.
     middle, spread, size = floats(value, variance, n)
     z = normal_quantile(confidence)
     usable = np.isfinite(middle) & np.isfinite(spread) & (spread >= 0) & (size > 1)
@@ -257,11 +242,9 @@ def _around(
 def shrunk_to_delta(
     of_value: Estimate, variances: Pair, overall: ArrayLike, width: float, confidence: float
 ) -> Pair:
-    """Return the interval of value − overall, within ±width, from the value's and the variances of value and delta.
-
-    The overall value shares the slice's examples: the arms shrink by the ratio of the standard deviations. Where the
-    delta varies more, the excess is added in squares (MOVER): finite where a slice's variance is 0.
-    """
+    """Return the interval of value − overall, within ±width, from the value's and the variances of value and delta."""
+    # As the overall value shares the slice's examples, arms shrink by the ratio of the deviations; where the delta
+    # varies more, the excess is added in squares (MOVER).
     parts = np.stack(floats(*of_value, *variances, overall))
     usable = np.asarray(np.isfinite(parts).all(axis=0))
     middle, bottom, top, own, both, whole = np.where(usable, parts, 0.0)
@@ -283,11 +266,8 @@ class RunDifference(NamedTuple):
 
 
 def difference(now: Estimate, then: Estimate, confidence: float) -> RunDifference:
-    """Return the difference of two independent estimates, each (estimate, low, high), with interval and p.
-
-    By `mover`, p = 2·Φ(−z·abs(d)/r), r the distance from d to the end nearer to zero: p < 1 − confidence exactly where
-    the interval excludes zero. Assumes no common examples, and estimates that were not selected for being extreme.
-    """
+    """Return the difference of two independent estimates, each (estimate, low, high), with interval and p."""
+    # p < 1 − confidence exactly where the interval excludes zero. Assumes no common examples.
     first, second = (_ordered(*(np.asarray(end, np.float64) for end in run)) for run in (now, then))
     value = first[0] - second[0]
     below, above = mover(first, second)

@@ -1,13 +1,14 @@
 """Cell permutation: a metric's law if the slice were a random subset, far into the tails.
 
-Under the null cell counts are multivariate hypergeometric. The part of a metric that is linear in them has exact
-moments, the rest those of draws; a Pearson type III law of them reaches tails that no draw does.
+The part of a metric that is linear in the counts has exact moments, the rest those of draws; a Pearson type III law of
+them reaches tails that no draw does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, TypeAlias
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.special import gammainc, gammaincc, ndtr
@@ -45,11 +46,8 @@ class NullMoments(NamedTuple):
 
 
 def linear_statistic_moments(scores: FloatArray, totals: IntArray, n: int) -> NullMoments:
-    """Return the exact moments of a sum of scores [cells] over n examples drawn from totals [cells].
-
-    Mean n·ā, variance n·(N−n)/(N−1)·μ₂, third central moment n·(N−n)·(N−2n)/((N−1)(N−2))·μ₃: Cochran (1977),
-    "Sampling techniques", sections 2.6 and 2.15.
-    """
+    """Return the exact moments of a sum of scores [cells] over n examples drawn from totals [cells]."""
+    # Cochran (1977), "Sampling techniques", sections 2.6 and 2.15.
     population = float(totals.sum(dtype=np.float64))
     shares = totals / max(population, 1.0)
     average = (scores * shares).sum()
@@ -73,38 +71,15 @@ def permutation_p_value(
     totals: ArrayLike,
     observed: ArrayLike,
     tail: Tail,
-    replicates: int = 5000,
-    seed: int = 0,
+    replicates: int,
 ) -> Tested:
-    """Return the p-value [slices] of any metric of cell counts if the slice were a random subset.
-
-    The draws of size n are a function of (seed, n) alone. Up to n = 200 a tail that at least 20 draws reach is counted,
-    ties by half; others are a Pearson III law's. Above, its moments are interpolated on a geometric grid of n.
-    """
-    draws = _Draws(value_of, np.asarray(totals, dtype=np.int64), replicates, seed)
+    """Return the p-value [slices] of any metric of cell counts if the slice were a random subset."""
+    # Draws of size n depend on n alone.
+    of_all = np.asarray(totals, dtype=np.int64)
+    limit = float(np.asarray(value_of(of_all[None, :]))[0])
+    law = DrawnLaw(int(of_all.sum()), limit, partial(_drawn_values, value_of, of_all, replicates))
     size = np.asarray(counts, dtype=np.int64).sum(axis=1)
-    return p_of_draws(draws, size, np.asarray(observed, dtype=np.float64), tail)
-
-
-def p_of_draws(
-    draws: DrawnLaw, size: IntArray, value: FloatArray, tail: Tail, largest: float = np.inf
-) -> Tested:
-    """Return the p-values [slices] of values of slices of some sizes; of sizes above the largest, as its moments grow.
-
-    Untested where over 5 % of draws are undefined.
-    """
-    p, reasons = np.ones(size.shape), np.zeros(size.shape, dtype=np.int8)
-    reasons[size >= draws.totals.sum()] = Reason.NO_VARIANCE
-    reasons[np.isnan(value)] = Reason.UNDEFINED_REPLICATES
-    valid, few = reasons == 0, size <= _LARGEST_OWN_SIZE
-    # At most 200 sizes, however many slices.
-    for n in np.unique(size[valid & few]).tolist():
-        at = np.flatnonzero(valid & (size == n))
-        p[at], reasons[at] = _of_own_size(draws.of_size(n), value[at], tail)
-    at = np.flatnonzero(valid & ~few)
-    if at.size:
-        p[at], reasons[at] = _on_grid(draws, size[at], value[at], tail, largest)
-    return Tested.by(Method.CELL_PERMUTATION, p, reasons)
+    return p_of_draws(law, size, np.asarray(observed, dtype=np.float64), tail)
 
 
 class DrawnValues(NamedTuple):
@@ -115,62 +90,72 @@ class DrawnValues(NamedTuple):
     undefined: float
 
 
-class DrawnLaw(Protocol):
-    """The law of a metric of random subsets of all examples by cell, by draws of their size."""
+class DrawnLaw(NamedTuple):
+    """The law of a metric of random subsets of N examples: its value on all of them, and draws by their size."""
 
-    @property
-    def totals(self) -> IntArray: ...  # noqa: D102
-
-    def limit(self) -> float: ...  # noqa: D102
-
-    def of_size(self, n: int) -> DrawnValues: ...  # noqa: D102
+    N: int
+    limit: float
+    of_size: Callable[[int], DrawnValues]
 
 
-class _Draws(NamedTuple):
-    """The draws of a metric under the null, by the size of the slice."""
+def p_of_draws(
+    law: DrawnLaw, size: IntArray, value: FloatArray, tail: Tail, largest: float = np.inf
+) -> Tested:
+    """Return the p-values [slices] of values of slices; of sizes above the largest, as its moments grow."""
+    # Untested where over 5 % of draws are undefined. Up to n = 200 a tail that at least 20 reach is counted.
+    p, reasons = np.ones(size.shape), np.zeros(size.shape, dtype=np.int8)
+    reasons[size >= law.N] = Reason.NO_VARIANCE
+    reasons[np.isnan(value)] = Reason.UNDEFINED_REPLICATES
+    valid, few = reasons == 0, size <= _LARGEST_OWN_SIZE
+    # At most 200 sizes, however many slices.
+    for n in np.unique(size[valid & few]).tolist():
+        at = np.flatnonzero(valid & (size == n))
+        p[at], reasons[at] = _of_own_size(law.of_size(n), value[at], tail)
+    at = np.flatnonzero(valid & ~few)
+    if at.size:
+        p[at], reasons[at] = _on_grid(law, size[at], value[at], tail, largest)
+    return Tested.by(Method.CELL_PERMUTATION, p, reasons)
 
-    value_of: ValueOf
-    totals: IntArray
-    replicates: int
-    seed: int
 
-    def limit(self) -> float:
-        """Return the metric of all examples."""
-        return float(np.asarray(self.value_of(self.totals[None, :]))[0])
+def generator_of(n: int) -> np.random.Generator:
+    """Return the random numbers of the draws of n examples."""
+    key = int(hash64(0, 0, np.array([n], dtype=np.uint64))[0])
+    return np.random.Generator(np.random.Philox(key=key))
 
-    def of_size(self, n: int) -> DrawnValues:
-        """Return the sorted defined values of draws of n examples, and their three moments."""
-        cells = self._cells(n)
-        values = np.asarray(self.value_of(cells), dtype=np.float64)
-        defined = ~np.isnan(values)
-        undefined = 1.0 - float(defined.mean())
-        if undefined > _UNDEFINED_SHARE:
-            return DrawnValues(np.empty(0), NullMoments(np.nan, np.nan, np.nan), undefined)
-        values = values[defined]
-        if undefined == 0.0 and self.totals.size <= _CELLS_PER_DRAW * self.replicates:
-            regressors = cells - n * (self.totals / self.totals.sum(dtype=np.float64))
-            scores = np.linalg.lstsq(regressors, values - values.mean(), rcond=1e-10)[0]
-            exact = linear_statistic_moments(scores, self.totals, n)
-            moments = moments_with_linear_part(values, regressors @ scores, exact)
-        else:
-            moments = sample_moments(values)
-        return DrawnValues(np.sort(values), moments, undefined)
 
-    def _cells(self, n: int) -> IntArray:
-        key = int(hash64(self.seed, 0, np.array([n], dtype=np.uint64))[0])
-        generator = np.random.Generator(np.random.Philox(key=key))
-        if int(self.totals.sum()) < _NUMPY_POPULATION:
-            return generator.multivariate_hypergeometric(
-                self.totals, n, size=self.replicates, method="marginals"
-            ).astype(np.int64, copy=False)
-        # Draws with replacement, nearer to their mean by what they vary more.
-        population = self.totals.sum(dtype=np.float64)
-        expected = n * (self.totals / population)
-        drawn = generator.multinomial(n, expected / n, size=self.replicates)
-        nearer = expected + (drawn - expected) * np.sqrt(1.0 - n / population)
-        cells: IntArray = np.rint(nearer).astype(np.int64)
-        cells[:, np.argmax(self.totals)] += n - cells.sum(axis=1)
-        return cells
+def _drawn_values(value_of: ValueOf, totals: IntArray, replicates: int, n: int) -> DrawnValues:
+    cells = drawn_cells(generator_of(n), totals, n, replicates)
+    values = np.asarray(value_of(cells), dtype=np.float64)
+    defined = ~np.isnan(values)
+    undefined = 1.0 - float(defined.mean())
+    if undefined > _UNDEFINED_SHARE:
+        return DrawnValues(np.empty(0), NullMoments(np.nan, np.nan, np.nan), undefined)
+    values = values[defined]
+    if undefined == 0.0 and totals.size <= _CELLS_PER_DRAW * replicates:
+        regressors = cells - n * (totals / totals.sum(dtype=np.float64))
+        scores = np.linalg.lstsq(regressors, values - values.mean(), rcond=1e-10)[0]
+        exact = linear_statistic_moments(scores, totals, n)
+        moments = moments_with_linear_part(values, regressors @ scores, exact)
+    else:
+        moments = sample_moments(values)
+    return DrawnValues(np.sort(values), moments, undefined)
+
+
+def drawn_cells(
+    generator: np.random.Generator, totals: IntArray, n: int, replicates: int
+) -> IntArray:
+    """Return the cells [replicates, cells] of random subsets of n examples."""
+    if int(totals.sum()) < _NUMPY_POPULATION:
+        drawn = generator.multivariate_hypergeometric(totals, n, replicates, "marginals")
+        return drawn.astype(np.int64, copy=False)
+    # Draws with replacement, nearer to their mean by what they vary more.
+    population = totals.sum(dtype=np.float64)
+    expected = n * (totals / population)
+    drawn = generator.multinomial(n, expected / n, size=replicates)
+    nearer = expected + (drawn - expected) * np.sqrt(1.0 - n / population)
+    cells: IntArray = np.rint(nearer).astype(np.int64)
+    cells[:, np.argmax(totals)] += n - cells.sum(axis=1)
+    return cells
 
 
 def sample_moments(values: FloatArray) -> NullMoments:
@@ -221,21 +206,21 @@ def _of_own_size(sample: DrawnValues, value: FloatArray, tail: Tail) -> tuple[Fl
 
 
 def _on_grid(
-    draws: DrawnLaw, n: IntArray, value: FloatArray, tail: Tail, largest: float
+    law: DrawnLaw, n: IntArray, value: FloatArray, tail: Tail, largest: float
 ) -> tuple[FloatArray, NDArray[np.int8]]:
     """Return p-values and reasons of large slices, from moments interpolated between sizes of a grid."""
-    N = float(draws.totals.sum(dtype=np.float64))
+    N = float(law.N)
     # Sizes in equal ratios up to the first at or above the largest: the same for all slices.
     most = min(n.max(), largest) / _LARGEST_OWN_SIZE
     steps = int(np.ceil(np.log(max(most, 1.0)) / np.log(_GRID_RATIO))) + 1
     nodes = np.rint(_LARGEST_OWN_SIZE * _GRID_RATIO ** np.arange(steps + 1.0)).astype(np.int64)
     if nodes[-1] >= (last := max(int(_LAST_NODE_SHARE * N), 1)):
         nodes = np.append(nodes[nodes < last], last)
-    samples = [draws.of_size(int(node)) for node in nodes]
+    samples = [law.of_size(int(node)) for node in nodes]
     undefined = np.array([sample.undefined for sample in samples])
     # What a linear statistic's deviation from its limit, sd and skewness are proportional to.
     unit = np.sqrt((N - nodes) / nodes)
-    limit = draws.limit()
+    limit = law.limit
     mean, sd, skewness = np.array([sample.moments for sample in samples]).T
     # Bilinear in the size of slice and rest: the skewness of a small rest grows as that of a slice.
     scaled = ((mean - limit) / unit**2, sd / unit, skewness * np.sqrt(nodes * (N - nodes) / N))
@@ -253,11 +238,7 @@ def _on_grid(
 def pearson_iii_p_value(
     statistic: ArrayLike, mean: ArrayLike, sd: ArrayLike, skewness: ArrayLike, tail: Tail
 ) -> FloatArray:
-    """Return the tail of a shifted gamma law with three given moments; at least 1e-300, 1 where sd is 0.
-
-    With k = 4/skewness², k + √k·z is standard gamma. Below a skewness of 0.01 its tail is Φ(−r*), r* = r + log(z/r)/r,
-    r the signed root of twice the deviance (Barndorff-Nielsen 1986, Biometrika 73:307).
-    """
+    """Return the tail of a shifted gamma law with three given moments; at least 1e-300, 1 where sd is 0."""
     columns = np.stack(floats(statistic, mean, sd, skewness))
     usable = np.isfinite(columns).all(axis=0) & (columns[2] > 0)
     value, centre, spread, skew = (
@@ -271,7 +252,7 @@ def pearson_iii_p_value(
 
 
 def _gamma_tails(z: FloatArray, skewness: FloatArray) -> Pair:
-    """Return the upper and the lower tail at z of a standardised gamma law, skewness ≥ 0."""
+    """Return the upper and the lower tail at z of a standardised gamma law, skewness ≥ 0; below .01 by r*."""
     upper, lower = np.asarray(ndtr(-z)), np.asarray(ndtr(z))
     skewed = skewness > _NORMAL_SKEWNESS
     shape = 4.0 / np.square(np.where(skewed, skewness, 1.0))

@@ -1,9 +1,8 @@
 """The law of the sum of a random subset: its tail by a saddle point for sampling without replacement.
 
-Unlike Student's t it knows how the values outside a slice lie: they may be skewed, bimodal, discrete. With f = n/N, values x_i about their mean and K(a, b) = Σ log(1 − f + f·e^(a + b·x_i)) solve ∂K/∂a = n, ∂K/∂b = S. Then
-r = sign(b)·√(2(a·n + b·S − K)), q = b·√(det K″(a, b)/(N·f·(1 − f))) and P(sum ≥ S) ≈ Φ(−w), w = r + log(q/r)/r:
-Robinson (1982), Ann. Statist. 10:458; Booth and Butler (1990), Biometrika 77:787. On a lattice of span d,
-(2/d)·tanh(b·d/2) stands for b in q, which makes it the mid-p. It is solved for some sizes along b, and interpolated.
+Unlike Student's t it knows how the values outside a slice lie: they may be skewed, bimodal, discrete. "Means: random
+subsets" of docs/explanation/statistics.md has the formula; on a lattice of span d, (2/d)·tanh(b·d/2) stands for b in q,
+which makes it the mid-p. It is solved for some sizes along b, and interpolated.
 """
 
 from __future__ import annotations
@@ -119,10 +118,8 @@ def _span(points: FloatArray) -> float:
 
 
 def sum_p_value(n: ArrayLike, total: ArrayLike, of: Population, tail: Tail) -> FloatArray:
-    """Return the tail of the sum of n of the population's values; it sums over the numbers of outliers and far values.
-
-    A slice with the overall mean but more varied values than all examples is called more often than the level says.
-    """
+    """Return the tail of the sum of n of the population's values; it sums over the numbers of outliers and far values."""
+    # A slice with the overall mean but more varied values than all examples is called more often than the level says.
     sizes, sums = np.broadcast_arrays(np.asarray(n, np.int64), np.asarray(total, np.float64))
     rest, outliers = _parts(of)
     counts = tuple(number for _, number in outliers)

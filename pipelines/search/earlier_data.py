@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from scipy.special import ndtri
 
-from slicebeam.metrics.findings import corrected
-from slicebeam.metrics.findings.corrected import selected_above
+from slicebeam.metrics.findings import groups
 from slicebeam.metrics.findings.decomposition import Decomposition, Indicators, Portion, drift
+from slicebeam.metrics.findings.groups import selected_above
 from slicebeam.metrics.findings.two_sets import (
     Nested,
     Step,
@@ -161,7 +161,7 @@ class _EarlierData:
             return None
         both = both + np.triu(both, 1).transpose(0, 2, 1)
         kept = self._columns(both, self.results.levels[positions])
-        split = Decomposition.of(
+        split = Decomposition(
             *(
                 Indicators(
                     sums[at][0],
@@ -494,7 +494,7 @@ class ChangeChoice:
         z, cost = -float(ndtri(step.p)), math.log(self.tests[at])
         above = selected_above(step.p, self.threshold[at], z**2 / 2.0 - cost, cost)
         # Under the hypothesis of the test the difference is z errors from 0.
-        found = corrected.difference(difference, (low, high), z, above, abs(difference) / z)
+        found = groups.corrected_difference(difference, (low, high), z, above, abs(difference) / z)
         names = self.results.names
         (slice_id,) = names.ids(self.results.keys[[at]]).to_pylist()
         near = names.ids(self.results.keys[some[list(step.near)]]).to_pylist() if step.near else []

@@ -15,7 +15,7 @@ from scipy.special import ndtri
 from slicebeam.metrics.counting.counting import RowBlock, positions
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.discovery.change import Coverage, of_slices
-from slicebeam.metrics.findings import corrected
+from slicebeam.metrics.findings import groups
 from slicebeam.metrics.findings.choice import (
     SHOWN_FINDINGS,
     Candidates,
@@ -454,7 +454,7 @@ class _Choice:
         z, c = -float(ndtri(one.p_value)), one.selected_above
         # In the unit of the metric.
         unit = abs(difference / (one.value - one.expected))
-        found = corrected.difference(difference, ends, z, c, unit * one.null_error)
+        found = groups.corrected_difference(difference, ends, z, c, unit * one.null_error)
         low, high = self.own.range
         if self.is_change:
             low, high = low - high, high - low

@@ -157,7 +157,7 @@ class Iterations:
 
     def _step_by_step(self, strategy: str, steps: Strategy) -> SearchResult:
         """Count what a strategy proposes: the family are all slices that are large enough."""
-        from slicebeam.metrics.measures.level_bound import Visited, tests_per_level
+        from slicebeam.metrics.measures.multiplicity import Visited, tests_per_level
 
         lattice, space = self.prepared.lattice, self.prepared.space
         known = SearchState(self.config.used_min_slice_size)

@@ -191,7 +191,7 @@ def _blind(
 
 def _noticeable(results: Results, name: str) -> Iterator[Noticeable]:
     """Yield the smallest fall that is noticed with probability `POWER`, over all examples and on a single significant slice."""
-    from slicebeam.metrics.measures.power import POWER, smallest_fall
+    from slicebeam.metrics.measures.slice_test import POWER, smallest_fall
 
     config, prepared = results.config, results.prepared
     if config.group or config.resamples_examples or config.comparison == "earlier":

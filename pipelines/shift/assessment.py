@@ -9,8 +9,7 @@ import numpy as np
 
 from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.shift.allocation import Allocator, batch_size, smallest_budget
-from slicebeam.metrics.shift.estimates import error_bound, first_check, summarise
-from slicebeam.metrics.shift.strata import Sample, Strata
+from slicebeam.metrics.shift.estimates import Sample, Strata, error_bound, first_check, summarise
 from slicebeam.pipelines.shift.answers import LOST, NO_RESULT
 
 if TYPE_CHECKING:

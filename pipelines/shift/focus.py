@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray
-    from slicebeam.metrics.shift.strata import Strata
+    from slicebeam.metrics.shift.estimates import Strata
     from slicebeam.pipelines.shift.pool import LabelledPool
 
 _COLUMNS = ("label", "prediction", "weight")

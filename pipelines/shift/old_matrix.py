@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.metrics.shift.strata import Strata
+    from slicebeam.metrics.shift.estimates import Strata
     from slicebeam.pipelines.changelist.document import ShiftChangeList
     from slicebeam.pipelines.shift.pool import LabelledPool
 

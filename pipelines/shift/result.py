@@ -16,6 +16,7 @@ import numpy as np
 from slicebeam.metrics.measures.multiplicity import bh_adjusted
 from slicebeam.metrics.shift.allocation import optimal_calls
 from slicebeam.metrics.shift.estimates import (
+    Sample,
     Subpools,
     error_bound,
     estimate,
@@ -23,7 +24,6 @@ from slicebeam.metrics.shift.estimates import (
     summarise,
     weighted_sum_errors,
 )
-from slicebeam.metrics.shift.strata import Sample
 from slicebeam.pipelines.changelist import shifted
 from slicebeam.pipelines.changelist.changes import Change, Comparison, MetricEntry, Model
 from slicebeam.pipelines.changelist.document import Dataset, Provenance, ShiftChangeList

@@ -10,8 +10,8 @@ import numpy as np
 
 from slicebeam.metrics.kinds import Method
 from slicebeam.metrics.shift.allocation import batch_size, smallest_budget
+from slicebeam.metrics.shift.estimates import Strata
 from slicebeam.metrics.shift.simulation import Items, calls_for_target, churned, qualities
-from slicebeam.metrics.shift.strata import Strata
 from slicebeam.pipelines.changelist.document import ShiftChangeList
 from slicebeam.pipelines.config.shift import parse_budget
 from slicebeam.pipelines.run.open_run import open_run

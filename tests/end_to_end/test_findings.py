@@ -10,7 +10,7 @@ import pytest
 from scipy import special, stats
 from sklearn.linear_model import LogisticRegression
 
-from slicebeam.metrics.findings import corrected
+from slicebeam.metrics.findings import groups
 from slicebeam.pipelines.commands.cli import run
 from tests.conftest import slow
 from tests.oracles import predicates
@@ -197,7 +197,7 @@ def _check_corrected(document, one, null_error):
     pairs = (value := one["value"], one["expected"]), (1 - value, 1 - one["expected"])
     ratio = one["n"] * sum(special.rel_entr(*pair) for pair in pairs)
     c = max(c, z * np.sqrt(np.log(tests[size - 1]) / ratio))
-    wanted = corrected.difference(one["difference"], one["interval"], z, c, null_error)
+    wanted = groups.corrected_difference(one["difference"], one["interval"], z, c, null_error)
     # A rate is between 0 and 1; what is expected has an error, as the observed interval allows for.
     low, high = one["interval"]
     limits = min(-one["expected"], low), max(1 - one["expected"], high)

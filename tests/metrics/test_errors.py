@@ -16,6 +16,22 @@ def test_a_name_that_is_not_known(what, name, known, kind, message):
     assert (type(error), str(error)) == (kind, message)
 
 
+@pytest.mark.parametrize(("text", "expected"), [
+    (errors.flag("max_cross_size"), "--max-cross-size"),
+    (errors.counted(1, "finding"), "1 finding"),
+    (errors.counted(1200, "slice"), "1,200 slices"),
+    (errors.counted(0, "finding"), "no findings"),
+    (errors.percent(0.125), "12.5%"),
+    (errors.percent(0.99999), "over 99.9%"),
+    (errors.percent(0.0001), "below 0.1%"),
+    (errors.percent(0.0), "0.0%"),
+    (errors.percent(1.0), "100.0%"),
+    (errors.install_hint("s3"), "in the checkout, run pip install '.[s3]'"),
+])  # fmt: skip
+def test_words_of_messages(text, expected):
+    assert text == expected
+
+
 def test_a_message_is_printable():
     assert errors.printable("tab\t, \x1b[31m and \u202e") == "tab\t, \\x1b[31m and \\u202e"
     assert errors.printable("a " + "x" * 400) == "a " + "x" * 400

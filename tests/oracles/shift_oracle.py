@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 
+from slicebeam.metrics.shift.estimates import Sample, Strata
 from slicebeam.metrics.shift.simulation import Items
-from slicebeam.metrics.shift.strata import Sample, Strata
 
 
 @dataclass

@@ -15,8 +15,8 @@ from slicebeam.metrics.counting.statistic_space import THEN, Term
 from slicebeam.metrics.measures.count_metrics import Share
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.metric import Metric
+from slicebeam.metrics.significance.few_cells import EDGES, UNIT
 from slicebeam.metrics.significance.random_subset import BINS, add_bin_sums
-from slicebeam.metrics.significance.sample_values import EDGES, UNIT
 from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.parts import WriteParts
 from slicebeam.transforms.storage.storage import storage_path
@@ -209,7 +209,7 @@ def bin_values(
 ) -> WriteParts:
     """Return the transform that writes ``bins`` [3 * BINS] of slices: ``key``, ``centre`` and ``deviation``.
 
-    See `sample_values.bin_values`: weighted values of both data sets about the centre, per deviation.
+    See `add_bin_sums`: weighted values of both data sets about the centre, per deviation.
     """
     keys = slices.column("key").to_numpy()
     # Those of the same features are in the same item.

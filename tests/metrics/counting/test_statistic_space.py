@@ -14,11 +14,11 @@ from slicebeam.metrics.counting.statistic_space import (
     Term,
     fixed_point,
 )
-from slicebeam.metrics.kinds import COMPARISONS
 from slicebeam.metrics.measures.metric import Slices
 from slicebeam.metrics.measures.registry import metric, metrics, statistic_space
 from slicebeam.metrics.randomness import poisson_weights
 from slicebeam.metrics.significance.auc import placements
+from tests.option_words import COMPARISONS
 
 ROWS = 20_000
 

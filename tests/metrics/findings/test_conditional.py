@@ -6,11 +6,12 @@ from math import comb
 
 import numpy as np
 import pytest
-from scipy.stats import binom
+from scipy.stats import binom, norm
 
 from slicebeam.metrics.findings import conditional
 from slicebeam.metrics.findings.conditional import (
     DeviationLaw,
+    change_p_value,
     influence,
     pattern_variances,
     rate_p_value,
@@ -343,3 +344,13 @@ def test_means_and_weights_are_calibrated(weighted, kind):
     # Away from the long tail of skewed values the law is cautious.
     assert 0.040 <= lower[0] <= 0.056
     assert 0.004 <= lower[1] <= 0.013
+
+
+def test_a_change_of_counts_is_mcnemars_and_of_others_normal():
+    """Of 30 examples 12 became wrong and 2 right."""
+    mid_p = binom.sf(12, 14, 0.5) + 0.5 * binom.pmf(12, 14, 0.5)
+    assert change_p_value(10.0, 14.0, "upper", counts=True) == pytest.approx(mid_p)
+    normal = norm.sf(10 / np.sqrt(14))
+    assert change_p_value(10.0, 14.0, "upper", counts=False) == pytest.approx(normal)
+    assert change_p_value(10.0, 14.0, "lower", counts=False) == pytest.approx(1 - normal)
+    assert change_p_value(0.0, 0.0, "upper", counts=True) == 1.0

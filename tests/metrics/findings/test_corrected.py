@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import integrate, optimize, stats
 
-from slicebeam.metrics.findings import corrected
+from slicebeam.metrics.findings import groups
 
 NORMAL = stats.norm()
 OFF = NORMAL.isf(0.025)
@@ -27,7 +27,7 @@ def error_at(theta, z, null, far):
     *[(4.5, 4.2, 0.5, 1), (5.5, 4.2, 1.3, 1), (4.5, 4.2, 1, 2), (5.0, 4.0, 0.6, 1.5)],
 ])  # fmt: skip
 def test_mean_and_end_by_integration(z, c, null, far):
-    estimate, low = corrected.standardised(z, c, null, far)
+    estimate, low = groups.corrected_standardised(z, c, null, far)
 
     def passes(theta):
         error = error_at(theta, z, null, far)
@@ -59,11 +59,11 @@ def test_errors_that_grow_with_the_difference():
     middle = d + OFF**2 / 2
     reach = np.sqrt(middle**2 - d**2 + OFF**2)
     near, far = (d - (middle - reach)) / OFF, (middle + reach - d) / OFF
-    estimate, low = near * corrected.standardised(d / near, c / near, 1 / near, far / near)
+    estimate, low = near * groups.corrected_standardised(d / near, c / near, 1 / near, far / near)
     held = (low <= delta) & (delta <= d + OFF * far)
     assert held.mean() == pytest.approx(coverage(delta / error, c / error).mean(), abs=0.01)
     # θ by the error at 0, and then taken to the ends of the interval.
-    theta, lower = corrected.standardised(d, c)[0], d - OFF * near
+    theta, lower = groups.corrected_standardised(d, c)[0], d - OFF * near
     inner = lower + (theta - (d - OFF)) * near
     by_test = np.where(theta > d - OFF, inner, theta * lower / (d - OFF))
     for begin, end in ((4, 5), (5, 7)):
@@ -95,7 +95,7 @@ def test_coverage_and_bias_of_what_was_selected():
     theta = rng.uniform(-12.0, 12.0, 6_000)
     z = drawn(theta, c, rng)
     sign = np.sign(z)
-    estimate, low = corrected.standardised(np.abs(z), c)
+    estimate, low = groups.corrected_standardised(np.abs(z), c)
     held = (low <= theta * sign) & (theta * sign <= np.abs(z) + OFF)
     for least in range(0, 12, 3):
         size = np.abs(theta)
@@ -115,21 +115,21 @@ def test_a_search_for_one_direction():
     for theta in (1.0, 3.0, 5.0, 8.0):
         u = rng.random(3_000) * NORMAL.sf(c - theta)
         z = theta + NORMAL.isf(u)
-        _, low = corrected.standardised(z, c)
+        _, low = groups.corrected_standardised(z, c)
         held = (low <= theta) & (theta <= z + OFF)
         assert held.mean() == pytest.approx(coverage(theta, c), abs=0.01), theta
 
 
 def test_the_threshold_itself():
     """What just passed may be nothing, and as much as was observed."""
-    middle, low, high = corrected.difference(0.4, (0.2, 0.7), 4.0, 4.0, 0.1)
+    middle, low, high = groups.corrected_difference(0.4, (0.2, 0.7), 4.0, 4.0, 0.1)
     assert low < 0 < middle < 0.4
     assert high == 0.7
 
 
 @pytest.mark.parametrize("ends", [(-0.25, -0.17), (-0.24, -0.18)])
 def test_differences_far_above_the_threshold_are_as_observed(ends):
-    found = corrected.difference(-0.2, ends, 15.0, 4.0, 0.015)
+    found = groups.corrected_difference(-0.2, ends, 15.0, 4.0, 0.015)
     assert found == pytest.approx((-0.2, *ends), abs=1e-6)
 
 
@@ -137,9 +137,11 @@ def test_differences_far_above_the_threshold_are_as_observed(ends):
 def test_a_difference_near_the_threshold(sign):
     """In units of the nearer end's error, with the threshold in proportion; the other end stays."""
     ends = sorted((sign * 0.1, sign * 0.6))
-    middle, low, high = corrected.difference(sign * 0.3, tuple(ends), 5.0, 4.5, 0.08)
+    middle, low, high = groups.corrected_difference(sign * 0.3, tuple(ends), 5.0, 4.5, 0.08)
     unit = 0.2 / OFF
-    wanted = unit * np.array(corrected.standardised(0.3 / unit, 0.27 / unit, 0.08 / unit, 1.5))
+    wanted = unit * np.array(
+        groups.corrected_standardised(0.3 / unit, 0.27 / unit, 0.08 / unit, 1.5)
+    )
     assert sign * middle == pytest.approx(wanted[0])
     assert sorted((sign * low, sign * high)) == pytest.approx([wanted[1], 0.6])
     assert low < middle < high
@@ -150,10 +152,10 @@ def test_a_difference_near_the_threshold(sign):
     ("ends", "z", "error"), [((0.2, 0.2), 5.0, 0.1), ((0.1, 0.3), 0.0, 0.1), ((0.1, 0.3), 5.0, 0.0)]
 )
 def test_what_has_no_error_is_as_observed(ends, z, error):
-    assert corrected.difference(0.2, ends, z, 4.0, error) == (0.2, *ends)
+    assert groups.corrected_difference(0.2, ends, z, 4.0, error) == (0.2, *ends)
 
 
 def test_the_threshold_is_the_stricter_one():
-    assert corrected.selected_above(1e-9, 1e-5, 30.0, 2.0) == pytest.approx(NORMAL.isf(1e-5))
-    of_gain = corrected.selected_above(1e-9, 1e-5, 1.0, 15.0)
+    assert groups.selected_above(1e-9, 1e-5, 30.0, 2.0) == pytest.approx(NORMAL.isf(1e-5))
+    of_gain = groups.selected_above(1e-9, 1e-5, 1.0, 15.0)
     assert of_gain == pytest.approx(NORMAL.isf(1e-9) * np.sqrt(15 / 16))

@@ -30,7 +30,7 @@ def test_mix_and_model_are_told_apart_and_add_up():
         Z, y = drawn(rng, 4000, NOW, CHANCES)
         y = np.maximum(y, rng.random(y.size) < 0.02)
         now = of_rows(Z, y)
-        split = Decomposition.of(now, then)
+        split = Decomposition(now, then)
         residual = (y - split.constant - Z @ split.coefficients).var()
         mix, model = split.mix, split.model(residual)
         assert mix.value + model.value == pytest.approx(split.whole, abs=1e-12)
@@ -51,7 +51,7 @@ def test_mix_and_model_are_told_apart_and_add_up():
 def test_coefficients_are_those_of_least_squares():
     rng = np.random.default_rng(1)
     Z, y = drawn(rng, 3000, THEN, CHANCES)
-    split = Decomposition.of(of_rows(*drawn(rng, 3000, NOW, CHANCES)), of_rows(Z, y))
+    split = Decomposition(of_rows(*drawn(rng, 3000, NOW, CHANCES)), of_rows(Z, y))
     fitted = np.linalg.lstsq(np.column_stack([np.ones(len(y)), Z]), y, rcond=None)[0]
     assert split.coefficients == pytest.approx(fitted[1:], abs=1e-3)
     assert split.residual == pytest.approx((y - Z @ fitted[1:] - fitted[0]).var(), rel=1e-4)
@@ -67,7 +67,7 @@ def test_parts_that_say_the_same_are_one_line():
         copy[some] = rng.permutation(copy[some])
         return np.column_stack([Z, copy]), y
 
-    split = Decomposition.of(of_rows(*twice(NOW, 5000)), of_rows(*twice(THEN, 5000)))
+    split = Decomposition(of_rows(*twice(NOW, 5000)), of_rows(*twice(THEN, 5000)))
     lines = split.together([np.array([0, 1]), np.array([2, 3]), np.array([4, 5])])
     assert sorted(map(sorted, lines)) == [[0, 2], [1]]
 

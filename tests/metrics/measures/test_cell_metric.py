@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from slicebeam.metrics.kinds import ALTERNATIVES
 from slicebeam.metrics.measures.metric import Slices
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.outcome_codes import Method
 from tests.metrics.measures.test_metric import Examples, by_sklearn, random_members
+from tests.option_words import ALTERNATIVES
 from tests.random_subsets import subset_tails
 
 N = 20_000

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from slicebeam.metrics.kinds import ALTERNATIVES
 from slicebeam.metrics.measures.metric import Slices
 from slicebeam.metrics.measures.registry import metric
 from tests.metrics.measures.test_metric import Examples, random_members
 from tests.metrics.significance.test_few_cells import enumerated
+from tests.option_words import ALTERNATIVES
 
 
 def marks(name, examples, *, old=False):

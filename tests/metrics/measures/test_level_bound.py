@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slicebeam.metrics.counting.lattice import Lattice
-from slicebeam.metrics.measures import level_bound
-from slicebeam.metrics.measures.level_bound import Visited
+from slicebeam.metrics.measures import multiplicity
+from slicebeam.metrics.measures.multiplicity import Visited
 from slicebeam.pipelines.search.strategies import Iterative, Priority
 from tests.oracles import lattice as oracle
 from tests.oracles import significance
@@ -19,7 +19,7 @@ SEEDS = st.integers(0, 2**32)
 
 
 def bounds_of(data, known, min_size):
-    return level_bound.tests_per_level(
+    return multiplicity.tests_per_level(
         data.lattice, Visited(known.keys, known.sizes), data.rows, min_size
     )
 
@@ -74,9 +74,9 @@ def test_with_too_many_tuples_it_is_still_a_bound(seed, min_size, tuples):
     data = RandomData(seed)
     truth = true_counts(data, min_size)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(level_bound, "_MOST_TUPLES", tuples)
-        patch.setattr(level_bound, "_MOST_PAIRS", seed % 2 << 25)
-        patch.setattr(level_bound, "_KEYS_AT_A_TIME", 7)
+        patch.setattr(multiplicity, "_MOST_TUPLES", tuples)
+        patch.setattr(multiplicity, "_MOST_PAIRS", seed % 2 << 25)
+        patch.setattr(multiplicity, "_KEYS_AT_A_TIME", 7)
         steps = Priority(data.lattice, iterations=4, max_candidates=10, prune_significant=True)
         for known, _ in searched(data, steps, min_size):
             found = bounds_of(data, known, min_size)
@@ -85,7 +85,7 @@ def test_with_too_many_tuples_it_is_still_a_bound(seed, min_size, tuples):
 
 @pytest.mark.parametrize("width", [1, 3, 1000])
 def test_open_cells_are_counted_in_pieces(monkeypatch, width):
-    monkeypatch.setattr(level_bound, "_PAIRS_AT_A_TIME", width)
+    monkeypatch.setattr(multiplicity, "_PAIRS_AT_A_TIME", width)
     rng, sizes = np.random.default_rng(0), (5, 4, 6, 3)
     pairs, triples = (list(itertools.combinations(range(4), size)) for size in (2, 3))
     is_open = {(a, b): rng.random((sizes[a], sizes[b])) < 0.6 for a, b in pairs}
@@ -93,10 +93,10 @@ def test_open_cells_are_counted_in_pieces(monkeypatch, width):
         np.einsum("ij,jk,ik", *(is_open[pair] * 1 for pair in ((a, b), (b, c), (a, c))))
         for a, b, c in triples
     ]
-    assert level_bound._open_cells(np.array(triples), is_open).tolist() == expected
+    assert multiplicity._open_cells(np.array(triples), is_open).tolist() == expected
 
 
 def test_nothing_was_visited_below_the_singletons():
     lattice = Lattice((2, 2), 3)
     visited = Visited(lattice.singleton_keys(), np.array([60, 40, 99, 1]))
-    assert level_bound.tests_per_level(lattice, visited, 100, 20) == [3, 2, 0]
+    assert multiplicity.tests_per_level(lattice, visited, 100, 20) == [3, 2, 0]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from slicebeam.metrics.measures.registry import metric
-from slicebeam.metrics.significance import student_law
+from slicebeam.metrics.significance import hall
 from slicebeam.metrics.significance.hall import Moments
 from slicebeam.metrics.significance.outcome_codes import Method, Reason
 from tests.deviations import compressed
@@ -46,7 +46,7 @@ def test_the_paired_t_follows_from_its_inputs():
     for inputs, p in inputs_and_p("log_loss", "baseline"):
         n, mean, variance = (inputs[f"change on the slice {one}"] for one in Moments._fields[:3])
         squares = (n - 1) * variance + n * mean**2
-        assert student_law.p_value(n, n * mean, squares, of, 0.0, "both") == pytest.approx(p, 1e-6)
+        assert hall.student_p(n, n * mean, squares, of, 0.0, "both") == pytest.approx(p, 1e-6)
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -7,16 +7,16 @@ import pytest
 from sklearn import metrics as sk
 
 from slicebeam.metrics.counting.statistic_space import BUCKETS, Range, StatisticSpace, fixed_point
-from slicebeam.metrics.kinds import COMPARISONS
 from slicebeam.metrics.measures import cell_metric
+from slicebeam.metrics.measures.calibration_error import of_error
 from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.measures.mean import LABEL, number_loss
 from slicebeam.metrics.measures.metric import Metric, Needs, Slices
-from slicebeam.metrics.measures.r_squared import of_error
 from slicebeam.metrics.measures.registry import averaged_column, metric, metrics, statistic_space
 from slicebeam.metrics.significance.auc import bucket_edges
 from slicebeam.metrics.significance.outcome_codes import Reason
 from tests.deviations import with_deviations
+from tests.option_words import COMPARISONS
 
 # The values of lists are measured elsewhere; one has a mean that is better when it is higher.
 OF_LISTS = ("log_loss_multiclass", "brier_multiclass", "hamming", "mrr")

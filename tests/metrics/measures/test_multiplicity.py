@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from slicebeam.metrics.kinds import CORRECTIONS
 from slicebeam.metrics.measures import multiplicity
+from tests.option_words import CORRECTIONS
 
 
 def slow_bh(p, m):

@@ -6,8 +6,8 @@ from scipy.optimize import brentq
 
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
 from slicebeam.metrics.measures.metric import Slices
-from slicebeam.metrics.measures.power import smallest_fall
 from slicebeam.metrics.measures.registry import metric
+from slicebeam.metrics.measures.slice_test import smallest_fall
 from tests.metrics.measures.test_metric import Examples
 
 DRAWS, ALPHA = 3000, 1e-4

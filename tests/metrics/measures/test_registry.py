@@ -7,9 +7,9 @@ import pytest
 
 from slicebeam.metrics.counting.statistic_space import BUCKETS, StatisticSpace, Term
 from slicebeam.metrics.errors import InputError
-from slicebeam.metrics.kinds import COMPARISONS
 from slicebeam.metrics.measures.mean import Mean
 from slicebeam.metrics.measures.registry import averaged_column, metric, metrics, statistic_space
+from tests.option_words import COMPARISONS
 from tests.refusals import refuses
 
 

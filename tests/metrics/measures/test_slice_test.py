@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, TESTS
 from slicebeam.metrics.measures import cell_metric
 from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.measures.registry import metric, metrics, statistic_space
 from slicebeam.metrics.measures.slice_test import SliceTest
 from slicebeam.metrics.significance.outcome_codes import REASONS, Method, Reason
 from tests.metrics.measures.test_metric import CASES, Examples, by_sklearn, random_members
+from tests.option_words import ALTERNATIVES, COMPARISONS, TESTS
 
 
 def fits(name, comparison):

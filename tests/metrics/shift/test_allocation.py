@@ -13,9 +13,8 @@ from slicebeam.metrics.shift.allocation import (
     static_order,
     static_weights,
 )
-from slicebeam.metrics.shift.estimates import estimate, reliance
+from slicebeam.metrics.shift.estimates import Sample, Strata, estimate, half_sizes, reliance
 from slicebeam.metrics.shift.simulation import item_order, qualities, simulate
-from slicebeam.metrics.shift.strata import Sample, Strata, half_sizes
 from tests.metrics.shift.test_strata import halves_of, sampled
 from tests.oracles import shift_oracle as oracle
 

@@ -5,8 +5,16 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
-from slicebeam.metrics.shift.estimates import Subpools, cell_p_values, estimate, reliance, summarise
-from slicebeam.metrics.shift.strata import Sample, Strata, counts_of
+from slicebeam.metrics.shift.estimates import (
+    Sample,
+    Strata,
+    Subpools,
+    cell_p_values,
+    counts_of,
+    estimate,
+    reliance,
+    summarise,
+)
 from tests.oracles import shift_oracle as oracle
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")

@@ -16,6 +16,9 @@ from slicebeam.metrics.shift.allocation import (
 )
 from slicebeam.metrics.shift.estimates import (
     MatrixEstimate,
+    Sample,
+    Strata,
+    counts_of,
     error_bound,
     estimate,
     first_check,
@@ -25,7 +28,6 @@ from slicebeam.metrics.shift.estimates import (
     weighted_sum_errors,
 )
 from slicebeam.metrics.shift.simulation import qualities, simulate, true_matrices
-from slicebeam.metrics.shift.strata import Sample, Strata, counts_of
 from tests.oracles import shift_oracle as oracle
 
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")

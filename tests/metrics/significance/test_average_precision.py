@@ -102,10 +102,10 @@ def test_p_values_are_those_of_permuted_examples(rows, prevalence, apart, n, tie
         for tail, cut in (("lower", share), ("upper", 1 - share)):
             value = np.quantile(values, cut)
             observed = log_odds(np.array([value]), law.half(n))
-            tested = p_of_draws(law, np.array([n]), observed, tail, 2000)
+            tested = p_of_draws(law.draws, np.array([n]), observed, tail, 2000)
             noise = 4 * np.sqrt(share / values.size + share / 5000)
             assert tested.p[0] == pytest.approx(share, abs=noise + 0.1 * share)
             assert tested.reasons.tolist() == [0]
-    assert law.of_size(n) is law.of_size(n)
-    both = p_of_draws(law, np.array([n]), observed, "both", 2000).p
+    assert law.draws.of_size(n) is law.draws.of_size(n)
+    both = p_of_draws(law.draws, np.array([n]), observed, "both", 2000).p
     assert both == pytest.approx(2 * tested.p)

@@ -8,7 +8,7 @@ from benchmarks.calibration_margins import _rates as rates_at_the_margin
 from slicebeam.metrics.measures.metric import Slices
 from slicebeam.metrics.measures.registry import metric, statistic_space
 from slicebeam.metrics.measures.slice_test import has_margin_test, worse_by_more_p
-from slicebeam.metrics.significance import margins
+from slicebeam.metrics.significance import count_tests
 from tests.metrics.significance.test_delta_method import SPACE as PAIRED
 from tests.metrics.significance.test_delta_method import placed
 
@@ -40,7 +40,7 @@ def test_two_models_against_enumeration(b, c, n, d):
     chance = stats.multinomial.pmf(cells, n, [old + d, old, 1 - d - 2 * old])
     upper, lower = tails(cells[:, 0] - cells[:, 1], b - c, chance)
     for tail, expected in (("upper", upper), ("lower", lower)):
-        assert margins.paired_p_value(b, c, n, d, tail) == pytest.approx(expected, rel=1e-5)
+        assert count_tests.paired_margin_p(b, c, n, d, tail) == pytest.approx(expected, rel=1e-5)
 
 
 @pytest.mark.parametrize(("x", "n", "y", "m", "d"), [
@@ -56,38 +56,40 @@ def test_shares_against_enumeration(x, n, y, m, d):
     chance = stats.binom.pmf(first, n, share) * stats.binom.pmf(second, m, share - d)
     upper, lower = tails(first / n - second / m, x / n - y / m, chance)
     for tail, expected in (("upper", upper), ("lower", lower)):
-        assert margins.unpaired_p_value(x, n, y, m, d, tail) == pytest.approx(expected, rel=1e-5)
+        assert count_tests.unpaired_margin_p(x, n, y, m, d, tail) == pytest.approx(
+            expected, rel=1e-5
+        )
 
 
 def test_large_counts_join_the_small_ones():
     """The normal law corrected for skewness takes over without a step, and is Tango's z in the end."""
     for law, counts in (
-        (margins.paired_p_value, (np.array([360]), 700, 20_000, -0.012)),
-        (margins.unpaired_p_value, (np.array([300]), 1600, 4000, 16_000, -0.02)),
+        (count_tests.paired_margin_p, (np.array([360]), 700, 20_000, -0.012)),
+        (count_tests.unpaired_margin_p, (np.array([300]), 1600, 4000, 16_000, -0.02)),
     ):
         summed = law(*counts, "lower")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(margins, "_SUMMED_UP_TO_VARIANCE", 0.0)
+            patch.setattr(count_tests, "_SUMMED_UP_TO_VARIANCE", 0.0)
             normal = law(*counts, "lower")
         assert 1e-5 < summed[0] < 0.05
         assert summed == pytest.approx(normal, rel=0.1)
     # 400,000 more lost than gained of 10 million, 380,000 of which the margin allows.
     z = -20_000 / np.sqrt(1e7 * (0.24 - 0.038**2))
-    p = margins.paired_p_value(1_000_000, 1_400_000, 10_000_000, -0.038, "lower")
+    p = count_tests.paired_margin_p(1_000_000, 1_400_000, 10_000_000, -0.038, "lower")
     assert p == pytest.approx(stats.norm.cdf(z), rel=0.01)
 
 
 def normal_law(x, n, y, m, d, tail):
     """Farrington and Manning's score test by the normal law, too liberal for few of a slice against many."""
-    p = margins._farrington_manning(*map(np.asarray, (x, float(n), y, float(m), d)))
+    p = count_tests._farrington_manning(*map(np.asarray, (x, float(n), y, float(m), d)))
     q = p - d
     z = (x / n - y / m - d) / np.sqrt(p * (1 - p) / n + q * (1 - q) / m)
     return stats.norm.sf(z) if tail == "upper" else stats.norm.cdf(z)
 
 
 def test_rates_where_the_difference_is_the_margin():
-    def rates(job, unpaired=margins.unpaired_p_value):
-        return np.array(rates_at_the_margin(job, 30_000, margins.paired_p_value, unpaired))
+    def rates(job, unpaired=count_tests.unpaired_margin_p):
+        return np.array(rates_at_the_margin(job, 30_000, count_tests.paired_margin_p, unpaired))
 
     chance = np.array([0.08, 0.17, 0.55])
     assert (rates((0.005, (1000, 0.0))) <= 1.0).all()
@@ -105,7 +107,7 @@ def test_metrics_hand_over_their_counts():
     sums[0, positive & predicted], sums[0, positive & ~predicted] = 30, 20
     totals[positive & predicted], totals[positive & ~predicted], totals[~positive] = 180, 20, 500
     ours = worse_by_more_p("recall", Slices(sums, space, totals), 0.06, "worse")
-    assert ours == margins.unpaired_p_value(30, 50, 150, 150, -0.08, "lower")
+    assert ours == count_tests.unpaired_margin_p(30, 50, 150, 150, -0.08, "lower")
     both = worse_by_more_p("recall", Slices(sums, space, totals), 0.06, "both")
     assert both == pytest.approx(2 * ours)
     space = statistic_space(["error_rate"], "baseline")
@@ -113,7 +115,7 @@ def test_metrics_hand_over_their_counts():
     sums = np.zeros((1, space.cells), np.int64)
     sums[0, wrong & ~was], sums[0, ~wrong & was], sums[0, ~wrong & ~was] = (9, 2, 89)
     ours = worse_by_more_p("error_rate", Slices(sums, space, 10 * sums[0]), 0.02, "worse")
-    assert ours == margins.paired_p_value(9, 2, 100, 0.02, "upper")
+    assert ours == count_tests.paired_margin_p(9, 2, 100, 0.02, "upper")
 
 
 # Prevalence, recall, fall-out; the shares of true positives that are lost, and of true negatives that are added.

@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.metrics.kinds import ALTERNATIVES, COMPARISONS, OF_PROBABILITIES, TESTS
+from slicebeam.metrics.kinds import OF_PROBABILITIES
 from slicebeam.metrics.measures import cell_metric
 from slicebeam.metrics.measures.metric import Slices
 from slicebeam.metrics.measures.registry import metric, metrics
 from slicebeam.metrics.measures.slice_test import SliceTest, check_comparison
 from slicebeam.metrics.significance.outcome_codes import REASONS, Reason, select_tail
 from tests.metrics.measures.test_metric import OF_LISTS, Examples, weightings
+from tests.option_words import ALTERNATIVES, COMPARISONS, TESTS
 from tests.refusals import refuses
 
 NAMES = (*(one for one in metrics() if one not in OF_LISTS), "fbeta:2", "mean:x")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from slicebeam.metrics.significance.hall import student_p
 from slicebeam.metrics.significance.random_subset import Population
-from slicebeam.metrics.significance.student_law import p_value
 from tests.conftest import slow
 from tests.deviations import compressed
 from tests.metrics.significance.test_hall import log_losses
@@ -45,7 +45,7 @@ def rates(values, n, draws, level=0.01, weights=None):
     for start in range(0, draws, 2000):
         drawn = x[rng.integers(0, len(x), (min(2000, draws - start), n))]
         first[start : start + 2000], second[start : start + 2000] = drawn.sum(1), (drawn**2).sum(1)
-    tails = (p_value(n, first, second, of, 0.0, tail) for tail in ("upper", "lower", "both"))
+    tails = (student_p(n, first, second, of, 0.0, tail) for tail in ("upper", "lower", "both"))
     return [float((p <= level).mean() / level) for p in tails]
 
 
@@ -79,8 +79,8 @@ def test_of_normal_values_it_is_students_law(n):
     of = compressed(stats.norm.ppf((np.arange(200_000) + 0.5) / 200_000))
     t = np.linspace(-5, 5, 21)
     total, squares = t, np.full(21, (n - 1 + t**2) / n)
-    np.testing.assert_allclose(p_value(n, total, squares, of, 0.0, "upper"), stats.t.sf(t, n - 1), rtol=0.03, atol=1e-5)  # fmt: skip
-    np.testing.assert_allclose(p_value(n, total, squares, of, 0.0, "lower"), stats.t.cdf(t, n - 1), rtol=0.03, atol=1e-5)  # fmt: skip
+    np.testing.assert_allclose(student_p(n, total, squares, of, 0.0, "upper"), stats.t.sf(t, n - 1), rtol=0.03, atol=1e-5)  # fmt: skip
+    np.testing.assert_allclose(student_p(n, total, squares, of, 0.0, "lower"), stats.t.cdf(t, n - 1), rtol=0.03, atol=1e-5)  # fmt: skip
 
 
 @pytest.mark.parametrize("theta", [-0.7, -0.2, 0.3, 0.8])
@@ -90,7 +90,7 @@ def test_tails_are_the_equations_solved_anew(theta, mean):
     x, chance = np.array(of.points), np.array(of.counts) / N
     for n in (20, 500):
         w = student_root(x, chance, theta, n, mean)
-        p = p_value(n, theta * np.sqrt(n * 7.0), 7.0, of, mean, "upper" if w > 0 else "lower")
+        p = student_p(n, theta * np.sqrt(n * 7.0), 7.0, of, mean, "upper" if w > 0 else "lower")
         assert stats.norm.isf(p) == pytest.approx(abs(w), rel=0.001)
 
 
@@ -102,10 +102,10 @@ def test_values_of_0_stay_there_where_the_mean_of_all_is_not_0():
     drawn = np.where(rng.random((20_000, 40)) < 0.8, 0.0, rng.normal(0, 1.0, (20_000, 40)))
     total, squares = drawn.sum(1), (drawn**2).sum(1)
     for tail in ("upper", "lower"):
-        assert 0.7 <= (p_value(40, total, squares, of, 0.0, tail) <= 0.01).mean() / 0.01 <= 1.45
+        assert 0.7 <= (student_p(40, total, squares, of, 0.0, tail) <= 0.01).mean() / 0.01 <= 1.45
         # About the mean that all have.
         about = squares - 2 * 0.05 * total + 40 * 0.05**2
-        assert (p_value(40, total - 2.0, about, of, 0.05, tail) <= 0.01).mean() <= 0.03
+        assert (student_p(40, total - 2.0, about, of, 0.05, tail) <= 0.01).mean() <= 0.03
 
 
 @pytest.mark.parametrize("tail", ["upper", "lower", "both"])
@@ -113,19 +113,19 @@ def test_values_of_0_stay_there_where_the_mean_of_all_is_not_0():
 def test_tails_of_any_slice(values, tail):
     of = compressed(values - values.mean())
     n, total = 30, np.linspace(-30, 30, 401)
-    p = p_value(n, total, np.full(401, 30.0), of, 0.0, tail)
+    p = student_p(n, total, np.full(401, 30.0), of, 0.0, tail)
     assert ((p > 0) & (p <= 1)).all()
     if tail != "both" and not of.span:
         assert (np.diff(p) * (1 if tail == "lower" else -1) >= -1e-12).all()
     # Nothing changes at all; values that are all the same; a mean that no example goes beyond.
-    assert p_value(n, 0.0, 0.0, of, 0.0, tail) > 0.2
-    assert 0 < p_value(n, 30.0, 30.0, of, 0.0, tail) <= 1
-    assert 0 < p_value(n, 30.0, 60.0, compressed(np.abs(values)), 0.0, tail) <= 1
+    assert student_p(n, 0.0, 0.0, of, 0.0, tail) > 0.2
+    assert 0 < student_p(n, 30.0, 30.0, of, 0.0, tail) <= 1
+    assert 0 < student_p(n, 30.0, 60.0, compressed(np.abs(values)), 0.0, tail) <= 1
 
 
 def test_what_rounding_leaves_of_zero_is_zero():
     first, second = np.array([3.0, 9.0]), np.array([0.9, 2.7])
     laws = [Population((least, 0.1), (727.0, 273.0)) for least in (0.0, -1e-19, 1e-19)]
-    exact, *others = (p_value(100, first, second, law, 0.0, "both").tolist() for law in laws)
+    exact, *others = (student_p(100, first, second, law, 0.0, "both").tolist() for law in laws)
     assert others == [exact, exact]
     assert 0 < exact[1] < exact[0] < 1

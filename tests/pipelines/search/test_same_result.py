@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.metrics.kinds import CORRECTIONS
 from slicebeam.pipelines.attribution.state import folder_name
 from slicebeam.pipelines.config.search import Strategy, search_config
 from slicebeam.pipelines.run.work_folder import WorkFolder
 from tests.conftest import slow
+from tests.option_words import CORRECTIONS
 from tests.refusals import refuses
 from tests.running import names_of, search
 

@@ -7,11 +7,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from slicebeam.metrics.kinds import METHODS
-from slicebeam.metrics.shift.estimates import Subpools, estimate
-from slicebeam.metrics.shift.strata import Sample, Strata
+from slicebeam.metrics.shift.estimates import Sample, Strata, Subpools, estimate
 from slicebeam.pipelines.commands.cli import run
 from tests import shift_runs
+from tests.option_words import METHODS
 from tests.oracles import shift_oracle
 from tests.refusals import refusing
 from tests.shift_runs import REPLAYED, Z, asked_items, made, matrix, saved, shift, stratified

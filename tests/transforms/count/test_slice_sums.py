@@ -94,8 +94,10 @@ def expected_p(frame, held, tail="both"):
     label = frame["y"].to_numpy()
     histogram = np.stack([np.bincount(rank[label == k], minlength=rank.max() + 1) for k in (0, 1)])
     whole, n1 = auc.placements(histogram[None]), label[held].sum()
-    sizes = n1, held.sum() - n1, whole, label.sum(), len(label) - label.sum()
-    return float(auc.z_p_value([area(frame[held])], *sizes, tail)[0])
+    own = whole._replace(auc=np.array([area(frame[held])]))
+    slices = auc.Sides(own, n1, held.sum() - n1)
+    of_all = auc.Sides(whole, label.sum(), len(label) - label.sum())
+    return float(auc.z_p_value(slices, of_all, tail)[0])
 
 
 @pytest.mark.parametrize(

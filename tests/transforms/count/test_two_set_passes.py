@@ -5,7 +5,8 @@ import pytest
 from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.counting.statistic_space import Range
 from slicebeam.metrics.measures.registry import metric, statistic_space
-from slicebeam.metrics.significance import sample_values
+from slicebeam.metrics.significance import few_cells
+from slicebeam.metrics.significance.random_subset import bin_sums
 from slicebeam.transforms.count.two_set_passes import (
     CountPairs,
     CountValues,
@@ -99,7 +100,7 @@ def test_values_are_counted_by_bin_about_a_centre(tmp_path):
     values = LATTICE.digits(part["key"].to_numpy())[:, 0] - 1
     for at, value in enumerate(values.tolist()):
         mine = (loss[first == value] - centres[at]) / deviations[at]
-        expected = sample_values.bin_values(mine, np.zeros(mine.size, int), 1)[0]
+        expected = bin_sums(mine, few_cells.EDGES, few_cells.UNIT)
         assert np.abs(bins[at] - expected).max() <= 2
         assert bins[at, 0].sum() == mine.size
 
