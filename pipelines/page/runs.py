@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from copy import deepcopy
 from typing import TYPE_CHECKING, Annotated, Any
 
 import pyarrow.parquet as pq
@@ -31,12 +30,10 @@ if TYPE_CHECKING:
 # Of a run, what the list shows; the names are those of `overview_of`.
 _LISTED = (
     *("title", "summary", "command", "created_at", "dataset", "models", "comparison", "metrics"),
-    *("global", "tests", "alternative"),
+    *("global", "tests", "alternative", "gate"),
 )
 # Runs whose slices are looked up, the newest, and bytes of a table that is read for one slice.
 _MOST_RUNS, _MOST_BYTES = 100, 200 << 20
-# Runs of which the list says what changed.
-_MOST_SINCE = 3
 # Readings that are kept.
 _MOST_READ = 2_000
 _VALUES = ("n", "value", "value_low", "value_high", "significant")
@@ -81,20 +78,7 @@ class Runs:
             )
 
     def listing(self) -> list[dict[str, Any]]:
-        """Return what is known of each run, the newest first; of the first few, what changed since the last."""
-        found = self._by_age()
-        for one in [one for one in found if "overview" in one][:_MOST_SINCE]:
-            try:
-                content = overview_of(self._document(one["name"], with_slices=True), ())
-            except SlicebeamError as error:
-                del one["overview"]
-                one["error"] = str(error)
-                continue
-            if "since" in content:
-                one["overview"]["since"] = {**content["since"], "slices": []}
-        return found
-
-    def _by_age(self) -> list[dict[str, Any]]:
+        """Return what is known of each run, the newest first."""
         return sorted(map(self._listed, self.names()), key=_age, reverse=True)
 
     def _listed(self, name: str) -> dict[str, Any]:
@@ -121,12 +105,11 @@ class Runs:
             self._read[name, what] = held = state, read()
             while len(self._read) > _MOST_READ:
                 self._read.pop(next(iter(self._read)), None)
-        # The caller adds to it.
-        return deepcopy(held[1])
+        return held[1]
 
     def over(self, request: OverRuns) -> list[dict[str, Any]]:
         """Return a slice's value in each of the newest runs, the oldest first, or why it has none."""
-        newest = [one for one in self._by_age() if "overview" in one][:_MOST_RUNS]
+        newest = [one for one in self.listing() if "overview" in one][:_MOST_RUNS]
         return [self._moment(one, request) for one in reversed(newest)]
 
     def _document(self, name: str, *, with_slices: bool) -> ChangeList:

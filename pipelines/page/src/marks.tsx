@@ -118,13 +118,20 @@ const SHAPES = {
 
 export type State = keyof typeof SHAPES;
 
+/** A state by its shape alone, where a word is beside it. */
+export function Shape({ state }: { state: State }) {
+  return (
+    <svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">
+      {SHAPES[state]}
+    </svg>
+  );
+}
+
 /** A state by its shape and a word. */
 export function Badge({ state, children }: { state: State; children: string }) {
   return (
     <span class={`badge ${state}`}>
-      <svg width="14" height="14" viewBox="0 0 14 14" aria-hidden="true">
-        {SHAPES[state]}
-      </svg>
+      <Shape state={state} />
       {children}
     </span>
   );

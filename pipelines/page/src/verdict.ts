@@ -152,9 +152,12 @@ function held(metric: Metric, finding: Finding): string {
   return `; ${format.share(finding.held_share)} of all ${format.isShare(metric) ? "errors" : "loss"}${finding.rank > 1 ? " so far" : ""}`;
 }
 
-export interface Verdict {
+export interface Called {
   state: State;
   word: string;
+}
+
+export interface Verdict extends Called {
   title: string;
 }
 
@@ -165,20 +168,23 @@ const PASSED = {
   failing: "No topic fails",
 };
 
+/** The result by a shape and a word. */
+export function stateOf({ gate, global: overall, tests }: Pick<Overview, "gate" | "global" | "tests">): Called {
+  if (gate?.passed) return { state: "passed", word: "Passed" };
+  if (gate) return gate.exit_code === 2 ? { state: "none", word: "Not testable" } : { state: "failed", word: "Failed" };
+  if (overall.some(hasFallen) || tests.some(({ degraded }) => degraded > 0)) return { state: "worse", word: "Worse" };
+  if (tests.some(({ significant }) => significant > 0)) return { state: "better", word: "Better" };
+  return { state: "none", word: tests.length ? "Nothing found" : "Measured" };
+}
+
 /** The result in a line: by a shape, a word, and what there is to say of it. */
 export function verdictOf(overview: Overview, store: Store | null): Verdict {
   const { gate } = overview;
-  const title = gate?.passed ? (gate.fail_on ? PASSED[gate.fail_on] : "All thresholds are met") : titleOf(overview, store);
-  if (gate) {
-    if (gate.passed) return { state: "passed", word: "Passed", title };
-    return gate.exit_code === 2
-      ? { state: "none", word: "Not testable", title: gate.reasons[0] ?? title }
-      : { state: "failed", word: "Failed", title: title || (gate.reasons[0] ?? "") };
-  }
-  const hasWorse = overview.global.some(hasFallen) || overview.tests.some(({ degraded }) => degraded > 0);
-  if (hasWorse) return { state: "worse", word: "Worse", title };
-  if (overview.tests.some(({ significant }) => significant > 0)) return { state: "better", word: "Better", title };
-  return { state: "none", word: overview.tests.length ? "Nothing found" : "Measured", title };
+  const called = stateOf(overview);
+  if (gate?.passed) return { ...called, title: gate.fail_on ? PASSED[gate.fail_on] : "All thresholds are met" };
+  const title = titleOf(overview, store);
+  const reason = gate?.reasons[0] ?? "";
+  return { ...called, title: gate?.exit_code === 2 ? reason || title : title || reason };
 }
 
 function hasFallen(change: Change): boolean {

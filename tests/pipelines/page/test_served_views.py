@@ -439,6 +439,14 @@ def test_a_folder_of_runs(browser, result, tmp_path, width, scheme):
         path = Path(shutil.copytree(result, folder / f"night {day}")) / "changelist.json"
         document = json.loads(path.read_text())
         document["created_at"] = f"2026-11-0{day}T00:00:00Z"
+        if day != 2:
+            failed = {
+                "fail_on": "worse",
+                "passed": False,
+                "exit_code": 1,
+                "reasons": ["it is worse"],
+            }
+            document["gate"] = failed
         path.write_text(json.dumps(document))
     for one in (folder / "night 2").glob("*.parquet"):
         one.unlink()
@@ -447,10 +455,21 @@ def test_a_folder_of_runs(browser, result, tmp_path, width, scheme):
         page, wrong = context.new_page(), []
         page.on("pageerror", lambda one: wrong.append(str(one)))
         page.goto(served.address)
-        page.get_by_role("heading", name="3 runs").wait_for()
-        assert page.locator(".runs h2").all_inner_texts() == ["night 3", "night 2", "night 1"]
+        page.get_by_role("heading", name="3 runs", exact=True).wait_for()
+        nights = [f"night {day}" for day in (3, 2, 1)]
+        assert page.locator(".runs tbody th").all_inner_texts() == nights
+        # A mark for each, the oldest first, and the metric over all of them.
+        marks = page.locator(".strip a").evaluate_all("all => all.map(one => one.ariaLabel)")
+        assert marks == [
+            f"night {day}: {word}" for day, word in ((1, "Failed"), (2, "Better"), (3, "Failed"))
+        ]
+        assert page.locator("h1").inner_text() == "The last run, night 3"
+        assert "2 of 3 runs failed" in page.locator(".lead").inner_text()
+        tile = page.get_by_role("region", name="Accuracy")
+        assert (tile.locator(".failed").count(), tile.locator("circle").count()) == (2, 1)
         assert violations(page) == []
-        page.get_by_role("link", name="night 3").click()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        page.get_by_role("link", name="night 3", exact=True).click()
         to_slices(page)
         # Of a slice that the documents do not list, the run without its table knows nothing.
         page.get_by_label("significant only").uncheck()
@@ -469,7 +488,7 @@ def test_a_folder_of_runs(browser, result, tmp_path, width, scheme):
         assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         page.get_by_role("link", name="All runs").click()
-        page.get_by_role("heading", name="3 runs").wait_for()
+        page.get_by_role("heading", name="3 runs", exact=True).wait_for()
         context.close()
         assert wrong == []
 
@@ -482,14 +501,14 @@ def test_the_runs_of_a_folder_say_what_changed(browser, tmp_path, days, width, s
         context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
         page = context.new_page()
         page.goto(served.address)
-        part = page.get_by_role("region", name=f"{newest.name}: since the earlier run")
+        page.locator(".runs").get_by_role("link", name=newest.name).click()
+        part = page.locator("section.since")
         part.wait_for()
         (counts,) = since["metrics"]
         assert f"worse than then on {counts['value_worse']:,} and better on" in part.inner_text()
         assert (page.locator("section.since").count(), violations(page)) == (1, [])
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         # A slice that changed: what it was, and its value over the runs.
-        page.get_by_role("link", name=newest.name).first.click()
         page.locator(".since summary").click()
         worst = page.locator(".since tbody tr", has_text="worse").get_by_role("link").first
         worst.click()

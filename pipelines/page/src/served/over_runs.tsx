@@ -1,5 +1,4 @@
 // A slice's value over the runs of the folder that is served, with its interval; gaps are shown as such.
-import { scaleLinear } from "d3-scale";
 import { useEffect, useState } from "preact/hooks";
 
 import { above, sliceSections } from "../extensions";
@@ -7,6 +6,7 @@ import * as format from "../format";
 import type { Metric, Overview } from "../model";
 import { primary } from "../verdict";
 import { post } from "./api";
+import { Moments } from "./moments";
 
 interface Moment {
   name: string;
@@ -18,10 +18,6 @@ interface Moment {
   significant?: boolean;
   missing?: string;
 }
-
-const WIDTH = 640;
-const HEIGHT = 220;
-const LEFT = 70;
 
 /** Whether the page is that of one run of a folder. */
 const isRun = () => /^\/runs\/[^/]+\/$/.test(location.pathname);
@@ -54,64 +50,18 @@ function OverRuns({ content, id }: { content: Overview; id: string }) {
   );
 }
 
-function shortened(name: string): string {
-  return name.length > 24 ? `${name.slice(0, 23)}…` : name;
-}
-
 function Drawn({ moments, metric }: { moments: Moment[]; metric: Metric }) {
-  const known = moments.filter((one) => one.value != null);
-  const ends = known.flatMap((one) => [one.value, one.value_low ?? one.value, one.value_high ?? one.value] as number[]);
-  const y = scaleLinear()
-    .domain([Math.min(...ends), Math.max(...ends)])
-    .nice(4)
-    .range([HEIGHT - 30, 16]);
-  const ticks = y.ticks(4);
-  const step = ticks.length > 1 ? (ticks[1] as number) - (ticks[0] as number) : 1;
-  const x = (at: number) => LEFT + ((at + 0.5) * (WIDTH - LEFT)) / moments.length;
-  // A line joins neighbours only: a run without a value leaves a gap.
-  const path = moments
-    .map((one, at) =>
-      one.value == null ? "" : `${at > 0 && moments[at - 1]?.value != null ? "L" : "M"}${x(at)},${y(one.value)}`,
-    )
-    .join("");
+  const known = moments.filter((one) => one.value != null).length;
   return (
     <>
-      {known.length > 0 && (
-        <svg
-          viewBox={`0 0 ${WIDTH} ${HEIGHT}`}
-          role="img"
-          aria-label={`${metric.name} of this slice in ${format.plural(known.length, "run")}; the table below has the numbers`}
-        >
-          {ticks.map((tick) => (
-            <g key={tick}>
-              <line class="grid" x1={LEFT} x2={WIDTH} y1={y(tick)} y2={y(tick)} />
-              <text x={LEFT - 8} y={y(tick) + 5} text-anchor="end">
-                {format.tick(metric, tick, step, false)}
-              </text>
-            </g>
-          ))}
-          <path class="over" d={path} />
-          {moments.map((one, at) =>
-            one.value == null ? (
-              <text key={one.name} x={x(at)} y={HEIGHT / 2} text-anchor="middle">
-                –
-              </text>
-            ) : (
-              <g key={one.name}>
-                {one.value_low != null && one.value_high != null && (
-                  <line class="whisker" x1={x(at)} x2={x(at)} y1={y(one.value_low)} y2={y(one.value_high)} />
-                )}
-                <circle class={one.significant ? "moment sure" : "moment"} cx={x(at)} cy={y(one.value)} r={5} />
-              </g>
-            ),
-          )}
-          {[0, moments.length - 1].map((at) => (
-            <text key={at} x={x(at)} y={HEIGHT - 8} text-anchor={at ? "end" : "start"}>
-              {shortened(moments[at]?.name ?? "")}
-            </text>
-          ))}
-        </svg>
-      )}
+      <Moments
+        moments={moments.map((one) => ({ ...one, low: one.value_low, high: one.value_high, isSure: one.significant }))}
+        metric={metric}
+        label={`${metric.name} of this slice in ${format.plural(known, "run")}; the table below has the numbers`}
+        width={640}
+        height={220}
+        left={70}
+      />
       <p class="legend">With its 95% interval; the point is filled where the slice is significant.</p>
       <div class="scrolled" tabIndex={0} role="region" aria-label="The slice over the runs">
         <table>
