@@ -24,7 +24,13 @@ export function Runs({ runs }: { runs: Run[] }) {
   const last = runs.find(({ overview }) => overview);
   return (
     <main>
-      {last?.overview && <Last runs={runs} last={last} overview={last.overview} />}
+      {last?.overview ? (
+        <Last runs={runs} last={last} overview={last.overview} />
+      ) : (
+        <h1 class="view" tabIndex={-1}>
+          No run can be read
+        </h1>
+      )}
       <ol class="strip" aria-label={`${format.plural(shown.length, "run")}, the oldest first`}>
         {shown.map((run) => {
           const { state, word } = calledOf(run);
