@@ -1,8 +1,4 @@
-"""Precision and recall of the words that describe a slice, from a few labels: which, and how many.
-
-Examples are labelled at random in the slice, by similarity to the words outside it (Eyuboglu et al.
-2024, "Model ChangeLists", appendix B.2).
-"""
+"""Precision and recall of the words that describe a slice, from a few labels: Eyuboglu et al. (2024), appendix B.2."""
 
 from __future__ import annotations
 
