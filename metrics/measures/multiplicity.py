@@ -60,12 +60,6 @@ def adjusted(
     They are multiplied by the number of metrics that are tested, so that each has α/`metrics`.
     ``fdr-level``: Benjamini–Hochberg within the level, times `levels` (at α/L); ``fwer-level``: p·L·m_l,
     valid under any order of search; ``bh``, ``by``: over the tests of all levels; ``none``: q = p.
-
-    >>> p, level = [0.0001, 0.004, 0.0002], [1, 1, 2]
-    >>> adjusted(p, level, [10, 45], "fdr-level", levels=2).round(3)
-    array([0.002, 0.04 , 0.018])
-    >>> adjusted(p, level, [10, 45], "fwer-level", levels=2).round(3)
-    array([0.002, 0.08 , 0.018])
     """
     p_values = np.asarray(p, dtype=np.float64)
     at = np.asarray(level, dtype=np.int64)
