@@ -213,7 +213,6 @@ def split_labels(
     """Return how many examples of the slice to label, and how many draws outside it."""
     # The width of the interval of P plus that of R is least, as if these were the thresholds, where a decision is hardest.
     # It depends on no answer, so that Q̂ of several rounds is unbiased.
-    # As if P and R were the thresholds, where a decision is hardest. It depends on no answer, so that Q̂ of rounds is unbiased.
     left = size - labelled
     if budget >= left + size_outside:
         return left, size_outside
