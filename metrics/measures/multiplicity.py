@@ -113,20 +113,20 @@ def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int
     owners = lattice.feature_of[np.flatnonzero(large)]
     widths = np.bincount(owners, minlength=features)
     bounds = [int(np.count_nonzero(large))]
-    is_open = None
+    is_open: BoolArray | None = None
     for level in range(2, lattice.max_cross_size + 1):
         if level > features:
             bounds.append(0)
             continue
-        bounds.append(_level(lattice, level, visited, widths, rows, min_size, is_open))
+        of_level = is_open if level == 3 else None
+        bounds.append(_level(lattice, level, visited, widths, rows, min_size, of_level))
         few = comb(features, 3) <= _MOST_TUPLES and lattice.base**2 <= _MOST_PAIRS
-        # Of singletons [digits, digits]: whether both together may be large.
-        is_open = (
-            np.outer(large, large) if level == 2 and few and lattice.max_cross_size > 2 else None
-        )
-        for keys, sizes in _of_level(lattice, visited, 2) if is_open is not None else ():
-            first, second = lattice.digits(keys[sizes < min_size])[:, :2].T
-            is_open[first, second] = False
+        if level == 2 and few and lattice.max_cross_size > 2:
+            # Of digits [first, second]: whether both predicates together may be large.
+            is_open = np.outer(large, large)
+            for keys, sizes in _of_level(lattice, visited, 2):
+                first, second = lattice.digits(keys[sizes < min_size])[:, :2].T
+                is_open[first, second] = False
     return bounds
 
 
