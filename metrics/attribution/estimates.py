@@ -1,8 +1,4 @@
-"""Precision and recall of the words that describe a slice, from a few labels: which, and how many.
-
-Examples are labelled at random in the slice, by similarity to the words outside it (Eyuboglu et al.
-2024, "Model ChangeLists", appendix B.2).
-"""
+"""Precision and recall of the words that describe a slice, from a few labels: Eyuboglu et al. (2024), appendix B.2."""
 
 from __future__ import annotations
 
@@ -217,7 +213,6 @@ def split_labels(
     """Return how many examples of the slice to label, and how many draws outside it."""
     # The width of the interval of P plus that of R is least, as if these were the thresholds, where a decision is hardest.
     # It depends on no answer, so that Q̂ of several rounds is unbiased.
-    # As if P and R were the thresholds, where a decision is hardest. It depends on no answer, so that Q̂ of rounds is unbiased.
     left = size - labelled
     if budget >= left + size_outside:
         return left, size_outside

@@ -80,39 +80,58 @@ class Deviations(NamedTuple):
 class StatisticSpace:
     """Which statistics are summed, and where each stands in the array of a slice's sums.
 
-    One indicator gives two cells, right and wrong; recall needs two, hence four, and of two models eight:
+    Attributes
+    ----------
+    indicators : names of the indicators, the first one is the lowest bit of the cell
+    comparison : for ``baseline`` most indicators have a bit for either model; for ``earlier`` there is ``then``
+    classes : number of classes where pairs of label and predicted class are counted, else 0
+    terms : sums of values, for ``earlier`` of today's (source ``new``) or earlier (``old``) examples
+    total_terms : sums that are wanted of all examples only
+    ranked : whether scores are counted by buckets
+    weighted : whether examples have weights
+    scales : of each term and total term: a sum times this is in the value's own units
+    weight_scales : the same for the sums of weights and of their squares
+    shifts : what was taken off each value (name, number) before it was raised to a power
+    weight_exponent : weights are summed in units of 2 to this, so that no power leaves the range
+    deviations : all examples' deviations, or changes, of values (name) to hold slices against
+    nonnegative : the values of which no example has one below 0, of the new model
+    coarse : for each model, whether a score bucket [buckets] may hold several scores; else all may
+    average_precision : whether average precision is kept of the scores of one model, beside the AUC
+    by_score : then negatives and positives of all examples by bucket
 
-    >>> StatisticSpace(("wrong",), "overall").holds("wrong").tolist()
-    [False, True]
-    >>> [StatisticSpace(("positive", "predicted"), of).cells for of in ("overall", "baseline")]
-    [4, 8]
+    Examples
+    --------
+    One indicator gives two cells: 0 for the examples that the model gets right, 1 for those it gets
+    wrong. A slice's sums are then two counts:
+
+    >>> space = StatisticSpace(("wrong",), "overall")
+    >>> space.cells, space.holds("wrong").tolist()
+    (2, [False, True])
+    >>> sums = np.array([[60, 40], [45, 5]])  # int64 [slices, columns]
+    >>> space.sizes(sums)
+    array([100,  50])
+
+    Recall needs two indicators, hence four cells. When two models are compared, what each of them
+    predicts has an indicator of its own; the label is the same for both:
+
+    >>> StatisticSpace(("positive", "predicted"), "overall").cells
+    4
+    >>> StatisticSpace(("positive", "predicted"), "baseline").cells
+    8
     """
 
-    indicators: tuple[str, ...]  # the first one is the lowest bit of the cell
-    comparison: Comparison  # for ``baseline`` most have a bit for either model; for ``earlier`` there is ``then``
-    classes: int = 0  # where pairs of label and predicted class are counted
-    terms: tuple[
-        Term, ...
-    ] = ()  # for ``earlier`` of today's (source ``new``) or earlier (``old``) examples
-    total_terms: tuple[Term, ...] = ()  # sums that are wanted of all examples only
-    ranked: bool = False  # whether scores are counted by buckets
-    weighted: bool = (
-        False  # whether examples have weights: each cell then has their sums and those of squares
-    )
-    scales: tuple[
-        float, ...
-    ] = ()  # of each term and total term: a sum times this is in the value's own units
-    weight_scales: tuple[float, float] = (
-        1.0,
-        1.0,
-    )  # the same for the sums of weights and of their squares
-    shifts: tuple[
-        tuple[str, float], ...
-    ] = ()  # what was taken off each value before it was raised to a power
-    weight_exponent: int = (
-        0  # weights are summed in units of 2 to this, so that no power leaves the range
-    )
-    deviations: tuple[tuple[str, Deviations], ...] = ()  # of values that slices are held against
+    indicators: tuple[str, ...]
+    comparison: Comparison
+    classes: int = 0
+    terms: tuple[Term, ...] = ()
+    total_terms: tuple[Term, ...] = ()
+    ranked: bool = False
+    weighted: bool = False
+    scales: tuple[float, ...] = ()
+    weight_scales: tuple[float, float] = (1.0, 1.0)
+    shifts: tuple[tuple[str, float], ...] = ()
+    weight_exponent: int = 0
+    deviations: tuple[tuple[str, Deviations], ...] = ()
     nonnegative: tuple[str, ...] = ()
     coarse: tuple[tuple[bool, ...], ...] = ()
     average_precision: bool = False

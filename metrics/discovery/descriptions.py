@@ -1,7 +1,4 @@
-"""What describes slices: n-grams that their embeddings are most like, and typical examples.
-
-Source of the scores: Eyuboglu et al. (2022), "Domino", section 5.3.
-"""
+"""What describes slices: n-grams that their embeddings are most like (Eyuboglu et al. 2022), and typical examples."""
 
 from __future__ import annotations
 

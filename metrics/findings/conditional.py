@@ -71,8 +71,6 @@ def rate_p_value(
     """Return the mid-p of a candidate's count, given the counts that the model keeps."""
     # r* of conditional logistic regression, u = 2·tanh(ψ/2)·√(|J₁|/|J₀|), ψ the log odds ratio: Skovgaard (1987). At the
     # end of the support half of that half a step before, by 2·sinh(ψ/2).
-    # u = 2·tanh(ψ/2)·√(|J₁|/|J₀|), ψ the log odds ratio: Skovgaard (1987). At the end of the support half of
-    # that half a step before, by 2·sinh(ψ/2).
     law = _Conditional(model, np.asarray(weight, np.float64), np.asarray(part, np.float64))
     observed -= law.sure
     if not law.variance > _DETERMINED * law.known:

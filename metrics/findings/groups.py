@@ -1,8 +1,4 @@
-"""How sure a finding is: the covariance of its value and expectation, groups that depend, and selection.
-
-The corrected difference has the conditional likelihood φ((d − δ)/σ)/σ / P(abs(D) > c | δ) of a δ, whose mean is the
-estimate: docs/explanation/statistics.md.
-"""
+"""How sure a finding is: the covariance of its value and expectation, groups that depend, and selection."""
 
 from __future__ import annotations
 
@@ -204,7 +200,8 @@ def corrected_standardised(
     z: ArrayLike, c: ArrayLike, null: ArrayLike = 1.0, far: ArrayLike = 1.0
 ) -> tuple[FloatArray, FloatArray]:
     """Return the estimate of θ and its interval's end towards 0, of z that were selected above c."""
-    # ``null`` is the error where θ is 0, ``far`` at the upper end, z + 1.96·far, in units of that at z.
+    # The mean of the conditional likelihood: docs/explanation/statistics.md. ``null`` is the error where θ is 0, ``far`` at
+    # the upper end, z + 1.96·far, in units of that at z.
     seen, above, at_null, at_far = floats(z, c, null, far)
     above = np.minimum(above, seen)
     near = np.maximum(seen - _OFF, 0.5 * seen)
@@ -234,9 +231,9 @@ def corrected_standardised(
 
 
 def corrected_difference(
-    observed: float, ends: tuple[float, float], z: float, c: float, null_error: float
+    observed: float, ends: Ends, z: float, c: float, null_error: float
 ) -> tuple[float, float, float]:
-    """Return a corrected_difference and its 95 % interval as they are without selection; the far one of its ``ends`` stays."""
+    """Return a difference and its 95 % interval as they are without selection; the far one of its ``ends`` stays."""
     sign = 1.0 if observed >= 0 else -1.0
     size = abs(observed)
     near, far = sorted(sign * end for end in ends)

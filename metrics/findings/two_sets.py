@@ -185,12 +185,6 @@ def worse_p(slices: TwoSets, everything: TwoSets) -> FloatArray:
     return _p_value(excess, variance.sum(axis=-1), np.zeros_like(excess))
 
 
-def gains(p: FloatArray, tests: FloatArray) -> FloatArray:
-    """Return how much a slice adds [slices]: z²/2 less the log of how many slices of its level there are."""
-    z = -ndtri(np.clip(p, 1e-300, 0.5))
-    return np.asarray(z**2 / 2.0 - np.log(np.maximum(tests, 1.0)))
-
-
 class Step(NamedTuple):
     """The slice that is chosen next, and those that tell nearly as much."""
 
@@ -201,7 +195,8 @@ class Step(NamedTuple):
 
 def best(p: FloatArray, tests: FloatArray, threshold: FloatArray, sizes: FloatArray) -> Step | None:
     """Return the candidate with the largest gain of those with p at most a threshold; the larger one of equals."""
-    gain = gains(p, tests)
+    # A slice adds z²/2 less the log of how many slices of its level there are.
+    gain = ndtri(np.clip(p, 1e-300, 0.5)) ** 2 / 2.0 - np.log(np.maximum(tests, 1.0))
     good = (p <= threshold) & (gain > 0)
     if not good.any():
         return None

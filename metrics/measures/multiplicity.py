@@ -16,7 +16,7 @@ from scipy.special import digamma
 
 from slicebeam.metrics.arrays import ArrayLike, BoolArray, FloatArray, IntArray
 from slicebeam.metrics.chunks import blocks
-from slicebeam.metrics.counting.lattice import Keys, Lattice, contains
+from slicebeam.metrics.counting.lattice import Keys, Lattice
 from slicebeam.metrics.kinds import Correction
 
 
@@ -60,12 +60,6 @@ def adjusted(
     They are multiplied by the number of metrics that are tested, so that each has α/`metrics`.
     ``fdr-level``: Benjamini–Hochberg within the level, times `levels` (at α/L); ``fwer-level``: p·L·m_l,
     valid under any order of search; ``bh``, ``by``: over the tests of all levels; ``none``: q = p.
-
-    >>> p, level = [0.0001, 0.004, 0.0002], [1, 1, 2]
-    >>> adjusted(p, level, [10, 45], "fdr-level", levels=2).round(3)
-    array([0.002, 0.04 , 0.018])
-    >>> adjusted(p, level, [10, 45], "fwer-level", levels=2).round(3)
-    array([0.002, 0.08 , 0.018])
     """
     p_values = np.asarray(p, dtype=np.float64)
     at = np.asarray(level, dtype=np.int64)
@@ -93,9 +87,9 @@ def adjusted(
     return np.minimum(1.0, metrics * q)
 
 
-# Above so many pairs of singletons, or tuples of a level, the bound of level 3 does not look at known small pairs; tuples
+# Above so many pairs of digits, or tuples of a level, the bound of level 3 does not look at known small pairs; tuples
 # without any visited slice are then bounded together.
-_MOST_PAIRS, _MOST_TUPLES = 1 << 25, 2_000_000
+_MOST_PAIRS, _MOST_TUPLES = 1 << 26, 2_000_000
 # Slices whose predicates are looked at together, and pairs that are multiplied.
 _KEYS_AT_A_TIME, _PAIRS_AT_A_TIME = 1 << 18, 1 << 20
 
@@ -119,20 +113,20 @@ def tests_per_level(lattice: Lattice, visited: Visited, rows: int, min_size: int
     owners = lattice.feature_of[np.flatnonzero(large)]
     widths = np.bincount(owners, minlength=features)
     bounds = [int(np.count_nonzero(large))]
-    pairs_of_singletons = (lattice.singletons**2 - sum(size**2 for size in lattice.sizes)) // 2
-    pairs = None
-    small_pairs = np.zeros(0, np.int64)
+    is_open: BoolArray | None = None
     for level in range(2, lattice.max_cross_size + 1):
         if level > features:
             bounds.append(0)
             continue
-        known = (small_pairs, pairs) if level == 3 and pairs is not None else None
-        bounds.append(_level(lattice, level, visited, widths, rows, min_size, known))
-        few = comb(features, 3) <= _MOST_TUPLES and pairs_of_singletons <= _MOST_PAIRS
+        of_level = is_open if level == 3 else None
+        bounds.append(_level(lattice, level, visited, widths, rows, min_size, of_level))
+        few = comb(features, 3) <= _MOST_TUPLES and lattice.base**2 <= _MOST_PAIRS
         if level == 2 and few and lattice.max_cross_size > 2:
-            small = [keys[sizes < min_size] for keys, sizes in _of_level(lattice, visited, 2)]
-            small_pairs = np.concatenate([small_pairs, *small])
-            pairs = _open_pairs(lattice, small_pairs, large)
+            # Of digits [first, second]: whether both predicates together may be large.
+            is_open = np.outer(large, large)
+            for keys, sizes in _of_level(lattice, visited, 2):
+                first, second = lattice.digits(keys[sizes < min_size])[:, :2].T
+                is_open[first, second] = False
     return bounds
 
 
@@ -150,9 +144,9 @@ def _level(
     widths: IntArray,
     rows: int,
     min_size: int,
-    known: tuple[Keys, dict[tuple[int, int], BoolArray]] | None,
+    is_open: BoolArray | None,
 ) -> int:
-    """Return the bound of a level; ``known`` are the small pairs, as keys and as matrices."""
+    """Return the bound of a level, of level 3 perhaps with which pairs of digits may be large."""
     unseen_elsewhere = 0
     if comb(len(lattice.sizes), level) <= _MOST_TUPLES:
         tuples = lattice.tuples(level)
@@ -170,16 +164,16 @@ def _level(
         powers = (len(lattice.sizes) + 1) ** np.arange(level)[::-1]
         number = np.searchsorted(tuples @ powers, lattice.features(keys)[:, :level] @ powers)
         # A visited slice below a pair that was found small later is not among the open cells.
-        is_open = np.ones(keys.size, bool)
-        if known:
-            for part in lattice.subsets(keys, [2]):
-                is_open &= ~contains(known[0], part)
-        seen += np.bincount(number[is_open], minlength=seen.size)
+        among = np.ones(keys.size, bool)
+        if is_open is not None:
+            for first, second in combinations(lattice.digits(keys)[:, :3].T, 2):
+                among &= is_open[first, second]
+        seen += np.bincount(number[among], minlength=seen.size)
         tested += np.bincount(number[sizes >= min_size], minlength=seen.size)
         held += np.bincount(number, sizes, minlength=seen.size).astype(np.int64)
     cells = widths[tuples].astype(np.float64).prod(axis=1)
-    if known:
-        cells = _open_cells(tuples, known[1])
+    if is_open is not None:
+        cells = _open_cells(lattice, is_open)
     unseen = np.maximum(cells - seen, 0)
     multi = np.array([lattice.is_multi(f) for f in range(len(lattice.sizes))])
     capped = ~multi[tuples].any(axis=1)
@@ -187,42 +181,19 @@ def _level(
     return int((tested + unseen).sum()) + unseen_elsewhere
 
 
-def _open_pairs(
-    lattice: Lattice, small: Keys, large: BoolArray
-) -> dict[tuple[int, int], BoolArray]:
-    """Return for each pair of features a matrix: whether each pair of singletons may be large."""
-    features = len(lattice.sizes)
-    singles = [large[1 + lattice.offsets[f] : 1 + lattice.offsets[f + 1]] for f in range(features)]
-    pairs = combinations(range(features), 2)
-    matrices = {(a, b): np.outer(singles[a], singles[b]) for a, b in pairs}
-    for now in blocks(small.size, _KEYS_AT_A_TIME):
-        digits = lattice.digits(small[now])[:, :2]
-        owners = lattice.feature_of[digits]
-        codes = digits - 1 - lattice.offsets[owners]
-        number = owners[:, 0] * features + owners[:, 1]
-        order = np.argsort(number, kind="stable")
-        begins = np.flatnonzero(np.diff(number[order], prepend=-1))
-        for mine in np.split(order, begins[1:]):
-            a, b = owners[mine[0]].tolist()
-            matrices[a, b][codes[mine, 0], codes[mine, 1]] = False
-    return matrices
-
-
-def _open_cells(tuples: IntArray, pairs: dict[tuple[int, int], BoolArray]) -> FloatArray:
+def _open_cells(lattice: Lattice, is_open: BoolArray) -> FloatArray:
     """Return of all feature triples the cells [triples] of which no pair is known to be small."""
-    features = int(tuples.max()) + 1
-    cells, first = np.zeros(len(tuples)), tuples[:, 0] * features + tuples[:, 1]
-    for b in range(1, features - 1):
-        others = range(b + 1, features)
-        right = np.hstack([pairs[b, c] for c in others]).astype(np.float32)
-        ends = np.cumsum([0, *(pairs[b, c].shape[1] for c in others)])
+    begins, cells = lattice.offsets + 1, {}
+    for b in range(1, len(lattice.sizes) - 1):
+        middle, rest = slice(begins[b], begins[b + 1]), slice(begins[b + 1], None)
+        right, ends = is_open[middle, rest].astype(np.float32), begins[b + 1 :] - begins[b + 1]
         step = max(1, _PAIRS_AT_A_TIME // max(right.shape))
         for a in range(b):
-            is_open, total = np.hstack([pairs[a, c] for c in others]), np.zeros(right.shape[1])
-            for now in blocks(len(is_open), step):
+            total = np.zeros(right.shape[1])
+            for now in blocks(lattice.sizes[a], step):
+                rows = is_open[begins[a] + now.start : begins[a] + now.stop]
                 # Whole numbers below 2^24, which 32 bits hold exactly.
-                ways = pairs[a, b][now].astype(np.float32) @ right
-                total += np.where(is_open[now], ways, 0).sum(axis=0, dtype=np.float64)
-            at = int(np.searchsorted(first, a * features + b))
-            cells[at : at + len(others)] = np.diff(np.append(0.0, np.cumsum(total))[ends])
-    return cells
+                ways = rows[:, middle].astype(np.float32) @ right
+                total += np.where(rows[:, rest], ways, 0).sum(axis=0, dtype=np.float64)
+            cells[a, b] = np.diff(np.append(0.0, np.cumsum(total))[ends])
+    return np.concatenate([cells[pair] for pair in sorted(cells)])

@@ -11,12 +11,12 @@ import numpy as np
 from slicebeam.metrics.counting.statistic_space import THEN, StatisticSpace, Term
 from slicebeam.metrics.errors import OptionError, unknown_name
 from slicebeam.metrics.kinds import ABOVE, TOP, Comparison
-from slicebeam.metrics.measures import calibration_error, count_metrics
-from slicebeam.metrics.measures.calibration_error import CalibrationError, RSquared
+from slicebeam.metrics.measures import count_metrics, one_model
 from slicebeam.metrics.measures.count_metrics import ClassMetric, FOne, Share, fbeta, macro_average
 from slicebeam.metrics.measures.earlier import Earlier
 from slicebeam.metrics.measures.mean import Mean, RootMean
 from slicebeam.metrics.measures.metric import Metric, Needs
+from slicebeam.metrics.measures.one_model import CalibrationError, RSquared
 from slicebeam.metrics.measures.ranking import AreaUnderCurve, AveragePrecision
 from slicebeam.metrics.measures.user_metrics import load, loaded
 from slicebeam.metrics.significance import intervals
@@ -105,7 +105,7 @@ _NUMBERED: dict[str, _Numbered] = {
         _is_share, "the quantile must be between 0 and 1, such as pinball:0.9"),
     "calibration_error": (
         CalibrationError,
-        lambda bins: 5 <= bins <= calibration_error.MOST_BINS and bins.is_integer(),
+        lambda bins: 5 <= bins <= one_model.MOST_BINS and bins.is_integer(),
         "the number of bins must be a whole number from 5 to 50, such as calibration_error:10"),
     "ndcg": _at_k("ndcg", "NDCG"),
     "map": _at_k("map", "Mean average precision"),
@@ -200,7 +200,7 @@ def statistic_space(
     terms: list[Term] = []
     total: list[Term] = []
     for value in needs.values:
-        if value.startswith(calibration_error.PREFIX):
+        if value.startswith(one_model.PREFIX):
             terms += CalibrationError.terms(value)
             total += CalibrationError.total_terms(value)
         else:

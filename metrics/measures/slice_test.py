@@ -90,18 +90,15 @@ class SliceTest:
         return needs_rows(self.test, self.metric, self.space)
 
     def run(
-        self,
-        sums: IntArray,
-        totals: IntArray,
-        reduced: IntArray | None = None,
-        of_all: IntArray | None = None,
+        self, sums: IntArray, totals: IntArray, of_space: tuple[IntArray, IntArray] | None = None
     ) -> Outcomes:
         """Test slices of sums [slices, 1 + replicates, raw columns]; totals [1 + replicates, …] of all examples."""
         # Without replicates a test that resamples is the metric's quick one.
-        if of_all is None:
-            of_all = self.space.reduce(totals[:1], totals[:1])[0]
-        if reduced is None:
-            reduced = self.space.reduce(sums[:, 0], totals[:1])
+        reduce = self.space.reduce
+        reduced, of_all = of_space or (
+            reduce(sums[:, 0], totals[:1]),
+            reduce(totals[:1], totals[:1])[0],
+        )
         layers = sums.shape[1]
         by_rows = layers > 1 and self.needs_rows()
         width = layers * self.space.raw_columns if by_rows else 1

@@ -1,7 +1,4 @@
-"""The sums over the examples of a pattern, the set of findings that an example is in.
-
-The *target* is what a metric averages: 0 or 1 of each example of a rate's denominator, a loss, or its change.
-"""
+"""The sums over the examples of a pattern (a set of findings) of the *target*, what a metric averages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,1 @@
-"""How a confusion matrix changed, estimated from as few new predictions as possible.
-
-Source throughout: Chen, Cai, Zaharia and Zou (2021), "Did the model change?" (MASA).
-"""
+"""How a confusion matrix changed, estimated from few new predictions: Chen, Cai, Zaharia and Zou (2021), MASA."""

@@ -150,8 +150,6 @@ def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> Flo
     """Return g, the allocation weight of each half, by the answers of the other [R, 2S]; either halves sum to 1."""
     # Neyman's p_s·√v_s, v_s the variance in the other half shrunk by 20 answers to what the static weights expect, at
     # the scale of all strata; from λ = .4 to .7 shrunk further, in the end wholly.
-    # Neyman's p_s·√v_s, v_s the variance in the other half shrunk by 20 answers to what the static weights expect, at
-    # the scale of all strata; from λ = .4 to .7 shrunk further, in the end wholly.
     runs, share = halves.asked.shape[0], strata.share
     asked = np.maximum(halves.asked.astype(np.float64), 1)
     counted, squares = differences(halves, reliance[:, None, None])

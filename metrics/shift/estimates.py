@@ -261,18 +261,11 @@ class Subpools:
 def estimate(
     strata: Strata, sample: Sample, *, control: bool = True, slices: Subpools | None = None
 ) -> MatrixEstimate:
-    """Return the new confusion matrix, its variances, and the inputs of the stopping rule.
+    """Return the new confusion matrix, its variances, and the inputs of the stopping rule: docs/how-to/shift.md.
 
-    Ĉ_ij = Σ_{s∈i} p_s [H_sj/N_s − λ(O_sj/N_s − Ō_sj)]; V_ij = Σ_{s∈i} w_s·(sample variance of x_j = 1[new = j] −
-    λ·1[old = j]), w_s = p_s²(1 − N_s/M_s)/N_s; T = Σ_s w_s τ̂²_s, τ̂²_s the sum of these over j, times W²_sj; SE(T) =
-    √(Σ m_s w_s²τ̂²_s/N_s); e₁ = Σ m_s p_s w_s/N_s, m_s = `Strata.pair_weight`. Without ``control`` λ = 0; estimated it
-    biases Ĉ by O(1/N). Assumes within a stratum a simple random sample whose size does not depend on the answers.
-
-    Of ``slices`` `sample` has N_s of the whole pool and, in place of runs, the counts of each slice's items. A slice g is
-    a domain (Cochran 1977, "Sampling techniques", sections 5A.14 and 6.11) whose share p_gi within a label is known:
-    Ĉ_gij = p_gi·r_gij + λC°_gij, r_gij = Σ_{s∈i} (p_s/N_s)(H − λO)_gsj / Σ_{s∈i} (p_s/N_s)n_gs, n_gs its items in the
-    sample; V_gij = Σ_{s∈i} w_s·(sample variance over all N_s of 1[in g]·(x_j − r_gij))/q_g², q_g its share. A label of
-    which no item was asked is taken as unchanged; the widening by c covers it.
+    Without ``control`` λ = 0; estimated it biases Ĉ by O(1/N). Assumes within a stratum a simple random sample whose size does
+    not depend on the answers. Of ``slices`` `sample` has N_s of the whole pool and, in place of runs, the counts of each
+    slice's items. A label of which no item was asked is taken as unchanged; the widening by c covers it.
     """
     counts = counts_of(strata, sample)
     asked = counts.asked

@@ -1,7 +1,4 @@
-"""Average precision of slices, as scikit-learn's, its influences and law of random subsets, from score buckets.
-
-AP = Σ_s (share of the positives with score s)·(precision among the examples with a score of at least s).
-"""
+"""Average precision of slices, as scikit-learn's, its influences and law of random subsets, from score buckets."""
 
 from __future__ import annotations
 

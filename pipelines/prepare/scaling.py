@@ -13,8 +13,8 @@ from slicebeam.metrics.counting.counting import Tables
 from slicebeam.metrics.counting.statistic_space import BUCKETS, Deviations, Range, Term
 from slicebeam.metrics.errors import ColumnError, InputError
 from slicebeam.metrics.kinds import ABOVE
-from slicebeam.metrics.measures.calibration_error import PREFIX, of_error, part_edges
 from slicebeam.metrics.measures.mean import LABEL
+from slicebeam.metrics.measures.one_model import PREFIX, of_error, part_edges
 from slicebeam.metrics.measures.registry import averaged_column
 from slicebeam.metrics.significance.auc import bucket_edges
 from slicebeam.metrics.significance.random_subset import BINS, bin_edges, bin_sums, population

@@ -199,7 +199,7 @@ def tested_block(units: Sequence[Unit], state: UnitSums, config: BlockTest) -> p
     where = large if large.size < sizes.size else slice(None)
     own_sums = reduced[where]
     for number, test in enumerate(config.tests):
-        tested, errors = test.run(sums[where], totals, own_sums, of_all)
+        tested, errors = test.run(sums[where], totals, (own_sums, of_all))
         found: dict[str, NDArray[Any]] = {}
         own = metric_on(test.metric, space)
         if own.needs.ranked:

@@ -23,7 +23,7 @@ from slicebeam.metrics.counting.statistic_space import (
     StatisticSpace,
     fixed_point,
 )
-from slicebeam.metrics.measures.calibration_error import bin_of, number_of_bins
+from slicebeam.metrics.measures.one_model import bin_of, number_of_bins
 from slicebeam.metrics.randomness import occurrence_ids, splitmix64
 from slicebeam.transforms.storage.storage import storage_path
 from slicebeam.transforms.storage.work_files import (

@@ -75,7 +75,7 @@ def test_with_too_many_tuples_it_is_still_a_bound(seed, min_size, tuples):
     truth = true_counts(data, min_size)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(multiplicity, "_MOST_TUPLES", tuples)
-        patch.setattr(multiplicity, "_MOST_PAIRS", seed % 2 << 25)
+        patch.setattr(multiplicity, "_MOST_PAIRS", seed % 2 << 26)
         patch.setattr(multiplicity, "_KEYS_AT_A_TIME", 7)
         steps = Priority(data.lattice, iterations=4, max_candidates=10, prune_significant=True)
         for known, _ in searched(data, steps, min_size):
@@ -88,12 +88,16 @@ def test_open_cells_are_counted_in_pieces(monkeypatch, width):
     monkeypatch.setattr(multiplicity, "_PAIRS_AT_A_TIME", width)
     rng, sizes = np.random.default_rng(0), (5, 4, 6, 3)
     pairs, triples = (list(itertools.combinations(range(4), size)) for size in (2, 3))
+    lattice, matrix = Lattice(sizes, 3), np.zeros((19, 19), bool)
     is_open = {(a, b): rng.random((sizes[a], sizes[b])) < 0.6 for a, b in pairs}
+    for (a, b), some in is_open.items():
+        first, second = 1 + lattice.offsets[a], 1 + lattice.offsets[b]
+        matrix[first : first + sizes[a], second : second + sizes[b]] = some
     expected = [
         np.einsum("ij,jk,ik", *(is_open[pair] * 1 for pair in ((a, b), (b, c), (a, c))))
         for a, b, c in triples
     ]
-    assert multiplicity._open_cells(np.array(triples), is_open).tolist() == expected
+    assert multiplicity._open_cells(lattice, matrix).tolist() == expected
 
 
 def test_nothing_was_visited_below_the_singletons():

@@ -8,10 +8,10 @@ from sklearn import metrics as sk
 
 from slicebeam.metrics.counting.statistic_space import BUCKETS, Range, StatisticSpace, fixed_point
 from slicebeam.metrics.measures import cell_metric
-from slicebeam.metrics.measures.calibration_error import of_error
 from slicebeam.metrics.measures.cell_metric import CellMetric
 from slicebeam.metrics.measures.mean import LABEL, number_loss
 from slicebeam.metrics.measures.metric import Metric, Needs, Slices
+from slicebeam.metrics.measures.one_model import of_error
 from slicebeam.metrics.measures.registry import averaged_column, metric, metrics, statistic_space
 from slicebeam.metrics.significance.auc import bucket_edges
 from slicebeam.metrics.significance.outcome_codes import Reason

@@ -9,8 +9,8 @@ from sklearn.calibration import calibration_curve
 
 from slicebeam.metrics.counting.statistic_space import Deviations, Range, fixed_point
 from slicebeam.metrics.errors import InputError
-from slicebeam.metrics.measures.calibration_error import bin_of, number_of_bins, part_edges
 from slicebeam.metrics.measures.metric import Slices
+from slicebeam.metrics.measures.one_model import bin_of, number_of_bins, part_edges
 from slicebeam.metrics.measures.registry import metric, statistic_space
 from slicebeam.metrics.measures.slice_test import check_comparison
 from slicebeam.metrics.significance.outcome_codes import Reason
