@@ -43,9 +43,10 @@ from slicebeam.pipelines.changelist.parts import (
 )
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
 from slicebeam.pipelines.changelist.testing import Check, Search, Testing
-from slicebeam.pipelines.search.iterations import adjusted_overall, looked_up
+from slicebeam.pipelines.search.counter import looked_up
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import direction_of, stretched_interval
+from slicebeam.pipelines.search.significance import adjusted_overall
 from slicebeam.pipelines.search.summary import summary
 from slicebeam.transforms.encode.definitions import Predicate, PredicateDefinition
 from slicebeam.transforms.encode.sources import ReservedRows

@@ -16,8 +16,8 @@ from slicebeam.pipelines.discovery.known import (
 )
 from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset, encode, example_encoding
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
-from slicebeam.pipelines.prepare.inherited import given_slices, read_given, value_slices
 from slicebeam.pipelines.prepare.source import chunk_rows, read_source, rows_of_document
+from slicebeam.pipelines.prepare.wanted_slices import given_slices, read_given, value_slices
 from slicebeam.pipelines.run.stage import Stage, Workspace
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.config.check import CheckConfig
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.inherited import WantedSlices
+    from slicebeam.pipelines.prepare.wanted_slices import WantedSlices
     from slicebeam.transforms.discovery.embeddings import ExampleSplit
 
 # Slices whose membership takes as much memory of a chunk as a column does.

@@ -18,7 +18,7 @@ from slicebeam.metrics.counting.membership import hash_sums
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.prepare.exact_auc import has_error, put_ranking
-from slicebeam.pipelines.search.iterations import SecondTests, SliceCounter, SliceTable, tables_of
+from slicebeam.pipelines.search.counter import SliceTable, tables_of
 from slicebeam.transforms.count.slice_sums import slice_sums, sum_slices
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.measures.metric import Metric, Slices
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.search.counter import SliceCounter
+    from slicebeam.pipelines.search.significance import SecondTests
 
 NO_LABEL, NEW, REFINES, INHERITED = range(4)
 LABELS: tuple[Any, ...] = (None, "new", "refines", "inherited")

@@ -19,7 +19,7 @@ from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.prepare.exact_auc import put_whole
-from slicebeam.pipelines.search.iterations import SliceTable, q_values, tables_of
+from slicebeam.pipelines.search.counter import SliceTable, tables_of
 from slicebeam.pipelines.search.refinement_labels import (
     LABELS,
     NO_LABEL,
@@ -28,6 +28,7 @@ from slicebeam.pipelines.search.refinement_labels import (
     same_examples,
     says_more,
 )
+from slicebeam.pipelines.search.significance import q_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.slices import Finding, FindingModel
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.iterations import SearchResult, SliceCounter
+    from slicebeam.pipelines.search.counter import SliceCounter
+    from slicebeam.pipelines.search.iterations import SearchResult
     from slicebeam.transforms.encode.predicates import Singleton
 
 

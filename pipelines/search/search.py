@@ -15,8 +15,9 @@ from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset, prepare
 from slicebeam.pipelines.run.open_run import Published, RunContext, open_run
 from slicebeam.pipelines.run.stage import Stage, Workspace
 from slicebeam.pipelines.search.building import build, parity_gaps
+from slicebeam.pipelines.search.counter import SliceCounter
 from slicebeam.pipelines.search.findings import count_listed, finding_lists
-from slicebeam.pipelines.search.iterations import Iterations, SearchObserver, SliceCounter
+from slicebeam.pipelines.search.iterations import Iterations, SearchObserver
 from slicebeam.pipelines.search.results import (
     Results,
     SliceNames,

@@ -23,7 +23,7 @@ from slicebeam.pipelines.changelist.changes import (
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, estimate, finite
 from slicebeam.pipelines.changelist.reading import TABLE, read_search, read_table
 from slicebeam.pipelines.prepare.inherited import is_carried_on, why_absent
-from slicebeam.pipelines.search.iterations import adjusted_overall
+from slicebeam.pipelines.search.significance import adjusted_overall
 from slicebeam.pipelines.search.summary import of_metrics, promise, shown, verdict
 from slicebeam.transforms.count.finding_passes import CountListed, without_buckets
 from slicebeam.transforms.encode.definitions import Predicate
