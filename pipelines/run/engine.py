@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import tempfile
@@ -81,7 +80,7 @@ class Engine:
         """Let processes of the engine write to a file; before the first pipeline.
 
         Where the log is in object storage, a temporary file is used, which stays only where a run fails.
-        ``run_id`` identifies the run in the names of its jobs; else a hash of log and options does.
+        ``run_id`` identifies the run in the names of its jobs.
         """
         if note is not None:
             self._backend.note = note
@@ -92,10 +91,7 @@ class Engine:
             descriptor, name = tempfile.mkstemp(prefix="slicebeam-", suffix=".log")
             os.close(descriptor)
             self.log, self._is_log_temporary = Path(name), True
-        # Variables stand in it by name: no hash shows whether a guess of a secret is right.
-        options = f"{self.config.runner} {self.config.written}"
-        identity = f"{os.path.abspath(str(log))}\n{options}"  # noqa: PTH100  (a URI stays one)
-        self.run_id = run_id or hashlib.sha256(identity.encode()).hexdigest()[:10]
+        self.run_id = run_id
         self._backend.log = self._driver.log = self.log
 
     @property

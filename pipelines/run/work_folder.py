@@ -1,8 +1,4 @@
-"""The work folder: the finished work of a run, so that a stopped run can continue.
-
-All that stages write lies in its folder ``stages``, which is removed as a whole when another run
-begins. Paid answers, which must outlive it, have their own folder next to it.
-"""
+"""The work folder: the finished work of a run in its folder ``stages``, so that a stopped run can continue."""
 
 from __future__ import annotations
 

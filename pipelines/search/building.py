@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.parts import Confusion
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.findings import ListedCounts
+    from slicebeam.pipelines.search.listed_counts import ListedCounts
     from slicebeam.pipelines.search.results import FindingList, MetricResult, Reported, Results
     from slicebeam.transforms.encode.extract_predictions import Predictor
     from slicebeam.transforms.encode.predicates import Singleton
@@ -228,10 +228,7 @@ def _title(config: RunConfig) -> str:
 
 
 def _overall(config: RunConfig, prepared: EncodedDataset) -> tuple[Change, ...]:
-    """Return the metrics on all examples; the changes between two models are one family of tests.
-
-    Without intervals where rows are grouped.
-    """
+    """Return the metrics on all examples, without intervals where rows are grouped; changes are one family of tests."""
     slices, changes = prepared.slices(), []
     stretch = np.array([math.nan if config.group else 1.0])
     for name in config.metric:

@@ -59,10 +59,9 @@ def prepare_given(
     *,
     is_own_data: bool = False,
 ) -> EncodedDataset:
-    """Write encoded shards that say in which of the wanted slices an example is.
+    """Write encoded shards that say in which of the wanted slices, of a document or a file, an example is.
 
-    They are from the document ``known`` (None: a file), whose examples in ``split`` are left out, and
-    with ``is_own_data`` its reserved examples too.
+    The document's examples in ``split`` are left out, and with ``is_own_data`` its reserved ones.
     """
     run.show(Stage("reading the data"))
     source = read_source(config, run)

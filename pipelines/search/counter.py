@@ -133,10 +133,9 @@ class SliceCounter:
         counts_only: bool = False,
         resampling: Resampling | None = None,
     ) -> tuple[list[CountedPart], Cost]:
-        """Count and test the units, except finished blocks; return the parts and what they cost.
+        """Count the units, and test them unless ``counts_only``, except finished blocks; return the parts and their cost.
 
-        ``on_begin`` receives a function that says how many candidates are counted. ``resampling`` is how
-        examples are resampled where not every candidate is; with ``counts_only`` nothing is tested.
+        ``on_begin`` receives a function that says how many candidates are counted.
         """
         planned = self.planned(stage, units, counts_only=counts_only, resampling=resampling)
         config, items = planned.config, planned.items

@@ -101,11 +101,9 @@ def labels(
     parents: SliceTable,
     prepared: EncodedDataset,
 ) -> tuple[NDArray[np.int8], Keys, FloatArray]:
-    """Return label, key of the best parent and p of the refinement test [slices].
+    """Return label, key of the best parent, that with the largest p, and p of the refinement test [slices].
 
-    *new*: no slice above it is significant in the same direction. *refines*: it is worse than each
-    immediate parent, by the test and by a margin. *inherited*: what its parents have explains it. The
-    best parent is the one that explains it best: that with the largest p.
+    A slice *refines* if it is worse than each parent by test and margin; *new* has none called the same way above.
     """
     lattice, keys, sums = prepared.lattice, kept.keys, kept["sums"]
     levels = lattice.cross_sizes(keys)
@@ -210,8 +208,7 @@ def same_examples(
 def nested_classes(keys: Keys, sizes: IntArray, positions: IntArray, lattice: Lattice) -> IntArray:
     """Return numbers [positions] that are equal where nesting shows the examples to be the same.
 
-    Where a conjunction holds of as many examples as a part of it, that part implies the rest. So
-    the two are the same, and so are conjunctions that come to the same with all that they imply.
+    If a conjunction has as many examples as one of its parts, that part implies the rest.
     """
     by_key = np.argsort(keys)
     ordered = keys[by_key]

@@ -1,7 +1,4 @@
-"""Which slices are significant: corrections for many tests, and second tests of what the first one leaves open.
-
-Slices that could be significant are tested again: by replicates, and by their exact AUC or average precision.
-"""
+"""Which slices are significant: corrections for many tests, and second tests by replicates and by exact areas."""
 
 from __future__ import annotations
 
@@ -90,14 +87,11 @@ class SecondTests:
         times: float = 1.0,
         name: str = "p",
     ) -> Keys:
-        """Return the keys of the slices that a metric calls at a multiple of alpha.
-
-        By ``p``, by ``first``, that of the quick test, or by ``best``, the smallest p that the error of the
-        metric's value leaves. No slice whose p exceeds alpha is called, nor changes the q-value of one that is.
-        """
+        """Return the keys of the slices that a metric calls at a multiple of alpha, by p or a column like it."""
         keys, p = [np.zeros(0, np.int64)], [np.zeros(0)]
         for table in tables_of(parts):
             own = table[f"{name}{number}"] / times
+            # No slice with a larger p is called, nor changes the q-value of those that are.
             small = np.flatnonzero(own <= self.config.used_alpha)
             keys.append(table.keys[small])
             p.append(own[small])
@@ -164,10 +158,7 @@ class SecondTests:
     def by_own_values(
         self, parts: list[CountedPart], per_level: tuple[int, ...], iteration: int
     ) -> None:
-        """Test means of two data sets by the law of each slice's own values, too, where Hall's t lets them be called.
-
-        The p-value is the larger of both, so that no other slice can be called.
-        """
+        """Test means of two data sets that Hall's t calls by the law of each slice's values, too: the larger p counts."""
         prepared, space = self.prepared, self.prepared.space
         for number, test in enumerate(self.tests):
             own, name = metric_on(test.metric, space), f"p{number}"
@@ -330,11 +321,7 @@ def _refuse(table: SliceTable, number: int, where: Array, reason: int) -> None:
 
 
 def _by_groups(table: SliceTable, number: int, groups: Array, test: SliceTest) -> None:
-    """Let a change that does not vary count once for each group, not for each example.
-
-    Of the 2^G ways to exchange the two models in whole groups one is as extreme. Where only some examples count
-    (recall, precision), or weights may be 0, nobody knows how many groups change.
-    """
+    """Let a change that does not vary count once for each group: one of the 2^G ways to exchange models is as extreme."""
     p, method = table[f"p{number}"], table[f"method{number}"]
     method[method == Method.BOOTSTRAP_ROWS] = Method.BOOTSTRAP_GROUPS
     constant = (method != 0) & (method != Method.BOOTSTRAP_GROUPS)
@@ -343,5 +330,6 @@ def _by_groups(table: SliceTable, number: int, groups: Array, test: SliceTest) -
         p[constant] = np.maximum(p, fewest)[constant]
         method[constant] = Method.SIGN_FLIP_GROUPS
     else:
+        # Where only some examples count, or weights may be 0, nobody knows how many groups change.
         _refuse(table, number, constant, Reason.UNVARYING)
     _refuse(table, number, groups < LEAST_GROUPS, Reason.FEW_GROUPS)

@@ -1,10 +1,6 @@
-"""The search strategies: which slices to visit next, given the results so far.
+"""Which slices to visit next: Algorithms 1 (iterative) and 2 (priority) of Liu, Rosen and Paul Suganthan (2022).
 
-Iterative is Algorithm 1 and priority Algorithm 2 of Liu, Rosen and Paul Suganthan (2022), with
-sets of slices as sorted arrays of keys. Batch visits every slice: the default where that is cheap
-by `batch_cost`, a function of the shape of the data and of options that decide the result, never of
-the machine or of the engine, so that the same command chooses the same strategy everywhere.
-``python benchmarks/cost_model.py --shapes`` prints the estimates beside measurements.
+Batch visits every slice: the default where that is cheap by `batch_cost`, which never depends on machine or engine.
 """
 
 from __future__ import annotations
@@ -33,16 +29,14 @@ _LEAST_P = 1e-300
 
 @dataclass
 class SearchState:
-    """The results for the visited slices [slices], in the order of their keys.
-
-    ``p``: of the metric that steers; NaN for a slice that is too small. ``first_p``: the same by the
-    first test, where replicates decide only of some. ``delta``: of that metric from its reference.
-    """
+    """The results for the visited slices [slices], in the order of their keys, of the metric that steers."""
 
     min_size: int
     keys: Keys = field(default_factory=lambda: np.zeros(0, np.int64))  # int64 [slices], sorted
     sizes: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    # NaN for a slice that is too small.
     p: FloatArray = field(default_factory=lambda: np.zeros(0))
+    # By the first test, where replicates decide only of some.
     first_p: FloatArray = field(default_factory=lambda: np.zeros(0))
     delta: FloatArray = field(default_factory=lambda: np.zeros(0))
     significant: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
