@@ -68,22 +68,22 @@ def read_domains_of(
 ) -> tuple[SearchChangeList, dict[str, FeatureDomain]]:
     """Return the ChangeList of an earlier run, and its domains by feature."""
     document = read_search(path, option, with_slices=False)
-    known: dict[str, FeatureDomain] = {}
+    domains: dict[str, FeatureDomain] = {}
     name = ""
     try:
         for shape in document.dataset.domains:
             name = shape.name
-            known[name] = checked_domain(shape)
+            domains[name] = checked_domain(shape)
     except InputError as error:
         raise InputError(f"{option} {path}: domain of {name!r}: {error}") from error
-    return document, known
+    return document, domains
 
 
 def inherited_domains(
     path: str, source: Source, features: Sequence[str], option: str = "--domains"
 ) -> InheritedDomains:
     """Return the domains of an earlier run; a feature without one is learned if that run would have searched it."""
-    document, known = read_domains_of(path, option)
+    document, earlier = read_domains_of(path, option)
     options, dataset = document.provenance.config, document.dataset
     roles = {options.get(role) for role in ROLES}
     roles |= {averaged_column(metric.key) for metric in document.metrics}
@@ -91,14 +91,14 @@ def inherited_domains(
     searched = options.get("features") or features
     if document.check is not None or document.discovery is not None:
         searched = ()
-    absent = [name for name in known if name not in source.schema.names]
+    absent = [name for name in earlier if name not in source.schema.names]
     left_out = [LeftOutColumn(name, f"in {path} but not in this data") for name in absent]
     domains: dict[str, FrozenDomain] = {}
     learned = []
     for name in features:
-        if name in known:
+        if name in earlier:
             kind = source.schema.field(name).type
-            domain = _held_against(known[name], kind, f"{option} {path}: column {name!r}")
+            domain = _held_against(earlier[name], kind, f"{option} {path}: column {name!r}")
             domains[name] = FrozenDomain(domain, max(1, dataset.n))
         elif name in searched and name not in taken:
             learned.append(name)
@@ -195,16 +195,16 @@ def _named_values(domain: Domain | FeatureDomain) -> list[Any]:
     return [term.value for term in domain.singletons if term.op in ("==", "contains")]
 
 
-def _check_predicate(one: Singleton, shape: Domain, kind: pa.DataType) -> None:
-    known = _OPS[shape.kind]
-    if one.field != shape.name:
-        raise InputError(f"it is a predicate on {one.field!r}")
-    if one.op not in known:
-        raise InputError(f"op {one.op!r} is not one of a {shape.kind} domain: {', '.join(known)}")
-    if one.op == "is_null" and one.value is not None:
-        raise InputError(f"op 'is_null' takes no value, not {shortened(repr(one.value))}")
-    if shape.kind == "numeric" or one.op == "not_in":
-        check_condition(one, kind)
+def _check_predicate(term: Singleton, shape: Domain, kind: pa.DataType) -> None:
+    ops = _OPS[shape.kind]
+    if term.field != shape.name:
+        raise InputError(f"it is a predicate on {term.field!r}")
+    if term.op not in ops:
+        raise InputError(f"op {term.op!r} is not one of a {shape.kind} domain: {', '.join(ops)}")
+    if term.op == "is_null" and term.value is not None:
+        raise InputError(f"op 'is_null' takes no value, not {shortened(repr(term.value))}")
+    if shape.kind == "numeric" or term.op == "not_in":
+        check_condition(term, kind)
 
 
 def _check_values(domain: FeatureDomain, kind: pa.DataType) -> None:
@@ -269,18 +269,18 @@ _MOST_VALUES = 3
 class _ColumnOfBothRuns:
     """A column in both runs."""
 
-    given: InheritedDomains
+    old: InheritedDomains
     now: FeatureDomain
     examples: int
     smallest: int
 
     @property
     def then(self) -> FrozenDomain:
-        return self.given.domains[self.now.name]
+        return self.old.domains[self.now.name]
 
     def parts(self) -> Iterator[str]:
         """Yield the new values, the most important first."""
-        uri, kind = self.given.uri, self.now.kind
+        uri, kind = self.old.uri, self.now.kind
         for occurred, where in ((False, "does not have"), (True, "counted among its other values")):
             new = [value for value in self.now.new_values if value.occurred == occurred]
             if new:
@@ -327,7 +327,7 @@ class _ColumnOfBothRuns:
         )
 
     def _grown(self, now: int, then: int | None, what: str) -> Iterator[str]:
-        uri, examples = self.given.uri, self.then.examples
+        uri, examples = self.old.uri, self.then.examples
         if now < self.smallest:
             return
         if then is None:
@@ -342,7 +342,7 @@ class _ColumnOfBothRuns:
         """Yield what to do where this is more than half of the examples with a value."""
         missing = self.now.seen.missing if self.now.seen is not None else 0
         if 2 * count > self.examples - missing:
-            instead = " instead of --domains" if self.given.option == "--domains" else ""
+            instead = " instead of --domains" if self.old.option == "--domains" else ""
             yield f"that is one slice, so bin the column again with {chosen}{instead}"
 
     def _is_surely_more(self, now: int, then: int) -> bool:
@@ -363,28 +363,28 @@ def _percent(share: float) -> str:
 
 
 def drift_lines(
-    given: InheritedDomains, domains: Sequence[FeatureDomain], examples: int, smallest: int
+    old: InheritedDomains, domains: Sequence[FeatureDomain], examples: int, smallest: int
 ) -> tuple[str, ...]:
     """Return a line for each column that is lost, or with values or missing ones that are new or surely more frequent."""
     lines = [
-        f"{name}: a feature in {given.uri}, but not a column of this data; its slices can't be tested."
-        for name in given.lost
+        f"{name}: a feature in {old.uri}, but not a column of this data; its slices can't be tested."
+        for name in old.lost
     ]
     for domain in domains:
         name = domain.name
-        if name in given.domains:
-            parts = "; ".join(_ColumnOfBothRuns(given, domain, examples, smallest).parts())
+        if name in old.domains:
+            parts = "; ".join(_ColumnOfBothRuns(old, domain, examples, smallest).parts())
             lines += [f"{name}: {parts}."] if parts else []
-        elif name in given.learned:
-            reason = given.reasons.get(name, "not in its data")
-            lines.append(f"{name}: left out in {given.uri} ({reason}); its values are now tested.")
+        elif name in old.learned:
+            reason = old.reasons.get(name, "not in its data")
+            lines.append(f"{name}: left out in {old.uri} ({reason}); its values are now tested.")
     return tuple(lines)
 
 
 def is_carried_on(then: Domain, now: Domain) -> bool:
     """Return whether a domain has the predicates of an earlier one, *other* aside."""
     kept = [singleton for singleton in then.singletons if singleton.op != "not_in"]
-    return then.kind == now.kind and all(one in now.singletons for one in kept)
+    return then.kind == now.kind and all(term in now.singletons for term in kept)
 
 
 def why_absent(condition: Condition, then: Domain, now: Domain) -> str:

@@ -84,10 +84,12 @@ class GivenSlices:
     def texts(self) -> tuple[str, ...]:
         """The slices as text: their predicates, or the names of those that no predicate describes."""
         return tuple(
-            (one.name or one.column)
-            if one.definition is not None
-            else " & ".join(map(str, conditions))
-            for one, conditions in zip(self.wanted.slices, self.membership.predicates, strict=True)
+            " & ".join(map(str, conditions))
+            if slice_.definition is None
+            else slice_.name or slice_.column
+            for slice_, conditions in zip(
+                self.wanted.slices, self.membership.predicates, strict=True
+            )
         )
 
     @property
@@ -192,10 +194,10 @@ def _condition(written: Mapping[Any, Any]) -> Singleton:
     return Singleton(str(field), str(op), _json_value(value))
 
 
-def _check_keys(written: Mapping[Any, Any], *known: str) -> None:
+def _check_keys(written: Mapping[Any, Any], *allowed: str) -> None:
     for key in written:
-        if key not in known:
-            raise unknown_name("key", str(key), known)
+        if key not in allowed:
+            raise unknown_name("key", str(key), allowed)
 
 
 def _json_value(value: Any) -> Any:
@@ -279,7 +281,7 @@ MOST_SLICES = 10_000
 
 def value_slices(uri: str, source: Source, run: Workspace) -> WantedSlices:
     """Return the slices of an EvalConfig that have examples, in the order of its specs."""
-    found: dict[str, SliceRequest] = {}
+    requests: dict[str, SliceRequest] = {}
     for number, spec in enumerate(eval_plan(uri).specs):
         columns = tuple(sorted({*spec.keys, *(name for name, _ in spec.values)}))
         ops = {
@@ -302,10 +304,10 @@ def value_slices(uri: str, source: Source, run: Workspace) -> WantedSlices:
             ):
                 conditions = tuple(Singleton(name, ops[name], values[name]) for name in values)
                 key = str(sorted(condition.json_text() for condition in conditions))
-                found.setdefault(key, SliceRequest(f"slicing_specs {spec}", conditions))
-        if len(found) > MOST_SLICES:
+                requests.setdefault(key, SliceRequest(f"slicing_specs {spec}", conditions))
+        if len(requests) > MOST_SLICES:
             raise OptionError(
-                f"--eval-config {uri}: slicing_specs {spec} has {len(found):,} slices so far, "
+                f"--eval-config {uri}: slicing_specs {spec} has {len(requests):,} slices so far, "
                 f"more than {MOST_SLICES:,}; name fewer values, or use slicebeam search"
             )
-    return WantedSlices("eval_config", uri, tuple(found.values()))
+    return WantedSlices("eval_config", uri, tuple(requests.values()))

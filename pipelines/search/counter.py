@@ -219,9 +219,9 @@ class SliceTable:
         # A slice that is too small for a test has no p-value, now as before.
         tested = ~np.isnan(self["p0"][here])
         for name in change.columns.keys() & columns.keys():
-            some = slice(None) if name.startswith("c") else tested
+            rows = slice(None) if name.startswith("c") else tested
             columns[name] = np.array(columns[name])
-            columns[name][here[some]] = change[name][there[some]]
+            columns[name][here[rows]] = change[name][there[rows]]
         return SliceTable(self.keys, columns)
 
 
@@ -254,9 +254,9 @@ def looked_up(
     """Return numbers [slices] or [slices, width] of slices (sorted keys); 0 where a slice is in no part."""
     values: Array = np.zeros(keys.size if width is None else (keys.size, width), dtype)
     # A key that is larger than all of them finds none.
-    known = np.append(keys, -1)
+    bounded = np.append(keys, -1)
     for table in tables_of(parts):
         at = np.searchsorted(keys, table.keys)
-        wanted = np.flatnonzero(known[at] == table.keys)
+        wanted = np.flatnonzero(bounded[at] == table.keys)
         values[at[wanted]] = numbers(table)[wanted]
     return values

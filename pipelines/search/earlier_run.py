@@ -44,7 +44,7 @@ def earlier_run(config: RunConfig, *, by_data: bool = False) -> BaselineRun | No
     if config.since is None:
         return None
     document = read_search(config.since, "--since")
-    measured_then = [one.key for one in document.metrics]
+    measured_then = [entry.key for entry in document.metrics]
     both = [name for name in config.metric if name in measured_then]
     now, then = (
         {key: options.get(key) for key in _SAME}
@@ -58,7 +58,7 @@ def earlier_run(config: RunConfig, *, by_data: bool = False) -> BaselineRun | No
         then = {"metric": ", ".join(measured_then), **then}
     for key, before in then.items():
         if now[key] != before:
-            was, is_now = ("not given" if one is None else repr(one) for one in (before, now[key]))
+            was, is_now = (repr(x) if x is not None else "not given" for x in (before, now[key]))
             raise OptionError(
                 f"--since {config.since}: {key} was {was} there and is {is_now} here, so the runs "
                 "can't be compared"
@@ -70,7 +70,7 @@ def earlier_run(config: RunConfig, *, by_data: bool = False) -> BaselineRun | No
         columns: Sequence[Any] = (
             list(zip(*_rows(document, name), strict=True)) or [()] * len(COLUMNS)
             if tables is None
-            else [one.to_numpy(zero_copy_only=False) for one in tables[name].columns]
+            else [column.to_numpy(zero_copy_only=False) for column in tables[name].columns]
         )
         measured[name] = {
             column: np.array(values, _KINDS.get(column, np.float64))

@@ -54,12 +54,12 @@ def count_listed(
     scaling = without_buckets(prepared.scaling)
     space = scaling.space
     targets = {
-        own.name: target
-        for own in map(metric, config.metric)
+        measure.name: target
+        for measure in map(metric, config.metric)
         if not space.weighted
         and prepared.space.comparison != "earlier"
-        and own.undefined_reason(prepared.slices()) is None
-        and (target := own.target(space)) is not None
+        and measure.undefined_reason(prepared.slices()) is None
+        and (target := measure.target(space)) is not None
     }
     with_classes = None if sums is None else of_classes(scaling)
     if not keys.size or not (targets or with_classes):
@@ -82,13 +82,13 @@ def count_listed(
         sums_known=sums is not None and with_classes is None,
     )
     seconds = function.keys.size * _SECONDS_PER_MEMBERSHIP
-    found = prepared.scan("coverage", function, seconds)
-    both, own_sums, of_all = (
-        np.sum([one[name] for one in found], axis=0) for name in ("both", "sums", "of_all")
+    parts = prepared.scan("coverage", function, seconds)
+    both, slice_sums, of_all = (
+        np.sum([one[name] for one in parts], axis=0) for name in ("both", "sums", "of_all")
     )
-    own_sums = own_sums.reshape(-1, used.space.raw_columns)
+    slice_sums = slice_sums.reshape(-1, used.space.raw_columns)
     both = both.reshape(len(counted), first, first)
-    sums = own_sums if sums is None else sums[order[:first]]
+    sums = slice_sums if sums is None else sums[order[:first]]
     everything = prepared.totals[None, : space.raw_columns]
     coverages = []
     for (name, target), at in zip(targets.items(), place.ravel().tolist(), strict=True):
@@ -101,7 +101,7 @@ def count_listed(
         )
     if with_classes is None:
         return ListedCounts(tuple(coverages))
-    listed = own_sums[np.argsort(order)]
+    listed = slice_sums[np.argsort(order)]
     return ListedCounts(tuple(coverages), confusions_of(with_classes, listed, of_all))
 
 
@@ -110,16 +110,16 @@ def confusions_of(scaling: Scaling, sums: IntArray, of_all: IntArray) -> tuple[C
     space, tables = scaling.space, {}
     if space.comparison == "earlier":
         # Of today's examples.
-        sums, of_all = (space.of_set(some, then=False) for some in (sums, of_all))
+        sums, of_all = (space.of_set(both_sets, then=False) for both_sets in (sums, of_all))
         space = space.of_one_set
     for old, suffix in ((False, ""), (True, "_before"))[: space.sides]:
         cell = space.code("label_class") * space.classes + space.code("predicted_class", old=old)
         for name, counted in (("inside", sums), ("outside", of_all - sums)):
-            own = space.counts(counted)
+            counts = space.counts(counted)
             if space.weighted:
-                own = np.ldexp(space.weights(counted), space.weight_exponent)
-            table = np.zeros((space.classes**2, len(sums)), own.dtype)
-            np.add.at(table, cell, own.T)
+                counts = np.ldexp(space.weights(counted), space.weight_exponent)
+            table = np.zeros((space.classes**2, len(sums)), counts.dtype)
+            np.add.at(table, cell, counts.T)
             tables[name + suffix] = table.T.reshape(-1, space.classes, space.classes).tolist()
     return tuple(
         Confusion(classes=scaling.classes, **dict(zip(tables, one, strict=True)))

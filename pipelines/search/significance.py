@@ -90,11 +90,11 @@ class SecondTests:
         """Return the keys of the slices that a metric calls at a multiple of alpha, by p or a column like it."""
         keys, p = [np.zeros(0, np.int64)], [np.zeros(0)]
         for table in tables_of(parts):
-            own = table[f"{name}{number}"] / times
+            values = table[f"{name}{number}"] / times
             # No slice with a larger p is called, nor changes the q-value of those that are.
-            small = np.flatnonzero(own <= self.config.used_alpha)
+            small = np.flatnonzero(values <= self.config.used_alpha)
             keys.append(table.keys[small])
-            p.append(own[small])
+            p.append(values[small])
         every = np.concatenate(keys)
         levels = self.prepared.lattice.cross_sizes(every)
         q = q_values(self.config, np.concatenate(p), levels, per_level)
@@ -161,8 +161,8 @@ class SecondTests:
         """Test means of two data sets that Hall's t calls by the law of each slice's values, too: the larger p counts."""
         prepared, space = self.prepared, self.prepared.space
         for number, test in enumerate(self.tests):
-            own, name = metric_on(test.metric, space), f"p{number}"
-            if not isinstance(own, Earlier) or not isinstance(own.own, Mean) or test.needs_rows():
+            both, name = metric_on(test.metric, space), f"p{number}"
+            if not isinstance(both, Earlier) or not isinstance(both.own, Mean) or test.needs_rows():
                 continue
             keys = np.sort(self.called(parts, number, per_level, _SPARED))
             if not keys.size:
@@ -172,11 +172,11 @@ class SecondTests:
             sums = looked_up(parts, keys, lambda table: table.counts(space)["sums"], space.columns)
             slices = prepared.slices(sums)
             p = looked_up(parts, keys, lambda table: table[name], dtype=np.float64)  # noqa: B023
-            centre, deviation, total = own.pooled(slices)
+            centre, deviation, total = both.pooled(slices)
             listed = pa.table({"key": keys, "centre": centre, "deviation": deviation})
             stage = f"iteration-{iteration}-values-{number}"
             binning = bin_values(
-                own.own,
+                both.own,
                 prepared.lattice,
                 prepared.scaling,
                 prepared.shards,
@@ -185,8 +185,8 @@ class SecondTests:
             )
             for part in self.run.parts(stage, binning):
                 at = np.searchsorted(keys, part.column("key").to_numpy())
-                tail = own.tail(test.alternative)
-                by_values = own.own_values_p(slices.rows(at), total[at], read_bins(part), tail)
+                tail = both.tail(test.alternative)
+                by_values = both.own_values_p(slices.rows(at), total[at], read_bins(part), tail)
                 p[at] = np.maximum(p[at], by_values)
             _change(parts, SliceTable(keys, {name: p}))
 
@@ -228,22 +228,22 @@ class SecondTests:
         space, of_all = self.prepared.space, self.prepared.of_all
         keys = np.sort(keys)
         no_sums = np.zeros((0, space.columns), np.int64)
-        rough = [SliceTable(np.zeros(0, np.int64), {"sums": no_sums})]
+        pieces = [SliceTable(np.zeros(0, np.int64), {"sums": no_sums})]
         for table in tables_of(parts):
             counts = table.take(np.flatnonzero(contains(keys, table.keys))).counts(space)
-            rough.append(counts.take(has_error(counts["sums"], space)))
-        known = SliceTable.joined(rough).by_key()
-        sums, columns = known["sums"], dict(known.columns)
-        if known.keys.size == 0:
-            return known, Cost()
+            pieces.append(counts.take(has_error(counts["sums"], space)))
+        rough = SliceTable.joined(pieces).by_key()
+        sums, columns = rough["sums"], dict(rough.columns)
+        if rough.keys.size == 0:
+            return rough, Cost()
         of_whole = np.zeros(1)
         if resampling is not None and space.comparison == "overall":
             stage_of_all, whole = f"{stage}-all", np.array([WHOLE])
             wins, _ = self.exact.count(stage_of_all, whole, of_all[None, :], resampling)
             of_whole = next(wins).replicates[0][0]
-        wins, cost = self.exact.count(stage, known.keys, sums, resampling)
+        wins, cost = self.exact.count(stage, rough.keys, sums, resampling)
         for counted in wins:
-            at = known.at(counted.keys)
+            at = rough.at(counted.keys)
             put_ranking(sums, at, counted, space)
             for number in numbers:
                 test = self.tests[number]
@@ -255,14 +255,14 @@ class SecondTests:
                     outcomes = test.of_replicates(sums[at], of_all, deltas)
                 values: tuple[Array, ...] = (*outcomes.tested, outcomes.errors)
                 for name, column in zip(_TESTED, values, strict=True):
-                    empty = np.zeros(known.keys.size, column.dtype)
+                    empty = np.zeros(rough.keys.size, column.dtype)
                     columns.setdefault(f"{name}{number}", empty)[at] = column
         for old in (False, True)[: space.sides]:
             ranking = space.ranking_columns(old=old)
             for place in range(ranking.start, ranking.stop):
                 columns[f"c{place}"] = sums[:, place]
         columns |= {f"best{number}": columns[f"p{number}"] for number in numbers}
-        return SliceTable(known.keys, columns), cost
+        return SliceTable(rough.keys, columns), cost
 
     def _by_replicates(
         self, parts: list[CountedPart], groups: Array | None, numbers: tuple[int, ...]
@@ -290,10 +290,10 @@ class SecondTests:
         prepared = self.prepared
         folder = self.run.work.folder(stage)
         counting = sum_slices(distinct_groups, keys, prepared.lattice, prepared.shards, folder)
-        known, groups = slice_sums(self.run.parts(stage, counting))
+        counted, groups = slice_sums(self.run.parts(stage, counting))
         if self.most_groups is None:
             self.most_groups = int(groups.max(initial=0))
-        groups = groups[np.searchsorted(known, wanted)]
+        groups = groups[np.searchsorted(counted, wanted)]
         self.few_groups.append(wanted[(groups >= LEAST_GROUPS) & (groups < ENOUGH_GROUPS)])
         return groups
 

@@ -154,10 +154,8 @@ class Iterative(Strategy):
     def _children(self, some: Keys, parents: Keys, closed: Keys) -> tuple[Keys, Keys]:
         """Return candidates and the parents that they extend by a later singleton.
 
-        A candidate with one open parent and no closed ancestor has only open parents: each was
-        either visited, and then is open, or not visited because of a closed ancestor of its own
-        (what is closed stays so: more slices visited only lower the q-values of others). So the
-        parent without the last predicate reaches it, once.
+        With one open parent and no closed ancestor a candidate has only open parents, since what is closed
+        stays so: the parent without the last predicate reaches it, once.
         """
         lattice, level = self.lattice, self.iteration
         digits, singles = lattice.digits(some), self._open_singles(closed)
@@ -176,12 +174,7 @@ class Iterative(Strategy):
 
 
 class Priority(Strategy):
-    """Algorithm 2: the children of the most promising slices, up to K that are not empty.
-
-    With ``prune_significant`` these are the ones with the lowest p-values, as in the paper. Without
-    it they are the ones whose difference their parents explain least: the children of a slice that
-    is much worse all have low p-values, and would fill the queue.
-    """
+    """Algorithm 2: the children of the most promising slices, up to K that are not empty."""
 
     def __init__(
         self,
@@ -245,6 +238,7 @@ class Priority(Strategy):
         waiting &= self.lattice.cross_sizes(known.keys) < self.lattice.max_cross_size
         keys = known.keys[waiting]
         if self.prune_significant:
+            # As in the paper. Else the children of a slice that is much worse would fill the queue.
             return keys[np.lexsort((keys, known.first_p[waiting]))]
         return keys[np.lexsort((keys, -self._evidence(keys, known)))]
 
