@@ -352,8 +352,6 @@ def identities(paths: Sequence[str]) -> dict[str, list[int | str] | None]:
             return identity(storage_path(path))
         return None
 
-    if all(isinstance(storage_path(path), Path) for path in paths):
-        return {path: identity_of(path) for path in paths}
     # A store takes its time for each answer.
     with ThreadPoolExecutor(_ASKED_TOGETHER) as pool:
         return dict(zip(paths, pool.map(identity_of, paths), strict=True))
