@@ -211,7 +211,7 @@ def dealt(arguments: list[str]) -> int:
     """Run the command with the shards of each block dealt out to two workers."""
     from slicebeam.pipelines.commands.cli import run
     from slicebeam.pipelines.run.engine import Engine
-    from slicebeam.pipelines.search import iterations
+    from slicebeam.pipelines.search import counter
     from slicebeam.transforms.count.tables import WorkItem
 
     run_job = Engine.run
@@ -227,7 +227,7 @@ def dealt(arguments: list[str]) -> int:
         is_counting = stage.startswith("iteration")
         return run_job(self, build, stage, None if is_counting else seconds, **more)
 
-    iterations.work_items = both
+    counter.work_items = both
     Engine.run = counting_alone
     return run(arguments)
 

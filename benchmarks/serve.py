@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.page.served import state_folder
-from slicebeam.pipelines.search.results import SCHEMA
+from slicebeam.pipelines.search.slices_table import SCHEMA
 from slicebeam.transforms.encode.predicates import Singleton
 
 ROOT = Path(__file__).parents[1]

@@ -61,11 +61,12 @@ shards of integers in the work folder     transforms/encode/shards.py
 sums of each slice                        metrics/counting/statistic_space.py
   │ value and test of a metric            metrics/measures/metric.py  metrics/measures/slice_test.py
   │ corrected for the number of tests     metrics/measures/multiplicity.py
+  │ close calls are tested again          pipelines/search/significance.py
   ▼
 significant slices                        pipelines/search/results.py
   │ the few that explain the others       metrics/findings/choice.py
   ▼
-ChangeList and slices.parquet             pipelines/search/building.py  pipelines/search/results.py
+ChangeList and slices.parquet             pipelines/search/building.py  pipelines/search/slices_table.py
   │ published as a whole, or not at all   transforms/storage/publication.py
   ▼
 terminal, page, exit code                 pipelines/show/  pipelines/page/  pipelines/search/summary.py

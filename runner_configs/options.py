@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,11 +71,10 @@ class RunnerOptions(_Options):
 
 @dataclass(frozen=True)
 class RunnerConfig:
-    """A runner and its options; `written` has variables by name, and no secret spelt out."""
+    """A runner and its options."""
 
     runner: str = "direct"
     options: DirectOptions | RunnerOptions = field(default_factory=DirectOptions, repr=False)
-    written: str = field(default="", compare=False)
 
     @property
     def backend(self) -> str:
@@ -127,13 +125,12 @@ def runner_config(name: str, overrides: Iterable[str], beam: Iterable[str] = ())
     if beams:
         options["beam"] = beams
     remember_literals(options)
-    written = without_literals(redacted(json.dumps(options, sort_keys=True, default=str)))
     for values, above in ((beams, ("beam",)), (options, ())):
         for key in values.keys() - {"beam"}:
             keys = (*above, str(key))
             values[key] = resolved(values[key], f"{place_of(*keys)}: {'.'.join(keys)}")
     try:
-        return RunnerConfig(runner, model.model_validate(options), written)
+        return RunnerConfig(runner, model.model_validate(options))
     except ValidationError as error:
         first = error.errors()[0]
         keys = tuple(map(str, first["loc"]))

@@ -33,8 +33,8 @@ from slicebeam.pipelines.config.check import CheckConfig
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.search.check import prepare_check
+from slicebeam.pipelines.search.earlier_run import earlier_run
 from slicebeam.pipelines.search.search import Steps, run_steps
-from slicebeam.pipelines.search.since import earlier_run
 from slicebeam.transforms.storage.storage import make_folder, storage_errors, storage_path
 
 if TYPE_CHECKING:

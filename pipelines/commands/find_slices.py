@@ -31,7 +31,7 @@ from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.run.open_run import paths_of
 from slicebeam.pipelines.run.stage import SilentObserver, Workspace
 from slicebeam.pipelines.run.work_folder import WorkFolder
-from slicebeam.pipelines.search.iterations import SliceCounter
+from slicebeam.pipelines.search.counter import SliceCounter
 from slicebeam.pipelines.search.search import Steps, compared, run_steps
 from slicebeam.transforms.count.search_graph import CountAndTest, EncodeExamples
 from slicebeam.transforms.encode.write_examples import WriteExamples
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from slicebeam.metrics.counting.lattice import Lattice
-    from slicebeam.pipelines.search.iterations import Planned
+    from slicebeam.pipelines.search.counter import Planned
     from slicebeam.transforms.encode.domains import LeftOutColumn
     from slicebeam.transforms.encode.extract_slice_keys import Encoding
 

@@ -15,11 +15,11 @@ from slicebeam.pipelines.config.confirmation import refuse_unconfirmed
 from slicebeam.pipelines.config.discover import LSA
 from slicebeam.pipelines.define.predicates import how_read
 from slicebeam.pipelines.discovery.known import PublishedDiscovery
-from slicebeam.pipelines.prepare.inherited import WantedSlices, wanted_slice
+from slicebeam.pipelines.prepare.wanted_slices import WantedSlices, wanted_slice
 from slicebeam.pipelines.run.engine import start_engine
 from slicebeam.pipelines.run.stage import SilentObserver, hidden_run
 from slicebeam.pipelines.search.check import prepare_given, wishes_of
-from slicebeam.pipelines.search.findings import MOST_COVERING, count_listed
+from slicebeam.pipelines.search.listed_counts import MOST_COVERING, count_listed
 from slicebeam.pipelines.search.search import Steps, run_steps
 from slicebeam.transforms.discovery.embeddings import ExampleSplit
 from slicebeam.transforms.encode.definitions import slice_id_of

@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.features import ColumnHint, Learned
-    from slicebeam.pipelines.prepare.inherited import GivenSlices
+    from slicebeam.pipelines.prepare.wanted_slices import GivenSlices
     from slicebeam.pipelines.run.work_folder import WorkFolder
     from slicebeam.transforms.encode.domains import FeatureDomain, LeftOutColumn
     from slicebeam.transforms.encode.extract_predictions import LabelCounts, Outcome, Side

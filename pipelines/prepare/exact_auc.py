@@ -1,7 +1,6 @@
-"""Exact areas, AUC and average precision, for all examples, slices that may be significant, and reported slices.
+"""Exact areas, AUC and average precision, counted from the scores of the examples.
 
-Buckets bound the areas of every slice. The slices that could be significant within their bound are
-counted again, from the scores of their examples; the others can't be, whatever their exact areas are.
+Buckets bound the areas of every slice; only the slices that could be significant within their bound need it.
 """
 
 from __future__ import annotations

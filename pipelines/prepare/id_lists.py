@@ -27,11 +27,7 @@ _WHOLE = re.compile(r"-?[0-9]{1,19}")
 def id_list(
     uri: str, known: pa.Array, id_field: str
 ) -> tuple[MembershipDefinition, tuple[str, ...]]:
-    """Return the definition of the examples whose ids a file lists, and notes for the user.
-
-    ``uri``: a file of one id a line, a CSV file with a header, or JSON Lines of ids or of objects with them.
-    ``known``: int64 or string [n] ids of the data. ``id_field``: their name, and that of the file's column.
-    """
+    """Return the definition of the examples whose ids a file (lines, CSV or JSON Lines) lists, and notes for the user."""
     ids = as_ids(_listed(uri, id_field), known.type, f"--ids {uri}")
     if not ids:
         raise OptionError(f"--ids {uri} contains no ids; write one per line")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import tempfile
@@ -47,12 +46,10 @@ class Cost:
 
 
 class Engine:
-    """Runs pipelines one after another; a context, which ends what was started for them.
-
-    ``name``: what the document calls it, where it is not all that does the work.
-    """
+    """Runs pipelines one after another; a context, which ends what was started for them."""
 
     def __init__(self, config: RunnerConfig, name: str = "") -> None:
+        # What the document calls it, where it is not all that does the work.
         self.config, self._name = config, name
         self.log = Path(os.devnull)
         self.run_id = ""
@@ -78,24 +75,18 @@ class Engine:
         resumes: bool = False,
         note: Callable[[str], None] | None = None,
     ) -> None:
-        """Let processes of the engine write to a file; before the first pipeline.
-
-        Where the log is in object storage, a temporary file is used, which stays only where a run fails.
-        ``run_id`` identifies the run in the names of its jobs; else a hash of log and options does.
-        """
+        """Let processes of the engine write to a file, and name its jobs after the run; before the first pipeline."""
         if note is not None:
             self._backend.note = note
         self._resumes = resumes
         if isinstance(log, Path):
             self.log = log
         else:
+            # In object storage no process can write to it: a temporary file, kept only where a run fails.
             descriptor, name = tempfile.mkstemp(prefix="slicebeam-", suffix=".log")
             os.close(descriptor)
             self.log, self._is_log_temporary = Path(name), True
-        # Variables stand in it by name: no hash shows whether a guess of a secret is right.
-        options = f"{self.config.runner} {self.config.written}"
-        identity = f"{os.path.abspath(str(log))}\n{options}"  # noqa: PTH100  (a URI stays one)
-        self.run_id = run_id or hashlib.sha256(identity.encode()).hexdigest()[:10]
+        self.run_id = run_id
         self._backend.log = self._driver.log = self.log
 
     @property

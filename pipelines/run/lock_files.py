@@ -232,10 +232,7 @@ class LocalLock(RunLock):
 
 
 class Lease(RunLock):
-    """A lock in object storage: an object that is only ever written over the version last seen.
-
-    A thread renews it, since nobody removes it for a process that was killed.
-    """
+    """A lock in object storage: an object written only over the version last seen, and renewed by a thread."""
 
     def __init__(self, folder: ObjectPath, renewed_every: float, lapses_after: float) -> None:
         super().__init__(folder)

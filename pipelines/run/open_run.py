@@ -254,7 +254,9 @@ def published_before(
     kind: type[Document], path: StoragePath, run: RunMarker, begun: RunMarker | None
 ) -> Document | None:
     """Return the document that a run has published already; None if the run has something to do."""
-    text = _text(path)
+    text = None
+    with storage_errors(path, "read"), suppress(FileNotFoundError):
+        text = path.read_bytes()
     # What the run is to replace is not what it published.
     if text is None or (begun is not None and begun.replaces == version_of(path)):
         return None
@@ -305,11 +307,3 @@ def remove_page(folder: StoragePath) -> str | None:
                 return None
         page.unlink(missing_ok=True)
     return f"{page} showed the result that is replaced now, and is removed; slicebeam report {folder} writes it anew"
-
-
-def _text(path: StoragePath) -> bytes | None:
-    with storage_errors(path, "read"):
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            return None

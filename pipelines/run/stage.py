@@ -73,19 +73,16 @@ class Workspace:
         job: str = "",
         seconds: float | None = None,
         plan: str = "",
+        # Files say to which plan they belong: the folder is not emptied, and complete ones need no note.
         keeps_parts: bool = False,
-        reads_data: bool = False,
+        reads_data: bool = False,  # the user's files, which must not have changed
         before: Callable[[], object] = lambda: None,
         facts: Callable[[Cost], dict[str, Any]] = lambda _: {},
     ) -> dict[str, Any]:
         """Fill the folder of a stage, unless a note says that it is complete, and return its record.
 
         A job that an earlier process of this run sent is waited for where the engine kept it, and counts if
-        its files are complete. Only then the folder is emptied, and the job is run.
-
-        ``plan``: digest of what a job does; a note or job of another plan does not count. ``keeps_parts``:
-        files say to which plan they belong: the folder is not emptied, and complete ones need no note.
-        ``reads_data``: the user's files are read, which must not have changed. ``before`` the job.
+        its files are complete. ``plan``: digest of what a job does; a note or job of another plan does not count.
         """
         work, engine = self.work, self.engine
         work.folder(stage)

@@ -1,8 +1,4 @@
-"""The work folder: the finished work of a run, so that a stopped run can continue.
-
-All that stages write lies in its folder ``stages``, which is removed as a whole when another run
-begins. Paid answers, which must outlive it, have their own folder next to it.
-"""
+"""The work folder: the finished work of a run in its folder ``stages``, so that a stopped run can continue."""
 
 from __future__ import annotations
 
@@ -356,8 +352,6 @@ def identities(paths: Sequence[str]) -> dict[str, list[int | str] | None]:
             return identity(storage_path(path))
         return None
 
-    if all(isinstance(storage_path(path), Path) for path in paths):
-        return {path: identity_of(path) for path in paths}
     # A store takes its time for each answer.
     with ThreadPoolExecutor(_ASKED_TOGETHER) as pool:
         return dict(zip(paths, pool.map(identity_of, paths), strict=True))

@@ -43,9 +43,10 @@ from slicebeam.pipelines.changelist.parts import (
 )
 from slicebeam.pipelines.changelist.slices import Origin, Refinement, Size, Slice
 from slicebeam.pipelines.changelist.testing import Check, Search, Testing
-from slicebeam.pipelines.search.iterations import adjusted_overall, looked_up
+from slicebeam.pipelines.search.counter import looked_up
 from slicebeam.pipelines.search.refinement_labels import LABELS, NO_LABEL, says_more
 from slicebeam.pipelines.search.results import direction_of, stretched_interval
+from slicebeam.pipelines.search.significance import adjusted_overall
 from slicebeam.pipelines.search.summary import summary
 from slicebeam.transforms.encode.definitions import Predicate, PredicateDefinition
 from slicebeam.transforms.encode.sources import ReservedRows
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.parts import Confusion
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.findings import ListedCounts
+    from slicebeam.pipelines.search.listed_counts import ListedCounts
     from slicebeam.pipelines.search.results import FindingList, MetricResult, Reported, Results
     from slicebeam.transforms.encode.extract_predictions import Predictor
     from slicebeam.transforms.encode.predicates import Singleton
@@ -227,10 +228,7 @@ def _title(config: RunConfig) -> str:
 
 
 def _overall(config: RunConfig, prepared: EncodedDataset) -> tuple[Change, ...]:
-    """Return the metrics on all examples; the changes between two models are one family of tests.
-
-    Without intervals where rows are grouped.
-    """
+    """Return the metrics on all examples, without intervals where rows are grouped; changes are one family of tests."""
     slices, changes = prepared.slices(), []
     stretch = np.array([math.nan if config.group else 1.0])
     for name in config.metric:

@@ -16,8 +16,8 @@ from slicebeam.pipelines.discovery.known import (
 )
 from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset, encode, example_encoding
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
-from slicebeam.pipelines.prepare.inherited import given_slices, read_given, value_slices
 from slicebeam.pipelines.prepare.source import chunk_rows, read_source, rows_of_document
+from slicebeam.pipelines.prepare.wanted_slices import given_slices, read_given, value_slices
 from slicebeam.pipelines.run.stage import Stage, Workspace
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from slicebeam.pipelines.config.check import CheckConfig
     from slicebeam.pipelines.config.slices import RunConfig
-    from slicebeam.pipelines.prepare.inherited import WantedSlices
+    from slicebeam.pipelines.prepare.wanted_slices import WantedSlices
     from slicebeam.transforms.discovery.embeddings import ExampleSplit
 
 # Slices whose membership takes as much memory of a chunk as a column does.
@@ -59,10 +59,9 @@ def prepare_given(
     *,
     is_own_data: bool = False,
 ) -> EncodedDataset:
-    """Write encoded shards that say in which of the wanted slices an example is.
+    """Write encoded shards that say in which of the wanted slices, of a document or a file, an example is.
 
-    They are from the document ``known`` (None: a file), whose examples in ``split`` are left out, and
-    with ``is_own_data`` its reserved examples too.
+    The document's examples in ``split`` are left out, and with ``is_own_data`` its reserved ones.
     """
     run.show(Stage("reading the data"))
     source = read_source(config, run)

@@ -46,7 +46,7 @@ def further(
     streams: Sequence[IO[bytes]],
 ) -> SearchChangeList:
     """Write the model and the membership, and return the document with both."""
-    prepared, counter = results.prepared, results.counter
+    prepared = results.prepared
     if not isinstance(prepared, PreparedDiscovery):
         raise TypeError("a discovery that discovered nothing")
     discovered = prepared.discovered
@@ -54,7 +54,7 @@ def further(
     discovered.model.write(model)
     clusters = discovered.model.clusters
     write_membership(membership, discovered.beside, clusters, is_split=config.loss_weight > 0)
-    return with_discovery(config, prepared, changelist, counter.run)
+    return with_discovery(config, prepared, changelist, prepared.run)
 
 
 def most_changed_first(results: Results, measured: MetricResult) -> IntArray:

@@ -20,7 +20,7 @@ from slicebeam.metrics.measures.registry import metric, statistic_space
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.prepare.encoded_dataset import SECONDS_PER_NUMBER, SECONDS_PER_ROW
 from slicebeam.pipelines.prepare.features import choose_features, resolve_outcome
-from slicebeam.pipelines.prepare.inherited import given_slices, inherited_domains, read_given
+from slicebeam.pipelines.prepare.inherited import inherited_domains
 from slicebeam.pipelines.prepare.source import (
     QUERY_JOBS,
     SECONDS_PER_BYTE,
@@ -28,7 +28,8 @@ from slicebeam.pipelines.prepare.source import (
     format_of,
     with_lists,
 )
-from slicebeam.pipelines.search.iterations import counting_budget
+from slicebeam.pipelines.prepare.wanted_slices import given_slices, read_given
+from slicebeam.pipelines.search.counter import counting_budget
 from slicebeam.pipelines.search.search import compared
 from slicebeam.pipelines.search.strategies import batch_cost, conjunctions_per_level, test_seconds
 from slicebeam.pipelines.tfma.request import cost_lines

@@ -1,20 +1,16 @@
-"""Chooses the findings of each metric from the significant slices, and says how much slices explain together.
-
-The choice itself works on means of targets; what it finds is expressed in the metric.
-"""
+"""Chooses the findings of each metric from the significant slices, by means of targets, and expresses them in the metric."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from scipy.special import ndtri
 
 from slicebeam.metrics.counting.counting import RowBlock, positions
 from slicebeam.metrics.counting.statistic_space import StatisticSpace
-from slicebeam.metrics.discovery.change import Coverage, of_slices
 from slicebeam.metrics.findings import groups
 from slicebeam.metrics.findings.choice import (
     SHOWN_FINDINGS,
@@ -29,34 +25,32 @@ from slicebeam.metrics.findings.groups import CellSums, GroupSums
 from slicebeam.metrics.findings.inside import PAIR_BYTES, HeldExamples, InsideCounter, InsideCounts
 from slicebeam.metrics.measures.metric import Metric, Slices, Target
 from slicebeam.metrics.measures.registry import metric, metric_on
-from slicebeam.metrics.measures.target_sums import MOST_FINDINGS, TargetSums, membership
+from slicebeam.metrics.measures.target_sums import MOST_FINDINGS, membership
 from slicebeam.metrics.significance.intervals import normal_quantile
 from slicebeam.metrics.significance.random_subset import Population, bin_edges, population
 from slicebeam.pipelines.changelist import slices as document
-from slicebeam.pipelines.changelist.parts import CONFIDENCE, Confusion, SliceCoverage, finite
+from slicebeam.pipelines.changelist.parts import CONFIDENCE, finite
 from slicebeam.pipelines.prepare.encoded_dataset import LEAST_PASS_SECONDS, EncodedDataset
+from slicebeam.pipelines.search.listed_counts import explained_variance
 from slicebeam.pipelines.search.results import FindingList, MetricResult, Results
 from slicebeam.transforms.count.finding_passes import (
     CountInside,
-    CountListed,
     DeviationBins,
     DeviationEnds,
     SumByGroup,
     added_groups,
-    of_classes,
     without_buckets,
 )
 from slicebeam.transforms.encode.passes import Found, Function, one_thread
-from slicebeam.transforms.encode.shards import Scaling, Shard
+from slicebeam.transforms.encode.shards import Shard
 from slicebeam.transforms.storage.storage import storage_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
-    from slicebeam.metrics.counting.lattice import Keys, Lattice
+    from slicebeam.metrics.counting.lattice import Lattice
     from slicebeam.metrics.findings.choice import ChosenSlice, ChosenSlices, ConfirmedSlice
-    from slicebeam.pipelines.config.slices import RunConfig
 
 
 # CPU time of looking at an example in one pass.
@@ -74,9 +68,6 @@ _NO_SHARE = "it does not average over its examples"
 _CONSTANT = "its value, or its change, is the same in all examples"
 _TWO_ROOTS = "the difference of two roots is not a mean over examples"
 _TWO_RATIOS = "the difference of two ratios with different denominators is not a mean over examples"
-
-# Numbers of examples, their targets, and the targets' squares.
-_MOMENTS = ((1, 0), (1, 1), (2, 2))
 
 Direction = Literal["worse", "better"]
 
@@ -123,12 +114,7 @@ def impossible(own: Metric, direction: Direction, reason: str | None) -> Finding
 
 
 class _Choice:
-    """The choice for one metric and direction, the passes over the examples that it takes, and what it finds.
-
-    ``everything``: int64 [raw columns] sums of all examples. ``upward``: whether the direction is that of large
-    targets; ``is_change``: whether these are changes between two models, and ``are_counts`` of −1, 0 and 1
-    without weights. ``no_change``: the mean target of examples on which two models do not differ.
-    """
+    """The choice for one metric and direction, the passes over the examples that it takes, and what it finds."""
 
     def __init__(
         self,
@@ -144,13 +130,17 @@ class _Choice:
         self.own, self.direction = metric(measured.name), direction
         self.scaling = without_buckets(prepared.scaling)
         self.space = self.scaling.space
+        # The sums of all examples [raw columns].
         self.everything = prepared.totals[: self.space.raw_columns]
         # Examples of groups depend on each other, so that formulas do not hold.
         self.is_grouped = bool(self.config.group)
+        # Whether the direction is that of large targets.
         self.upward = target.upward == (direction == "worse")
         self.is_change = self.space.comparison == "baseline"
         is_weighted = self.space.weighted
+        # Whether targets are −1, 0 and 1 without weights.
         self.are_counts = self.is_change and not self.own.needs.values and not is_weighted
+        # The mean target of examples on which two models do not differ.
         self.no_change: float | None = None
         if self.is_change:
             at_zero, at_one = self.own.of_target(np.array([0.0, 1.0]), self.space).tolist()
@@ -505,106 +495,3 @@ class _Choice:
             of_value = tuple(around[0])
         interval = covariance.interval_of_difference(value, of_value, expected, tuple(around[1]))
         return value, expected, difference, *interval
-
-
-def explained_variance(
-    layout: TargetSums, both: FloatArray | IntArray, sums: FloatArray, of_all: FloatArray
-) -> Coverage:
-    """Return how much of the targets' variance slices explain together."""
-    n, total, squares = (float(layout.moment(of_all, *powers)) for powers in _MOMENTS)
-    totals = layout.moment(sums, 1, 1)
-    return of_slices(both, totals, int(n), total, squares - total**2 / n)
-
-
-# Slices, the first ones of the document: the cost of a pass grows with their square.
-MOST_COVERING = 200
-# CPU time of an example and a slice, measured with as many slices.
-_SECONDS_PER_MEMBERSHIP = 4e-9
-
-
-class ListedCounts(NamedTuple):
-    """What is counted of the slices that a document lists, in one pass."""
-
-    coverage: tuple[SliceCoverage, ...] = ()
-    # of each slice; of none where there are no predicted classes
-    confusions: tuple[Confusion, ...] = ()
-
-
-def count_listed(
-    config: RunConfig, prepared: EncodedDataset, keys: Keys, sums: IntArray | None = None
-) -> ListedCounts:
-    """Return how much the first slices explain, unless weighted, and confusions; without sums these are counted instead."""
-    scaling = without_buckets(prepared.scaling)
-    space = scaling.space
-    targets = {
-        own.name: target
-        for own in map(metric, config.metric)
-        if not space.weighted
-        and prepared.space.comparison != "earlier"
-        and own.undefined_reason(prepared.slices()) is None
-        and (target := own.target(space)) is not None
-    }
-    with_classes = None if sums is None else of_classes(scaling)
-    if not keys.size or not (targets or with_classes):
-        return ListedCounts()
-    first = min(keys.size, MOST_COVERING) if targets else 0
-    counted, place = np.unique(
-        np.array([one.counted for one in targets.values()]).reshape(-1, space.cells),
-        axis=0,
-        return_inverse=True,
-    )
-    # In the order of their keys, so that numbers are summed in the same order whatever the list is.
-    order = np.append(np.argsort(keys[:first]), np.arange(first, keys.size))
-    used = with_classes or scaling
-    function = CountListed(
-        keys[order if with_classes else order[:first]],
-        prepared.lattice,
-        used,
-        np.tile(counted, (1, used.space.cells // space.cells)),
-        first,
-        sums_known=sums is not None and with_classes is None,
-    )
-    seconds = function.keys.size * _SECONDS_PER_MEMBERSHIP
-    found = prepared.scan("coverage", function, seconds)
-    both, own_sums, of_all = (
-        np.sum([one[name] for one in found], axis=0) for name in ("both", "sums", "of_all")
-    )
-    own_sums = own_sums.reshape(-1, used.space.raw_columns)
-    both = both.reshape(len(counted), first, first)
-    sums = own_sums if sums is None else sums[order[:first]]
-    everything = prepared.totals[None, : space.raw_columns]
-    coverages = []
-    for (name, target), at in zip(targets.items(), place.ravel().tolist(), strict=True):
-        of_slices, (total,) = (
-            metric(name).target_sums(Slices(one, space)) for one in (sums, everything)
-        )
-        one = explained_variance(target.layout, both[at], of_slices, total)
-        coverages.append(
-            SliceCoverage(metric=name, slices=first, r2=finite(one.r2), r2_expected=one.expected)
-        )
-    if with_classes is None:
-        return ListedCounts(tuple(coverages))
-    listed = own_sums[np.argsort(order)]
-    return ListedCounts(tuple(coverages), confusions_of(with_classes, listed, of_all))
-
-
-def confusions_of(scaling: Scaling, sums: IntArray, of_all: IntArray) -> tuple[Confusion, ...]:
-    """Return the tables of slices (sums [slices, columns] of a scaling `of_classes`) and of all other examples."""
-    space, tables = scaling.space, {}
-    if space.comparison == "earlier":
-        # Of today's examples.
-        sums, of_all = (space.of_set(some, then=False) for some in (sums, of_all))
-        space = space.of_one_set
-    for old, suffix in ((False, ""), (True, "_before"))[: space.sides]:
-        cell = space.code("label_class") * space.classes + space.code("predicted_class", old=old)
-        for name, counted in (("inside", sums), ("outside", of_all - sums)):
-            own = space.counts(counted)
-            if space.weighted:
-                own = np.ldexp(space.weights(counted), space.weight_exponent)
-            table = np.zeros((space.classes**2, len(sums)), own.dtype)
-            np.add.at(table, cell, own.T)
-            tables[name + suffix] = table.T.reshape(-1, space.classes, space.classes).tolist()
-    return tuple(
-        Confusion(classes=scaling.classes, **dict(zip(tables, one, strict=True)))
-        for one in zip(*tables.values(), strict=True)
-    )

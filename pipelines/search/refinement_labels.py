@@ -18,7 +18,7 @@ from slicebeam.metrics.counting.membership import hash_sums
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.randomness import splitmix64
 from slicebeam.pipelines.prepare.exact_auc import has_error, put_ranking
-from slicebeam.pipelines.search.iterations import SecondTests, SliceCounter, SliceTable, tables_of
+from slicebeam.pipelines.search.counter import SliceTable, tables_of
 from slicebeam.transforms.count.slice_sums import slice_sums, sum_slices
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from slicebeam.metrics.kinds import Tail
     from slicebeam.metrics.measures.metric import Metric, Slices
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.pipelines.search.counter import SliceCounter
+    from slicebeam.pipelines.search.significance import SecondTests
 
 NO_LABEL, NEW, REFINES, INHERITED = range(4)
 LABELS: tuple[Any, ...] = (None, "new", "refines", "inherited")
@@ -99,11 +101,9 @@ def labels(
     parents: SliceTable,
     prepared: EncodedDataset,
 ) -> tuple[NDArray[np.int8], Keys, FloatArray]:
-    """Return label, key of the best parent and p of the refinement test [slices].
+    """Return label, key of the best parent, that with the largest p, and p of the refinement test [slices].
 
-    *new*: no slice above it is significant in the same direction. *refines*: it is worse than each
-    immediate parent, by the test and by a margin. *inherited*: what its parents have explains it. The
-    best parent is the one that explains it best: that with the largest p.
+    A slice *refines* if it is worse than each parent by test and margin; *new* has none called the same way above.
     """
     lattice, keys, sums = prepared.lattice, kept.keys, kept["sums"]
     levels = lattice.cross_sizes(keys)
@@ -208,8 +208,7 @@ def same_examples(
 def nested_classes(keys: Keys, sizes: IntArray, positions: IntArray, lattice: Lattice) -> IntArray:
     """Return numbers [positions] that are equal where nesting shows the examples to be the same.
 
-    Where a conjunction holds of as many examples as a part of it, that part implies the rest. So
-    the two are the same, and so are conjunctions that come to the same with all that they imply.
+    If a conjunction has as many examples as one of its parts, that part implies the rest.
     """
     by_key = np.argsort(keys)
     ordered = keys[by_key]

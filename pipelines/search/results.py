@@ -1,16 +1,15 @@
-"""From tested slices to reported ones: corrections, labels, duplicates, intervals, order, and the table of all."""
+"""From tested slices to reported ones: corrections, labels, duplicates, intervals, names and order."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from scipy.special import stdtrit
 
 from slicebeam.metrics.measures.metric import Metric, Slices
@@ -19,15 +18,15 @@ from slicebeam.metrics.randomness import splitmix64
 from slicebeam.metrics.significance.outcome_codes import METHODS, REASONS, Reason
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.prepare.exact_auc import put_whole
-from slicebeam.pipelines.search.iterations import SliceTable, q_values, tables_of
+from slicebeam.pipelines.search.counter import SliceTable, tables_of
 from slicebeam.pipelines.search.refinement_labels import (
-    LABELS,
     NO_LABEL,
     labels,
     parent_sums,
     same_examples,
     says_more,
 )
+from slicebeam.pipelines.search.significance import q_values
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.slices import Finding, FindingModel
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.search.iterations import SearchResult, SliceCounter
+    from slicebeam.pipelines.search.iterations import SearchResult
     from slicebeam.transforms.encode.predicates import Singleton
 
 
@@ -50,22 +49,19 @@ _SLICES_AT_A_TIME = 1 << 16
 
 @dataclass
 class MetricResult:
-    """The results of one metric for all kept slices; every array is [slices], most are columns of slices.parquet.
-
-    ``complement`` and its error are NaN for baseline. ``value_error``: how far the value, and for baseline the
-    reference, may be off. ``stretch``: how much wider intervals of values are than independent examples would
-    make them; NaN, as these, where examples go together and the slice was not resampled.
-    """
+    """The results of one metric for all kept slices; every array is [slices], most are columns of slices.parquet."""
 
     name: str
     value: FloatArray
     reference: FloatArray
-    complement: FloatArray
+    complement: FloatArray  # NaN for baseline
     delta: FloatArray
     ci_low: FloatArray
     ci_high: FloatArray
     value_low: FloatArray
     value_high: FloatArray
+    # How much wider intervals of values are than those of independent examples; NaN, as these, where
+    # examples go together and the slice was not resampled.
     stretch: FloatArray
     p_value: FloatArray
     q_value: FloatArray
@@ -75,7 +71,7 @@ class MetricResult:
     label: NDArray[np.int8]  # position in ``LABELS``
     parent: Keys  # key of the best parent, 0 without a label
     p_refine: FloatArray  # of the refinement test, NaN if there is none
-    value_error: FloatArray
+    value_error: FloatArray  # how far the value, and for baseline the reference, may be off
     complement_error: FloatArray  # how far the complement may be off; NaN for baseline
 
     @property
@@ -150,24 +146,19 @@ class SliceNames:
 
 @dataclass
 class Results:
-    """The results of a run: all kept slices, ordered by level and predicate, and what they came from.
-
-    ``same_as``: int64 [slices] key of the slice to show that has the same examples; else the slice's own.
-    ``reasons`` and ``methods``: int64 [metrics, codes] numbers of tested slices, kept or not, by `REASONS` and
-    `METHODS`; those tested, and those untested, at 0.
-    """
+    """The results of a run: all kept slices, ordered by level and predicate, and what they came from."""
 
     config: RunConfig
     prepared: EncodedDataset
-    counter: SliceCounter
     searched: SearchResult
     names: SliceNames
     keys: Keys  # int64 [slices]
     levels: IntArray  # int64 [slices]
     sums: IntArray  # int64 [slices, columns]
     metrics: list[MetricResult]
-    same_as: Keys
+    same_as: Keys  # int64 [slices] the slice to show that has the same examples; else itself
     saved: Literal["tested", "significant"]  # which slices were kept
+    # int64 [metrics, codes] numbers of slices, kept or not, by `REASONS` and `METHODS`, 0 for none.
     reasons: IntArray
     methods: IntArray
 
@@ -257,18 +248,7 @@ def collect(searched: SearchResult, names: SliceNames) -> Results:
         shown_in = np.sum([says_more(one.label) for one in metrics], axis=0)
         same_as = same_examples(kept, np.asarray(significant.any(axis=1)), shown_in, counter)
     return Results(
-        config,
-        prepared,
-        counter,
-        searched,
-        names,
-        keys,
-        levels,
-        sums,
-        metrics,
-        same_as,
-        saved,
-        *codes,
+        config, prepared, searched, names, keys, levels, sums, metrics, same_as, saved, *codes
     )
 
 
@@ -278,8 +258,6 @@ def _load(
     """Return the slices that may be reported, and `Results.reasons` and `Results.methods`.
 
     Columns: ``sums`` [slices, columns], ``p``, ``q``, ``reason``, ``method`` and ``se`` [slices, metrics].
-    Given slices too small to be tested are kept, with p and q NaN. Of very many slices, those whose p exceeds
-    alpha are left out: they are not significant after any correction, and change no other q-value.
     """
     lattice, metrics = prepared.lattice, range(len(config.metric))
     no_codes = np.zeros((0, len(metrics)), np.int8)
@@ -294,8 +272,10 @@ def _load(
         is_large = ~np.isnan(columns["p"][:, 0])
         reasons = reasons + _codes(columns["reason"][is_large], REASONS)
         methods = methods + _codes(columns["method"][is_large], METHODS)
+        # Those to check are kept if they are too small, with p and q NaN.
         wanted = is_large | (prepared.given is not None)
         if not keep_all and config.used_correction not in ("bh", "by"):
+            # With a larger p they are not significant, and change no other q-value.
             first = lattice.cross_sizes(table.keys) == 1
             wanted &= (columns["p"] <= config.used_alpha).any(axis=1) | first
         pieces.append(SliceTable(table.keys, columns).take(np.flatnonzero(wanted)))
@@ -393,113 +373,15 @@ def stretched_interval(own: Metric, slices: Slices, stretch: FloatArray) -> Pair
 
 # The document lists this many slices at most; all of them are in slices.parquet.
 MOST_REPORTED = 1000
-_ROWS_AT_A_TIME = 1 << 15
-
-
-def _fields(kind: pa.DataType, names: str) -> list[tuple[str, pa.DataType]]:
-    return [(name, kind) for name in names.split()]
-
-
-SCHEMA = pa.schema(
-    [
-        *_fields(pa.string(), "slice_id slice predicate"),
-        ("cross_size", pa.int8()),
-        ("n", pa.int64()),
-        ("share", pa.float64()),
-        ("metric", pa.string()),
-        *_fields(pa.float64(), "value value_low value_high value_error"),
-        *_fields(pa.float64(), "reference complement complement_error"),
-        *_fields(pa.float64(), "delta ci_low ci_high p_value q_value"),
-        ("significant", pa.bool_()),
-        *_fields(pa.float64(), "impact inconsistency"),
-        *_fields(pa.int64(), "improved degraded"),
-        *_fields(pa.string(), "label parent test reason"),
-        *_fields(pa.int32(), "finding singleton_1 singleton_2 singleton_3"),
-    ]
-)
-# The columns of numbers that may be undefined, as `MetricResult` has them.
-_NUMBERS = (
-    *("value", "value_low", "value_high", "reference", "complement"),
-    *("delta", "ci_low", "ci_high", "p_value", "q_value"),
-)
-# Slices of more conditions have their first ones in the columns of codes.
-_SINGLETONS = 3
-
-
-def write_slices(stream: IO[bytes], results: Results, lists: Sequence[FindingList]) -> None:
-    """Write the table of all kept slices, metric by metric, by level and predicate."""
-    # One row group at a time: the texts of a million slices would take a gigabyte.
-    with pq.ParquetWriter(stream, SCHEMA, compression="zstd") as writer:
-        for measured in results.metrics:
-            rank = np.zeros(results.keys.size, np.int32)
-            for list_ in lists:
-                if list_.model.metric == measured.name:
-                    rank[list_.positions] = np.arange(1, list_.positions.size + 1)
-            for begin in range(0, results.keys.size, _ROWS_AT_A_TIME):
-                part = slice(begin, begin + _ROWS_AT_A_TIME)
-                writer.write_table(_table(results, measured, part, rank[part]))
-
-
-def _table(
-    results: Results, measured: MetricResult, part: slice, rank: NDArray[np.int32]
-) -> pa.Table:
-    names, space = results.names, results.prepared.space
-    keys, sizes, label = results.keys[part], results.sizes[part], measured.label[part]
-    # How examples changed between two models; null where that is not known.
-    moved = metric_on(measured.name, space).movement(Slices(results.sums[part], space))
-    nulls = pa.nulls(keys.size)
-    counts = [None, None] if moved is None else [moved.improved, moved.degraded]
-    improved, degraded = (nulls if count is None else pa.array(count) for count in counts)
-    columns = {
-        "slice_id": names.ids(keys),
-        "slice": names.texts(keys),
-        "predicate": names.predicates(keys),
-        "cross_size": pa.array(results.levels[part].astype(np.int8)),
-        "n": pa.array(sizes),
-        "share": pa.array(sizes / results.prepared.rows),
-        "metric": pa.array([measured.name] * keys.size, pa.string()),
-        **{name: _floats(getattr(measured, name)[part]) for name in _NUMBERS},
-        "significant": pa.array(measured.significant[part]),
-        "impact": _floats(sizes * measured.delta[part]),
-        "inconsistency": nulls if moved is None else _floats(moved.inconsistency),
-        "improved": improved,
-        "degraded": degraded,
-        "label": pa.array(LABELS, pa.string()).take(pa.array(label)),
-        "parent": names.ids(np.where(label == NO_LABEL, 0, measured.parent[part])),
-        "test": _texts(METHODS, measured.method[part]),
-        "reason": _texts(REASONS, measured.reason[part]),
-        "finding": pa.array(rank, mask=rank == 0),
-    }
-    for name in ("value", "complement"):
-        # Null as well where the number that it is about is undefined.
-        number, error = getattr(measured, name)[part], getattr(measured, f"{name}_error")[part]
-        columns[f"{name}_error"] = _floats(np.where(np.isnan(number), np.nan, error))
-    digits = names.lattice.digits(keys)
-    for at in range(_SINGLETONS):
-        # From 1 in the order of the document's domains.
-        digit = digits[:, at] if at < digits.shape[1] else np.zeros(len(digits), np.int64)
-        columns[f"singleton_{at + 1}"] = pa.array(digit.astype(np.int32), mask=digit == 0)
-    return pa.table([columns[name] for name in SCHEMA.names], schema=SCHEMA)
-
-
-def _floats(values: FloatArray) -> pa.Array:
-    """Return floats with null where a number is undefined."""
-    return pa.array(values, pa.float64(), mask=np.isnan(values))
-
-
-def _texts(texts: tuple[str, ...], codes: NDArray[np.int8]) -> pa.Array:
-    """Return the meanings of the codes, null for 0."""
-    return pa.array([None, *texts[1:]], pa.string()).take(pa.array(codes))
 
 
 @dataclass(frozen=True)
 class Reported:
-    """The slices that a run reports, as positions in its `Results`, the worst of each metric first.
+    """The slices that a run reports, as positions in its `Results`, the worst of each metric first."""
 
-    ``positions`` has each slice once: those of the first metric, then those only of the second, and so on.
-    """
-
-    positions: IntArray
+    positions: (
+        IntArray  # each slice once: those of the first metric, then those only of the second, …
+    )
     by_metric: tuple[IntArray, ...]
 
     def listed(self, needed: IntArray, most: int = MOST_REPORTED) -> IntArray:

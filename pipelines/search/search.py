@@ -15,8 +15,10 @@ from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset, prepare
 from slicebeam.pipelines.run.open_run import Published, RunContext, open_run
 from slicebeam.pipelines.run.stage import Stage, Workspace
 from slicebeam.pipelines.search.building import build, parity_gaps
-from slicebeam.pipelines.search.findings import count_listed, finding_lists
-from slicebeam.pipelines.search.iterations import Iterations, SearchObserver, SliceCounter
+from slicebeam.pipelines.search.counter import SliceCounter
+from slicebeam.pipelines.search.findings import finding_lists
+from slicebeam.pipelines.search.iterations import Iterations, SearchObserver
+from slicebeam.pipelines.search.listed_counts import count_listed
 from slicebeam.pipelines.search.results import (
     Results,
     SliceNames,
@@ -24,8 +26,8 @@ from slicebeam.pipelines.search.results import (
     given_order,
     joined,
     worst_first,
-    write_slices,
 )
+from slicebeam.pipelines.search.slices_table import write_slices
 from slicebeam.pipelines.search.summary import gate_of, judged_anew, with_gate
 from slicebeam.pipelines.search.testing_section import testing
 
@@ -39,25 +41,23 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.check import CheckConfig
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.run.engine import Engine
+    from slicebeam.pipelines.search.earlier_run import BaselineRun
     from slicebeam.pipelines.search.results import MetricResult
-    from slicebeam.pipelines.search.since import BaselineRun
     from slicebeam.pipelines.tfma.request import Evaluation
 
 
 @dataclass(frozen=True)
 class Steps(Generic[Config]):
-    """The steps that differ between commands.
-
-    ``further``: the files that are published besides, which ``write`` fills and adds to the document.
-    ``judge``: whether the run passes ``--fail-on``.
-    """
+    """The steps that differ between commands."""
 
     prepare: Callable[[Config, Workspace], EncodedDataset]
     order: Callable[[Results, MetricResult], IntArray] = worst_first
+    # The files that are published besides, which `write` fills and adds to the document.
     further: tuple[str, ...] = ()
     write: (
         Callable[[Config, Results, SearchChangeList, Sequence[IO[bytes]]], SearchChangeList] | None
     ) = None
+    # Whether the run passes ``--fail-on``.
     judge: Callable[[SearchChangeList, str | None], Gate | None] = gate_of
 
 
@@ -223,7 +223,7 @@ def run_check(
 ) -> Published:
     """Test the given slices, which are one family for the correction, and publish the result."""
     from slicebeam.pipelines.search.check import prepare_check
-    from slicebeam.pipelines.search.since import earlier_run
+    from slicebeam.pipelines.search.earlier_run import earlier_run
 
     return run_steps(config, Steps(prepare_check), engine, observer, earlier_run(config), **how)
 
@@ -234,7 +234,7 @@ def compared(
     """Return a search as it is run and the earlier run that it is compared with, by its slices if ``is_published``."""
     if config.since is None:
         return config, None
-    from slicebeam.pipelines.search.since import earlier_run
+    from slicebeam.pipelines.search.earlier_run import earlier_run
 
     earlier = earlier_run(config, by_data=config.follows_data and not is_published)
     if earlier is not None and earlier.document.discovery is not None:

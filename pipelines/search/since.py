@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from slicebeam.metrics.errors import OptionError
 from slicebeam.metrics.measures.multiplicity import adjusted
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.significance.intervals import difference
@@ -21,9 +19,10 @@ from slicebeam.pipelines.changelist.changes import (
     SinceSlice,
 )
 from slicebeam.pipelines.changelist.parts import CONFIDENCE, Estimate, estimate, finite
-from slicebeam.pipelines.changelist.reading import TABLE, read_search, read_table
+from slicebeam.pipelines.changelist.reading import TABLE
 from slicebeam.pipelines.prepare.inherited import is_carried_on, why_absent
-from slicebeam.pipelines.search.iterations import adjusted_overall
+from slicebeam.pipelines.search.earlier_run import COLUMNS, DELTA, VALUE
+from slicebeam.pipelines.search.significance import adjusted_overall
 from slicebeam.pipelines.search.summary import of_metrics, promise, shown, verdict
 from slicebeam.transforms.count.finding_passes import CountListed, without_buckets
 from slicebeam.transforms.encode.definitions import Predicate
@@ -32,87 +31,18 @@ from slicebeam.transforms.encode.predicates import Singleton
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
-    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
+    from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray
     from slicebeam.metrics.kinds import Correction
     from slicebeam.pipelines.changelist.document import SearchChangeList
     from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.search.earlier_run import BaselineRun, Columns
     from slicebeam.pipelines.search.results import Results
-
-    # A metric on slices, [slices] by the names of slices.parquet; NaN where undefined.
-    Columns = dict[str, NDArray[Any]]
 
 MOST_LISTED = 1000
 _MOST_NAMED = 5
 # Slices that are held against each other, CPU seconds of an example of each, and the share of the smaller that
 # both hold where one repeats the other.
 _MOST_HELD_AGAINST, _PER_SLICE, _MOSTLY = 200, 1e-8, 0.8
-
-# What must be the same for deltas, and for what is significant, to mean the same.
-_SAME = ("label", "compare", "alternative", "positive_class", "threshold", "weight")
-_VALUE, _DELTA = ("value", "value_low", "value_high"), ("delta", "ci_low", "ci_high")
-# The columns of slices.parquet that runs are compared by.
-_COLUMNS = ("slice_id", "n", *_VALUE, *_DELTA, "q_value", "significant")
-_KINDS = {"slice_id": str, "n": np.int64, "significant": bool}
-
-
-@dataclass(frozen=True)
-class BaselineRun:
-    """The earlier run that ``--since`` names."""
-
-    uri: str
-    document: SearchChangeList
-    measured: dict[str, Columns]  # all tested slices by metric, or those it reports
-    has_all: bool
-
-
-def earlier_run(config: RunConfig, *, by_data: bool = False) -> BaselineRun | None:
-    """Return the run that ``--since`` names, None without one; ``by_data``: whether its data may be compared."""
-    if config.since is None:
-        return None
-    document = read_search(config.since, "--since")
-    measured_then = [one.key for one in document.metrics]
-    both = [name for name in config.metric if name in measured_then]
-    now, then = (
-        {key: options.get(key) for key in _SAME}
-        for options in (config.options_used(), document.provenance.config)
-    )
-    if by_data and then["compare"] == "earlier":
-        # Its slices say nothing of how they compare with the other examples.
-        then["compare"] = now["compare"]
-    if not both:
-        now = {"metric": ", ".join(config.metric), **now}
-        then = {"metric": ", ".join(measured_then), **then}
-    for key, before in then.items():
-        if now[key] != before:
-            was, is_now = ("not given" if one is None else repr(one) for one in (before, now[key]))
-            raise OptionError(
-                f"--since {config.since}: {key} was {was} there and is {is_now} here, so the runs "
-                "can't be compared"
-            )
-    tables = read_table(config.since, document, both, _COLUMNS)
-    measured: dict[str, Columns] = {}
-    for name in both:
-        # A null of a table is an undefined number.
-        columns: Sequence[Any] = (
-            list(zip(*_rows(document, name), strict=True)) or [()] * len(_COLUMNS)
-            if tables is None
-            else [one.to_numpy(zero_copy_only=False) for one in tables[name].columns]
-        )
-        measured[name] = {
-            column: np.array(values, _KINDS.get(column, np.float64))
-            for column, values in zip(_COLUMNS, columns, strict=True)
-        }
-    return BaselineRun(config.since, document, measured, tables is not None)
-
-
-def _rows(document: SearchChangeList, name: str) -> Iterator[tuple[Any, ...]]:
-    for slice_ in document.slices:
-        for change in slice_.changes:
-            if change.metric == name:
-                value, delta = change.after, change.delta or Estimate()
-                ends = value.value, value.lo, value.hi, delta.value, delta.lo, delta.hi
-                called = change.p_adjusted, change.significant
-                yield slice_.slice_id, slice_.size.n, *ends, *called
 
 
 class _Tested:
@@ -283,7 +213,7 @@ class _Listing:
                 is_better,
                 large,
             )
-            for estimates in (_DELTA, _VALUE)
+            for estimates in (DELTA, VALUE)
         )
         is_now, is_then = self.now["significant"], self.then["significant"]
         in_now, in_then = (np.isin(self.ids, [*one]) for one in (reported_now, reported_then))
@@ -402,7 +332,7 @@ def _spread(run: Columns, places: IntArray, size: int) -> Columns:
     """Return the columns of a run with its slices at other places; n is -1 where it has none."""
     columns = {}
     for name, empty in {"n": -1, "significant": False}.items() | dict.fromkeys(
-        _COLUMNS[2:-1], np.nan
+        COLUMNS[2:-1], np.nan
     ).items():
         columns[name] = np.full(size, empty)
         columns[name][places] = run[name]
@@ -413,12 +343,12 @@ def _moment(run: Columns, at: int) -> Moment | None:
     """Return what stands in the document of a slice of a run; None where the run has no such slice."""
     if run["n"][at] < 0:
         return None
-    value, low, high = (run[name][at] for name in _VALUE)
+    value, low, high = (run[name][at] for name in VALUE)
     return Moment(
         n=int(run["n"][at]),
         value=finite(value),
         value_interval=estimate(value, low, high) if np.isfinite(low + high) else None,
-        delta=estimate(*(run[name][at] for name in _DELTA)),
+        delta=estimate(*(run[name][at] for name in DELTA)),
         p_adjusted=finite(run["q_value"][at]),
         significant=bool(run["significant"][at]),
     )

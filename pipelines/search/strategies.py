@@ -1,10 +1,6 @@
-"""The search strategies: which slices to visit next, given the results so far.
+"""Which slices to visit next: Algorithms 1 (iterative) and 2 (priority) of Liu, Rosen and Paul Suganthan (2022).
 
-Iterative is Algorithm 1 and priority Algorithm 2 of Liu, Rosen and Paul Suganthan (2022), with
-sets of slices as sorted arrays of keys. Batch visits every slice: the default where that is cheap
-by `batch_cost`, a function of the shape of the data and of options that decide the result, never of
-the machine or of the engine, so that the same command chooses the same strategy everywhere.
-``python benchmarks/cost_model.py --shapes`` prints the estimates beside measurements.
+Batch visits every slice: the default where that is cheap by `batch_cost`, which never depends on machine or engine.
 """
 
 from __future__ import annotations
@@ -33,16 +29,14 @@ _LEAST_P = 1e-300
 
 @dataclass
 class SearchState:
-    """The results for the visited slices [slices], in the order of their keys.
-
-    ``p``: of the metric that steers; NaN for a slice that is too small. ``first_p``: the same by the
-    first test, where replicates decide only of some. ``delta``: of that metric from its reference.
-    """
+    """The results for the visited slices [slices], in the order of their keys, of the metric that steers."""
 
     min_size: int
     keys: Keys = field(default_factory=lambda: np.zeros(0, np.int64))  # int64 [slices], sorted
     sizes: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    # NaN for a slice that is too small.
     p: FloatArray = field(default_factory=lambda: np.zeros(0))
+    # By the first test, where replicates decide only of some.
     first_p: FloatArray = field(default_factory=lambda: np.zeros(0))
     delta: FloatArray = field(default_factory=lambda: np.zeros(0))
     significant: BoolArray = field(default_factory=lambda: np.zeros(0, bool))
@@ -160,10 +154,8 @@ class Iterative(Strategy):
     def _children(self, some: Keys, parents: Keys, closed: Keys) -> tuple[Keys, Keys]:
         """Return candidates and the parents that they extend by a later singleton.
 
-        A candidate with one open parent and no closed ancestor has only open parents: each was
-        either visited, and then is open, or not visited because of a closed ancestor of its own
-        (what is closed stays so: more slices visited only lower the q-values of others). So the
-        parent without the last predicate reaches it, once.
+        With one open parent and no closed ancestor a candidate has only open parents, since what is closed
+        stays so: the parent without the last predicate reaches it, once.
         """
         lattice, level = self.lattice, self.iteration
         digits, singles = lattice.digits(some), self._open_singles(closed)
@@ -182,12 +174,7 @@ class Iterative(Strategy):
 
 
 class Priority(Strategy):
-    """Algorithm 2: the children of the most promising slices, up to K that are not empty.
-
-    With ``prune_significant`` these are the ones with the lowest p-values, as in the paper. Without
-    it they are the ones whose difference their parents explain least: the children of a slice that
-    is much worse all have low p-values, and would fill the queue.
-    """
+    """Algorithm 2: the children of the most promising slices, up to K that are not empty."""
 
     def __init__(
         self,
@@ -251,6 +238,7 @@ class Priority(Strategy):
         waiting &= self.lattice.cross_sizes(known.keys) < self.lattice.max_cross_size
         keys = known.keys[waiting]
         if self.prune_significant:
+            # As in the paper. Else the children of a slice that is much worse would fill the queue.
             return keys[np.lexsort((keys, known.first_p[waiting]))]
         return keys[np.lexsort((keys, -self._evidence(keys, known)))]
 

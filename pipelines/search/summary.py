@@ -1,14 +1,6 @@
-"""From a document to words: what was found, and by ``--fail-on worse`` PASS or FAIL, the exit code, and why.
+"""From a document to words: what was found, and its gate, which alone decides on PASS or FAIL and the exit code.
 
-| what the document says | exit code |
-|---|---|
-| a threshold of an EvalConfig is not met, with or without ``--fail-on`` | 1 |
-| a metric is significantly worse on a slice, or over all examples than before or in the earlier run | 1 |
-| else: some metric could not be tested on any slice, or something that may be worse could not | 2 |
-| else | 0 |
-
-A check of a run that reported no slice is not a failure: there is nothing to check. Nothing but
-`with_gate` judges a run; all that show the result, and the exit code, repeat the document's ``gate``.
+All that show the result, and the exit code, repeat the document's ``gate``; docs/how-to/scheduled.md has its rules.
 """
 
 from __future__ import annotations

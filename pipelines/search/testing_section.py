@@ -24,8 +24,8 @@ from slicebeam.pipelines.changelist.testing import (
 )
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.search.building import changes_on
-from slicebeam.pipelines.search.iterations import LEAST_GROUPS, q_values
 from slicebeam.pipelines.search.refinement_labels import nested_classes
+from slicebeam.pipelines.search.significance import LEAST_GROUPS, q_values
 from slicebeam.pipelines.search.summary import of_metrics, promise
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from slicebeam.metrics.kinds import Alternative
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.prepare.inherited import GivenSlices
+    from slicebeam.pipelines.prepare.wanted_slices import GivenSlices
     from slicebeam.pipelines.search.results import MetricResult, Reported, Results
     from slicebeam.transforms.encode.extract_predictions import LabelCounts
 

@@ -13,7 +13,7 @@ from slicebeam.metrics.measures.registry import metric
 from slicebeam.metrics.measures.slice_test import has_margin_test, worse_by_more_p
 from slicebeam.pipelines.changelist.parts import CONFIDENCE
 from slicebeam.pipelines.changelist.testing import Tolerated
-from slicebeam.pipelines.search.iterations import adjusted_overall, q_values
+from slicebeam.pipelines.search.significance import adjusted_overall, q_values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from slicebeam.metrics.errors import InputError, OptionError, nearest_hint
 from slicebeam.pipelines.changelist.document import ShiftChangeList
 from slicebeam.pipelines.config.shift import parse_budget
-from slicebeam.pipelines.prepare.inherited import given_slices, read_given
 from slicebeam.pipelines.prepare.source import read_rows, read_source
+from slicebeam.pipelines.prepare.wanted_slices import given_slices, read_given
 from slicebeam.pipelines.run.open_run import open_run
 from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.search.summary import gate_of, judged_anew, with_gate

@@ -16,7 +16,7 @@ import slicebeam.pipelines.search.search
 from slicebeam.pipelines.changelist.document import ChangeList, json_schema
 from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.search.findings import finding_lists
-from slicebeam.pipelines.search.results import SCHEMA
+from slicebeam.pipelines.search.slices_table import SCHEMA
 from tests.conftest import ADULT_ROLES, slow
 from tests.oracles import lattice, predicates, significance
 from tests.publications import Written, assert_published, publish_set

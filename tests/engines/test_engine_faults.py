@@ -20,7 +20,7 @@ from slicebeam.metrics.errors import EngineError
 from slicebeam.pipelines.discovery import fitting
 from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.pipelines.run.engine import Engine, runner_config
-from slicebeam.pipelines.search import iterations
+from slicebeam.pipelines.search import counter
 from slicebeam.runner_configs import job_service
 from slicebeam.runner_configs.flink import ask
 from slicebeam.transforms.count.tables import work_items
@@ -248,7 +248,7 @@ def test_same_result(tmp_path, planted, engines, in_process, monkeypatch, engine
     expected = in_process(way)
     # As if there were more workers than blocks: the tables of shards are shuffled and summed.
     monkeypatch.setattr(
-        iterations, "work_items", lambda blocks, shards, *_: work_items(blocks, shards, 99.0, 99)
+        counter, "work_items", lambda blocks, shards, *_: work_items(blocks, shards, 99.0, 99)
     )
     found = search(tmp_path, data=planted, **(SMALL | WAYS[way] | engines.options(engine)))
     assert found.slices_bytes == expected.slices_bytes

@@ -23,7 +23,7 @@ from slicebeam.pipelines.prepare import encoded_dataset
 from slicebeam.pipelines.run import engine
 from slicebeam.pipelines.run.stage import Workspace
 from slicebeam.pipelines.run.work_folder import WorkFolder, described
-from slicebeam.pipelines.search import findings, iterations
+from slicebeam.pipelines.search import counter, findings
 from slicebeam.pipelines.search.discover import run_discovery
 from slicebeam.pipelines.search.search import run_check, run_search
 from slicebeam.pipelines.shift.run import run_shift
@@ -336,8 +336,8 @@ def test_a_finished_block_is_not_counted_again(adult_path, tmp_path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(WorkFolder, "finish", dying("iteration-1", parts))
         refuses(EngineError, "died", search, tmp_path, **options)
-    counting = Mock(wraps=iterations.work_items)
-    monkeypatch.setattr(iterations, "work_items", counting)
+    counting = Mock(wraps=counter.work_items)
+    monkeypatch.setattr(counter, "work_items", counting)
     search(tmp_path, resume=True, **options)
     assert parts[0] > 2
     assert [list(call.args[0]) for call in counting.call_args_list] == [[parts[0] - 1]]

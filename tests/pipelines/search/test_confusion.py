@@ -9,7 +9,7 @@ import pytest
 from slicebeam.pipelines.changelist.parts import Confusion
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.commands.cli import run
-from slicebeam.pipelines.search import findings
+from slicebeam.pipelines.search import listed_counts
 from slicebeam.pipelines.search import search as search_module
 from slicebeam.pipelines.show.error_kinds import error_text
 from slicebeam.pipelines.show.result import notebook_html
@@ -147,7 +147,7 @@ def test_a_check_of_given_slices_has_them(tmp_path):
 
 
 def test_slices_beyond_those_that_are_covered(tmp_path, monkeypatch):
-    monkeypatch.setattr(findings, "MOST_COVERING", 3)
+    monkeypatch.setattr(listed_counts, "MOST_COVERING", 3)
     frame = planted([0, 1])
     document = searched(frame, tmp_path / "out", "--features=a,b,x", "--alternative=both")
     assert check(document, frame, "y", {"": "p"}) > 3

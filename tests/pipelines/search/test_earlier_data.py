@@ -10,7 +10,7 @@ from scipy import stats
 from slicebeam.pipelines.changelist.changes import NO_DRIFT
 from slicebeam.pipelines.commands.api import search
 from slicebeam.pipelines.commands.cli import run
-from slicebeam.pipelines.search.iterations import SecondTests
+from slicebeam.pipelines.search.significance import SecondTests
 from slicebeam.pipelines.show.earlier import moved_lines
 from tests.oracles import predicates
 from tests.pipelines.page.in_browser import opened

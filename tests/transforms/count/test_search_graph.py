@@ -1,6 +1,6 @@
 """The graph of a search where its blocks are few: the tables of groups of shards are summed."""
 
-from slicebeam.pipelines.search import iterations
+from slicebeam.pipelines.search import counter
 from slicebeam.transforms.count.tables import work_items
 from tests.pipelines.search.test_same_result import OPTIONS
 from tests.running import search
@@ -13,7 +13,7 @@ def test_shards_dealt_to_workers_are_summed(tmp_path, adult_path, monkeypatch):
 
     plain, not_shuffled = found("plain")
     monkeypatch.setattr(
-        iterations, "work_items", lambda blocks, shards, *_: work_items(blocks, shards, 99.0, 99)
+        counter, "work_items", lambda blocks, shards, *_: work_items(blocks, shards, 99.0, 99)
     )
     dealt, shuffled = found("dealt", chunk_rows=2000)
     assert dealt.slices_bytes == plain.slices_bytes

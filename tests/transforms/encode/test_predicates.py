@@ -2,7 +2,7 @@ import pyarrow as pa
 import pytest
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.prepare.inherited import given_slices, read_slices
+from slicebeam.pipelines.prepare.wanted_slices import given_slices, read_slices
 from slicebeam.transforms.encode.predicates import Singleton, parse_predicate
 from tests.transforms.encode.test_domains import learn
 
