@@ -232,10 +232,8 @@ class ExportTrainingConfig(Display):
     @field_validator("mix", "to")
     @classmethod
     def _is_table(cls, value: str | None, info: ValidationInfo) -> str | None:
-        is_read = info.field_name == "mix"
-        if value is not None and not value.endswith(
-            (".parquet", ".csv", *([".csv.gz"] if is_read else []))
-        ):
+        packed = (".csv.gz",) if info.field_name == "mix" else ()
+        if value is not None and not value.endswith((".parquet", ".csv", *packed)):
             raise OptionError(
                 f"--{info.field_name} {value}: name a file of Parquet or CSV, which ends in .parquet or .csv"
             )

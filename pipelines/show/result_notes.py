@@ -166,11 +166,8 @@ def summary_line(document: SearchChangeList) -> str:
     parts = parts or [f"{number:,} {side}" for side, number in sides.items() if len(sides) > 1]
     listed = f" ({', '.join(parts)})" if parts else ""
     stops = {model.stop for model in document.finding_models}
-    why = ""
-    if "most findings" in stops:
-        why = ", the maximum of a list"
-    elif "small differences" in stops:
-        why = "; others differ too little to list"
+    why = "; others differ too little to list" if "small differences" in stops else ""
+    why = ", the maximum of a list" if "most findings" in stops else why
     return f"{significant} of {document.testing.tested:,} tested; {findings}{listed}{why}."
 
 
