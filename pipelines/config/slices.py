@@ -173,13 +173,16 @@ class RunConfig(DataConfig):
     @classmethod
     def _with_what_follows(cls, chosen: dict[str, Any]) -> dict[str, Any]:
         chosen = dict(chosen)
-        if optional_since := chosen.get("since_if_exists"):
+        optional_since = chosen.pop("since_if_exists", None)
+        if optional_since is not None:
             from slicebeam.transforms.storage.storage import storage_path
 
             if chosen.get("since") is not None:
                 raise OptionError(
                     "--since and --since-if-exists both name an earlier run; choose one"
                 )
+            if not isinstance(optional_since, str) or not optional_since:
+                raise OptionError(f"--since-if-exists {optional_since!r} is not a path")
             if storage_path(optional_since, "--since-if-exists").is_file():
                 chosen["since"] = optional_since
         # Who names a column of losses need not say that they are what is compared.
