@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from slicebeam.pipelines.commands.table import COMMANDS, GROUPS
 from slicebeam.pipelines.config.option_fields import by_panel
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.config.option_fields import OptionField
 
 PAGE = Path(__file__).parent / "reference" / "options.md"
+_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 _INTRO = """\
 # Options
 
@@ -65,7 +67,18 @@ def _value(field: OptionField) -> str:
         return ", ".join(f"`{word}`" for word in field.choices)
     plain = field.kind if isinstance(field.kind, type) else str
     value = f"`{field.option.metavar or f'<{plain.__name__}>'}`"
-    return f"{value}, {field.bounds}" if field.bounds else value
+    return ", ".join(filter(None, [value, " and ".join(_bounds(field.metadata))]))
+
+
+def _bounds(metadata: list[Any]) -> Iterator[str]:
+    """Yield the bounds of a field in words."""
+    for bound in metadata:
+        # A `Field` in a union keeps its own list.
+        yield from _bounds(getattr(bound, "metadata", []))
+        for name, words in _BOUNDS.items():
+            value = getattr(bound, name, None)
+            if value is not None:
+                yield f"{words} {value:,}"
 
 
 def _default(field: OptionField) -> str:

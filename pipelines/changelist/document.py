@@ -62,7 +62,7 @@ class Domain(Part):
     singletons: tuple[Condition, ...]
     error: float = Field(description="relative error of a sketch that counted it; 0 means exact")
     closed: bool = Field(description="whether every value of this data satisfies one of them")
-    seen: Seen | None = optional("absent in documents of older versions")
+    seen: Seen | None = optional("absent for columns that the run derived, such as components")
     new_values: tuple[NewValue, ...] = optional("values that have a predicate only now", ())
 
 
@@ -135,7 +135,7 @@ class Provenance(Part):
     runner: str
     seed: int
     config: dict[str, Any] = Field(description="every option with an effect; it repeats the run")
-    run: Run | None = optional("absent in documents of older versions")
+    run: Run | None = optional("present in a published document")
 
 
 SCHEMA_VERSION = "1.0"

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pydantic import ValidationError
 
 from slicebeam.metrics.errors import InputError, OptionError, shortened, unknown_name
 from slicebeam.pipelines.changelist.discovered import Edit
+from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.slices import Finding, Slice
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.transforms.encode.definitions import Part
+from slicebeam.transforms.encode.definitions import Part
 
 # What edits of one slice change in it.
 _FIELDS = {
@@ -163,7 +160,6 @@ def _check_text(option: str, text: str) -> None:
 
 
 def _with_field(document: SearchChangeList, op: str, slice_id: str, value: Any) -> SearchChangeList:
-    """Set a field of one slice to a JSON value."""
     field, old = _FIELDS[op], find_slice(document, slice_id)
     content = _json(old)
     before = content.get(field)

@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -25,6 +26,7 @@ from slicebeam.pipelines.changelist.document import (
 )
 from slicebeam.transforms.storage.publish import DocumentFile, sha256_of
 from slicebeam.transforms.storage.storage import (
+    StoragePath,
     named_content,
     open_input,
     storage_errors,
@@ -33,10 +35,7 @@ from slicebeam.transforms.storage.storage import (
 from slicebeam.transforms.storage.strict_text import parse_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from slicebeam.transforms.storage.publication import FileSet
-    from slicebeam.transforms.storage.storage import StoragePath
 
 _Document = TypeVar("_Document", bound=ChangeList)
 
@@ -68,11 +67,7 @@ def file_of(uri: str, document: ChangeList, well_known: str) -> StoragePath:
 
 
 def read_changelist(uri: str, option: str, *, with_slices: bool = True) -> ChangeList:
-    """Return the ChangeList in a file.
-
-    ``option``: that named it, for the errors. ``with_slices``: whether the slices are read, and
-    those of ``since``, which are most of a document.
-    """
+    """Return the ChangeList in a file that ``option`` names, without the slices, which are most of it, if not wanted."""
     path = storage_path(uri, option)
     text = named_content(path, f"{option} {uri}", "name its changelist.json")
     try:
@@ -128,7 +123,6 @@ def read_shift(uri: str, option: str) -> ShiftChangeList:
 
 
 def _doubles(document: ChangeList) -> Iterator[str]:
-    """Yield which slice, metric of one, domain, or finding model the document lists twice."""
     names = [f"slice {slice_.slice_id}" for slice_ in document.slices]
     names += [f"the domain of {domain.name}" for domain in document.dataset.domains]
     names += [f"the finding model {m.metric}, {m.direction}" for m in document.finding_models]

@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import ParamSpec, TypeVar
 
 from slicebeam.metrics.errors import EngineError, InputError
 from slicebeam.pipelines.changelist.discovered import Parent
+from slicebeam.pipelines.changelist.document import ChangeList, SearchChangeList
 from slicebeam.pipelines.changelist.reading import CHANGELIST, read_changelist, read_search
 from slicebeam.transforms.storage.publish import sha256_of
 from slicebeam.transforms.storage.storage import (
+    StoragePath,
     open_input,
     remove_abandoned,
     storage_errors,
@@ -25,16 +28,7 @@ from slicebeam.transforms.storage.storage import (
     written_new,
 )
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from typing_extensions import ParamSpec
-
-    from slicebeam.pipelines.changelist.document import ChangeList, SearchChangeList
-    from slicebeam.transforms.storage.storage import StoragePath
-
-    P = ParamSpec("P")
-
+P = ParamSpec("P")
 Result = TypeVar("Result")
 
 _NAME = re.compile(r"changelist\.r([1-9][0-9]*)\.json")
@@ -81,10 +75,7 @@ def latest(folder: StoragePath, option: str = "--changelist") -> StoragePath:
 def later_revision(
     folder: StoragePath, document: ChangeList, taken: list[int] | None = None
 ) -> StoragePath | None:
-    """Return the path of a later revision of a document than it is itself, None if there is none.
-
-    ``taken``: the `revisions` to look at, for a writer: one counts of which another has only the name as yet.
-    """
+    """Return the path of a later revision of a document; for a writer, among ``taken``, also of a mere name."""
     for number in reversed(revisions(folder) if taken is None else taken):
         path = revision_path(folder, number)
         if number <= document.revision:
@@ -111,10 +102,8 @@ def publish_revision(
 ) -> tuple[SearchChangeList, StoragePath]:
     """Write a changed document as the next revision, and return it as it was written, with its path.
 
-    Of several who do so at a time each gets a number of its own.
-
-    ``base_uri``: path of the changed document; any revision. ``is_last``: whether the changed
-    document has to be the last revision, so that no edit is lost.
+    Of several writers at a time each gets another number. ``is_last``: whether the document that was
+    changed has to be the last revision, so that no edit is lost.
     """
     path = storage_path(base_uri)
     with storage_errors(path, "read"), open_input(path) as stream:
@@ -161,6 +150,5 @@ def from_last(edit: Callable[P, Result]) -> Callable[P, Result]:
 
 
 def _is_reserved(path: StoragePath) -> bool:
-    """Whether a file only reserves its name for a writer."""
     with storage_errors(path, "read"):
         return isinstance(path, Path) and path.stat().st_size == 0

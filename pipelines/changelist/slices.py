@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Literal
+from collections.abc import Iterable
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -16,11 +17,7 @@ from slicebeam.transforms.encode.definitions import (
     PredicateDefinition,
     optional,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from slicebeam.transforms.encode.predicates import Singleton
+from slicebeam.transforms.encode.predicates import Singleton
 
 
 class Origin(Part):

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar, get_args
 
+from slicebeam.pipelines.changelist.discovered import Edit
 from slicebeam.pipelines.commands.export import ExportTfmaConfig
 from slicebeam.pipelines.commands.python_runs import Report, run, run_document
 from slicebeam.pipelines.commands.table import COMMANDS
@@ -25,6 +26,7 @@ from slicebeam.pipelines.config.option_fields import (
     FILE,
     FOLDER,
     PATH,
+    OptionField,
     by_panel,
     declared,
     first_argument,
@@ -32,6 +34,8 @@ from slicebeam.pipelines.config.option_fields import (
 )
 from slicebeam.pipelines.config.search import SearchConfig
 from slicebeam.pipelines.config.shift import ShiftConfig
+from slicebeam.pipelines.run.open_run import Published
+from slicebeam.pipelines.tfma.export import Exported
 
 if TYPE_CHECKING:
     from slicebeam.pipelines.adaptive.checklist import ImportedSuite
@@ -39,12 +43,9 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.adaptive.suggestions.suggest import Suggestions
     from slicebeam.pipelines.adaptive.training import TrainingExport
     from slicebeam.pipelines.attribution.session import Finished, Sampled, Stopped
-    from slicebeam.pipelines.changelist.discovered import Edit
     from slicebeam.pipelines.commands.find_slices import FindSlices
-    from slicebeam.pipelines.config.option_fields import OptionField, StrPath
+    from slicebeam.pipelines.config.option_fields import StrPath
     from slicebeam.pipelines.define.new_slices import Revision
-    from slicebeam.pipelines.run.open_run import Published
-    from slicebeam.pipelines.tfma.export import Exported
 
 __all__ = [
     "FindSlices",
@@ -171,13 +172,11 @@ def _default(field: OptionField) -> Any:
 
 
 def _worded(text: str) -> str:
-    """Return a help text with names of keywords for flags."""
     text = _REPEATED.sub("One or several", text)
     return with_keywords(text, "`")
 
 
 def _function(name: str, run_it: Callable[..., Any]) -> Any:
-    """Return the function of a command, with its signature for `help` and notebooks."""
 
     def function(first: Any, /, *, progress: bool = False, **options: Any) -> Any:
         chosen = {option: value for option, value in options.items() if value is not None}

@@ -2,51 +2,41 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from slicebeam.pipelines.attribution.session import (
-    Finished,
-    LabelPaths,
-    Sampled,
-    Stopped,
-    run_rounds,
-    session,
-)
-from slicebeam.pipelines.attribution.session import estimate as estimated
+from slicebeam.pipelines.attribution import session as sessions
+from slicebeam.pipelines.attribution.session import Finished, Sampled, Stopped
 from slicebeam.pipelines.attribution.state import Plan
 from slicebeam.pipelines.changelist.revisions import base_of
-from slicebeam.pipelines.config.document import DrawingConfig
+from slicebeam.pipelines.config import document as options
+from slicebeam.transforms.storage.storage import StoragePath
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from slicebeam.pipelines.attribution.labelers import Labeler
-    from slicebeam.pipelines.attribution.session import Session
-    from slicebeam.pipelines.config.document import AttributionConfig, RoundsConfig, SampleConfig
-    from slicebeam.transforms.storage.storage import StoragePath
 
-    Note = Callable[[str], None]
+Note = Callable[[str], None]
 
 
-def sample(config: SampleConfig, note: Note) -> Sampled:
+def sample(config: options.SampleConfig, note: Note) -> Sampled:
     """Draw a round, and write the items to label as CSV."""
     with _opened(config, note, begins=True) as opened:
         return opened.sample(config.budget, is_train=config.train)
 
 
-def estimate(config: AttributionConfig, note: Note) -> Finished:
+def estimate(config: options.AttributionConfig, note: Note) -> Finished:
     """Read the labels back, estimate precision and recall, and publish a revision with them."""
     with _opened(config, note) as opened:
-        return estimated(opened)
+        return sessions.estimate(opened)
 
 
-def run(config: RoundsConfig, note: Note) -> Finished | Stopped:
+def run(config: options.RoundsConfig, note: Note) -> Finished | Stopped:
     """Label in rounds until it is decided, or the budget is used up."""
-    place = LabelPaths.of(base_of(config.changelist), config.labels_dir)
+    place = sessions.LabelPaths.of(base_of(config.changelist), config.labels_dir)
     labeler = _labeler(config, place.labels_dir, note)
     with _opened(config, note, begins=True, rounds=config.rounds) as opened:
-        result = run_rounds(
+        result = sessions.run_rounds(
             opened, labeler, budget=config.budget, rounds=config.rounds, train=config.train
         )
     if isinstance(result, Stopped):
@@ -56,31 +46,30 @@ def run(config: RoundsConfig, note: Note) -> Finished | Stopped:
 
 @contextmanager
 def _opened(
-    config: AttributionConfig, note: Note, *, begins: bool = False, rounds: int | None = None
-) -> Iterator[Session]:
+    config: options.AttributionConfig, note: Note, *, begins: bool = False, rounds: int = 1
+) -> Iterator[sessions.Session]:
     """Open the labels of the slice, and print its notes in the end."""
     from slicebeam.pipelines.define.document_data import open_population
 
     planned = {"looks", "seed", "least_precision", "least_recall", "exponent", "uniform_share"}
-    options = config.model_dump(include=planned)
-    if isinstance(config, DrawingConfig):
-        options["queries"] = config.query
-    plan = Plan(config.text, **options)
+    settings = config.model_dump(include=planned)
+    if isinstance(config, options.DrawingConfig):
+        settings["queries"] = config.query
+    plan = Plan(config.text, **settings)
     uri = base_of(config.changelist)
-    place = LabelPaths.of(uri, config.labels_dir)
+    place = sessions.LabelPaths.of(uri, config.labels_dir)
     population, document, labelled = open_population(
         uri, config.slice, data=config.data or None, confirmed=config.confirmed
     )
-    with session(
-        population, document, labelled, plan, place, begins=begins, default_looks=rounds or 1
+    with sessions.session(
+        population, document, labelled, plan, place, begins=begins, default_looks=rounds
     ) as opened:
         yield opened
         for text in opened.notes:
             note(text)
 
 
-def _labeler(config: RoundsConfig, labels_dir: StoragePath, note: Note) -> Labeler:
-    """Return the labeler."""
+def _labeler(config: options.RoundsConfig, labels_dir: StoragePath, note: Note) -> Labeler:
     from slicebeam.pipelines.attribution.asking import terminal_labeler
     from slicebeam.pipelines.attribution.labelers import LanguageModel, RecordedLabels
 

@@ -38,7 +38,7 @@ _COMPLETES = "_SLICEBEAM_COMPLETE"
 _LEAST_MEMORY = 1_500 << 20
 
 
-def _one_line(error: click.ClickException) -> str:
+def _usage_message(error: click.ClickException) -> str:
     """Return a usage error as the rest of the errors are: what, the value, the nearest name."""
     message = error.format_message().rstrip(".").replace("a valid float", "a valid number")
     if isinstance(error, click.NoSuchOption):
@@ -135,9 +135,8 @@ def _say(invocation: Invocation, message: str, code: int) -> None:
 
 
 def _message_of(error: Exception) -> tuple[str, int]:
-    """Return the message for an error, and the exit code."""
     if isinstance(error, click.ClickException):
-        return _one_line(error), 2
+        return _usage_message(error), 2
     if isinstance(error, SlicebeamError):
         return str(error), error.exit_code
     if isinstance(error, MemoryError) or _REFUSED.search(str(error)):

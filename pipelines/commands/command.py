@@ -153,10 +153,7 @@ class CommandSpec:
 
 @dataclass(frozen=True, kw_only=True)
 class RunCommand(CommandSpec):
-    """A command without data that publishes a document with a gate.
-
-    ``runs``: function of the configuration and of the `Terminal` that follows the run.
-    """
+    """A command without data that publishes a document with a gate; ``runs`` gets a `Terminal`."""
 
     json: str = "show.result:printed_json"
 
@@ -236,20 +233,17 @@ class DataCommand(CommandSpec):
         options = split_lists(model, options)
         if not (options.get("plan") or options.get("repeat")):
             options.setdefault("output", default_output(name, options["data"]))
-        options, line = with_guesses(model, options)
-        return self.launch(options, validated(options_type, run_options), invocation, line)
+        options, note = with_guesses(model, options)
+        return self.launch(options, validated(options_type, run_options), invocation, note)
 
     def launch(
         self,
         options: Mapping[str, Any],
         run_options: RunOptions,
         invocation: Invocation,
-        line: str | None = None,
+        note: str | None = None,
     ) -> int:
-        """Run it, show its result, and return the exit code: that of the gate, if there is one.
-
-        ``options``: of its configuration, other than defaults. ``line``: a note.
-        """
+        """Run it, print a note and its result, and return the exit code: that of the gate, if there is one."""
         from slicebeam.pipelines.config.own_data import check_columns
 
         invocation.command = self.models[0].command
@@ -260,19 +254,17 @@ class DataCommand(CommandSpec):
         from slicebeam.pipelines.show.terminal import Terminal
 
         terminal = Terminal(quiet=run_options.quiet, events=events)
-        if line is not None:
-            terminal.note(line)
+        if note is not None:
+            terminal.note(note)
         with engine_of(options) as engine:
             config = self.configured(options)
             _check_effects(config, run_options)
             if run_options.dry_run or getattr(config, "simulates", False):
                 _preview(config, engine, terminal, run_options, invocation)
                 return 0
-            optional_since = options.get("since_if_exists")
-            if optional_since is not None and config.since is None:
-                terminal.note(
-                    f"there is no {optional_since!r} yet, so there is nothing to compare with"
-                )
+            missing = options.get("since_if_exists")
+            if missing is not None and config.since is None:
+                terminal.note(f"there is no {missing!r} yet, so there is nothing to compare with")
             published = self.publish(config, engine, terminal, run_options)
             self.print_result(published, run_options, invocation.emit)
             if run_options.page:
@@ -303,28 +295,12 @@ class DataCommand(CommandSpec):
                 fields[key].check_choice(value)
 
     def configured(self, options: Mapping[str, Any]) -> Any:
-        """Return the validated configuration.
-
-        ``since_if_exists`` is ``since`` where there is such a file, and nothing otherwise.
-        """
+        """Return the validated configuration."""
         from slicebeam.pipelines.config.common import validated
 
-        chosen = dict(options)
-        optional_since = chosen.pop("since_if_exists", None)
-        if optional_since is not None:
-            from slicebeam.transforms.storage.storage import storage_path
-
-            if chosen.get("since") is not None:
-                raise OptionError(
-                    "--since and --since-if-exists both name an earlier run; choose one"
-                )
-            if not isinstance(optional_since, str) or not optional_since:
-                raise OptionError(f"--since-if-exists {optional_since!r} is not a path")
-            if storage_path(optional_since, "--since-if-exists").is_file():
-                chosen["since"] = optional_since
         if self.configures:
-            return named(self.configures)(chosen)
-        return validated(self.models[0], chosen)
+            return named(self.configures)(options)
+        return validated(self.models[0], options)
 
     def publish(
         self, config: Any, engine: Engine, terminal: Terminal, run_options: RunOptions
@@ -351,7 +327,6 @@ def engine_of(options: Mapping[str, Any]) -> Engine:
 
 
 def _tolerance(run_options: RunOptions, config: Any) -> dict[str, float]:
-    """Return the tolerance of each metric that has one."""
     if not run_options.tolerance:
         return {}
     from slicebeam.pipelines.search.tolerance import tolerances
@@ -360,7 +335,6 @@ def _tolerance(run_options: RunOptions, config: Any) -> dict[str, float]:
 
 
 def _check_effects(config: Any, run_options: RunOptions) -> None:
-    """Refuse options that have no effect with the others."""
     if run_options.fail_on == "worse" and getattr(config, "alternative", None) == "better":
         raise OptionError(
             "--fail-on worse needs --alternative worse or both: with better, no slice is worse"
@@ -385,7 +359,6 @@ def _check_effects(config: Any, run_options: RunOptions) -> None:
 def _preview(
     config: Any, engine: Engine, terminal: Terminal, run_options: RunOptions, invocation: Invocation
 ) -> None:
-    """Print what a run would do or give, in place of a run."""
     show: Callable[[], Any]
     if run_options.dry_run:
         from slicebeam.pipelines.search.dry_run import plan_of

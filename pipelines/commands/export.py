@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable
+from typing import Annotated
 
 from pydantic import Field
 
 from slicebeam.metrics.errors import printable
+from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.config.document import Document
 from slicebeam.pipelines.config.option_fields import REQUIRED, Folder, Option
 from slicebeam.pipelines.config.run_options import Display
 from slicebeam.pipelines.search.summary import gate_of
 from slicebeam.pipelines.tfma.export import Exported, export_changelist
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from slicebeam.pipelines.changelist.document import SearchChangeList
 
 
 class ExportTfmaConfig(Display):

@@ -7,14 +7,16 @@ driver itself, which continues a run of which these stages are finished.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import apache_beam as beam
 import pyarrow.parquet as pq
 from apache_beam.pvalue import AsList, AsSingleton
 
 from slicebeam.metrics.counting.counting_plan import plan_all
+from slicebeam.metrics.counting.lattice import Lattice
 from slicebeam.metrics.errors import InputError, OptionError
 from slicebeam.pipelines.changelist.reading import CHANGELIST
 from slicebeam.pipelines.commands.python_runs import opened_slices, typed_options
@@ -31,21 +33,15 @@ from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.run.open_run import paths_of
 from slicebeam.pipelines.run.stage import SilentObserver, Workspace
 from slicebeam.pipelines.run.work_folder import WorkFolder
-from slicebeam.pipelines.search.counter import SliceCounter
+from slicebeam.pipelines.search.counter import Planned, SliceCounter
 from slicebeam.pipelines.search.search import Steps, compared, run_steps
 from slicebeam.transforms.count.search_graph import CountAndTest, EncodeExamples
+from slicebeam.transforms.encode.domains import LeftOutColumn
+from slicebeam.transforms.encode.extract_slice_keys import Encoding
 from slicebeam.transforms.encode.write_examples import WriteExamples
 from slicebeam.transforms.storage.parts import write_part
 from slicebeam.transforms.storage.publish import version_of
 from slicebeam.transforms.storage.storage import beneath, storage_path
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from slicebeam.metrics.counting.lattice import Lattice
-    from slicebeam.pipelines.search.counter import Planned
-    from slicebeam.transforms.encode.domains import LeftOutColumn
-    from slicebeam.transforms.encode.extract_slice_keys import Encoding
 
 _EXAMPLES = "examples"
 _REFUSED = {
@@ -188,7 +184,6 @@ def _column_groups(begun: _Begun) -> Iterator[tuple[Any, ...]]:
 
 
 def _encoded(begun: _Begun, _: Sequence[int]) -> _Encoded:
-    """Return how the examples are encoded, once the domains are written."""
     config, examples = begun
     work, source, features = _work(config), examples.source, examples.features
     parts = len(learning(config, source, features, work).transform.items)
@@ -210,7 +205,6 @@ def _planned(encoded: _Encoded, _: Sequence[int]) -> Planned:
 
 
 def _published(begun: _Begun, _: Sequence[int]) -> Iterator[dict[str, Any]]:
-    """Publish what was found, once all blocks are tested, and yield the slices."""
     with _engine() as engine:
         config, earlier = compared(begun.config, is_published=True)
         steps = Steps(prepare)

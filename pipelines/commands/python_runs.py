@@ -6,11 +6,12 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Literal
+from typing import IO, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,11 +25,13 @@ from slicebeam.metrics.errors import (
     SlicebeamError,
     unknown_name,
 )
+from slicebeam.pipelines.changelist.document import SearchChangeList, ShiftChangeList
 from slicebeam.pipelines.changelist.reading import opened_table
 from slicebeam.pipelines.commands.command import engine_of
 from slicebeam.pipelines.commands.table import COMMANDS, data_command
 from slicebeam.pipelines.config.common import validated
 from slicebeam.pipelines.config.option_fields import (
+    Options,
     as_flag,
     declared,
     first_argument,
@@ -39,12 +42,6 @@ from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.show.terminal import Terminal
 from slicebeam.transforms.formats.schemas import storable
 from slicebeam.transforms.storage.secrets import allow_http, redacted
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from slicebeam.pipelines.changelist.document import SearchChangeList, ShiftChangeList
-    from slicebeam.pipelines.config.option_fields import Options
 
 
 def _schema(*columns: tuple[str, pa.DataType]) -> pa.Schema:

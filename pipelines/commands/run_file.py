@@ -6,11 +6,12 @@ import datetime as dt
 import os
 import re
 import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import Annotated, Any, Literal, get_args
 
 from slicebeam.metrics.errors import (
     FileError,
@@ -22,7 +23,7 @@ from slicebeam.metrics.errors import (
     unknown_name,
 )
 from slicebeam.pipelines.changelist.reading import read_changelist
-from slicebeam.pipelines.commands.command import print_json
+from slicebeam.pipelines.commands.command import Invocation, print_json
 from slicebeam.pipelines.commands.signals import interrupted
 from slicebeam.pipelines.commands.table import data_command
 from slicebeam.pipelines.config.common import Command, DataConfig, validated
@@ -44,11 +45,6 @@ from slicebeam.transforms.storage.secrets import check_place, redacted, value_of
 from slicebeam.transforms.storage.storage import named_content, storage_path
 from slicebeam.transforms.storage.strict_text import parse_json, parse_yaml
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from slicebeam.pipelines.commands.command import Invocation
-
 _COMMANDS = "'command: search', 'check', 'shift' or 'discover'"
 _FLAG = re.compile(r"--([a-z-]+)")
 _DATE = re.compile(r"date(?P<days>[+-]\d{1,5})?(?::(?P<format>.+))?")
@@ -65,15 +61,13 @@ class FileConfig(Options):
 
 @dataclass(frozen=True)
 class RunSpec:
-    """What a run file, or the document of an earlier run, says of a run.
-
-    ``run_options``: options outside the configuration, by the names of `RunOptions`. ``steps``: the
-    runs of a file with several, in order; the command and the options are then nobody's.
-    """
+    """What a run file, or the document of an earlier run, says of a run."""
 
     command: Command
     options: dict[str, Any]
+    # Options outside the configuration, by the names of `RunOptions`.
     run_options: dict[str, Any]
+    # The runs of a file with several, which has no options but these.
     steps: tuple[RunSpec, ...] = ()
 
     @property
@@ -111,10 +105,9 @@ def run_file(flags: Mapping[str, Any], invocation: Invocation) -> int:
         if field.name in flags
     }
     spec = read_run(flags["file"], flags.get("date"), os.environ, overrides)
-    if spec.steps:
-        common = validated(RunOptions, {**spec.run_options, **wanted})
-        return run_steps(flags["file"], spec.steps, common, wanted, invocation)
     run_options = validated(RunOptions, {**spec.run_options, **wanted})
+    if spec.steps:
+        return run_steps(flags["file"], spec.steps, run_options, wanted, invocation)
     return data_command(spec.command).launch(spec.options, run_options, invocation)
 
 
@@ -124,27 +117,23 @@ def read_run(
     environment: Mapping[str, str],
     overrides: Mapping[str, Any] = MappingProxyType({}),
 ) -> RunSpec:
-    """Return the run that a configuration file, or the document of an earlier run, describes.
-
-    ``date``: what ``{date}`` stands for, as an ISO date; None for today in UTC. ``environment``:
-    the variables that ``${NAME}`` stands for.
-    """
+    """Return the run that a file, or the document of an earlier run, describes; ``date`` is today in UTC for None."""
     content = _content(file)
     if "schema_version" in content and "provenance" in content:
         if date is not None:
             raise OptionError(
                 f"--date {date}: {file} is the document of a run, whose paths have no {{date}}"
             )
-        made_by = read_changelist(file, "run").provenance
-        fields = declared(_config(made_by.command))
+        provenance = read_changelist(file, "run").provenance
+        fields = declared(_config(provenance.command))
         # Unknown keys are refused with the other options.
         recorded = {
             key: as_flag(f"{file}, {key}", fields[key], value) if key in fields else value
-            for key, value in made_by.config.items()
+            for key, value in provenance.config.items()
         }
         kept = {key: value for key, value in recorded.items() if key not in overrides}
         refuse_unconfirmed(file, kept, {})
-        return RunSpec(made_by.command, kept | dict(overrides), {})
+        return RunSpec(provenance.command, kept | dict(overrides), {})
     placeholders = _Placeholders(file, _day(date), environment)
     if "steps" in content:
         return _run_of_steps(file, content, placeholders, overrides)
@@ -221,12 +210,11 @@ def _single(
     return RunSpec(command, options | dict(overrides), run_options)
 
 
-def _key(field: OptionField) -> str:
-    """Return the key of an option: its flag, with ``_`` for ``-``."""
-    return field.flags[0].removeprefix("--").replace("-", "_")
-
-
-_RUN_FIELDS = {_key(field): field for field in declared(RunOptions).values()}
+# By their keys: the flags, with ``_`` for ``-``.
+_RUN_FIELDS = {
+    field.flags[0].removeprefix("--").replace("-", "_"): field
+    for field in declared(RunOptions).values()
+}
 # What is printed and resumed is that of the file, not of a step.
 _OF_ALL = frozenset({"json", "quiet", "log_format", "resume"})
 
@@ -263,8 +251,6 @@ def _day(date: str | None) -> dt.date:
 
 @dataclass(frozen=True)
 class _Placeholders:
-    """What the placeholders of a file stand for."""
-
     file: str
     day: dt.date
     environment: Mapping[str, str]
@@ -314,16 +300,11 @@ class _Placeholders:
 
 @dataclass
 class _Outcome:
-    """How a step ended.
-
-    ``status``: ``passed``, ``failed`` (the gate), ``skipped``, ``error`` or ``not run``.
-    ``reason``: why it was skipped or ended with an error. ``result``: what --json prints of the
-    command alone.
-    """
+    """How a step ended; ``result`` is what --json prints of the command alone."""
 
     command: str
     output: str | None
-    status: str = "not run"
+    status: Literal["passed", "failed", "skipped", "error", "not run"] = "not run"
     exit_code: int | None = None
     reason: str = ""
     result: Any = None
@@ -336,12 +317,9 @@ def run_steps(
     wanted: Mapping[str, Any],
     invocation: Invocation,
 ) -> int:
-    """Run the steps of a file, and return the largest of their exit codes.
+    """Run the steps of a file until one ends with an error, and return the largest of their exit codes.
 
-    A step whose gate fails does not keep the later ones from running; an error does.
-
-    ``common``: run options above the steps. ``wanted``: those of the command line, which replace a
-    step's.
+    ``common``: run options above the steps. ``wanted``: those of the command line, which replace a step's.
     """
     run_options = [_checked(file, at, steps, common, wanted) for at in range(len(steps))]
     outcomes = [_Outcome(step.command, step.output) for step in steps]
@@ -368,7 +346,6 @@ def run_steps(
 def _checked(
     file: str, at: int, steps: Sequence[RunSpec], common: RunOptions, wanted: Mapping[str, Any]
 ) -> RunOptions:
-    """Return the run options of a step, after checking all its options."""
     step, place = steps[at], f"{file}, steps[{at}]"
     for earlier, other in enumerate(steps[:at]):
         if step.output and other.output and _folder(other.output) == _folder(step.output):
@@ -435,11 +412,7 @@ def _run(
     *,
     reads_earlier: bool,
 ) -> None:
-    """Run a step, and note how it ended.
-
-    ``reads_earlier``: whether it reads what an earlier step wrote: its result of another run is
-    then not continued but replaced.
-    """
+    """Run a step, and note how it ended; what reads the result of an earlier step replaces its own of another run."""
     command = data_command(step.command)
     try:
         try:
@@ -464,7 +437,6 @@ def _worst(outcomes: Sequence[_Outcome]) -> int:
 
 
 def _summarize(outcomes: Sequence[_Outcome], common: RunOptions) -> None:
-    """Print how the steps ended."""
     if common.as_json:
         print_json({"exit_code": _worst(outcomes), "steps": list(map(asdict, outcomes))})
     elif not common.quiet:

@@ -7,23 +7,18 @@ import webbrowser
 from contextlib import ExitStack
 from functools import partial
 from html import escape
-from typing import TYPE_CHECKING
+from pathlib import Path
 from urllib.parse import quote
 
 from slicebeam.metrics.errors import OptionError
+from slicebeam.pipelines.config.adapt import ServeConfig
 from slicebeam.pipelines.page.app import application, application_of_runs
 from slicebeam.pipelines.page.protection import PageSession
 from slicebeam.pipelines.page.runs import Runs
 from slicebeam.pipelines.page.served import ServedOutput, state_folder
 from slicebeam.pipelines.page.server import RunningError, bound_socket, only_server, run_server
 from slicebeam.pipelines.show.terminal_text import json_line
-from slicebeam.transforms.storage.storage import temporary_beside
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from slicebeam.pipelines.config.adapt import ServeConfig
-    from slicebeam.transforms.storage.storage import StoragePath
+from slicebeam.transforms.storage.storage import StoragePath, temporary_beside
 
 # Sends the browser on to the address; it is removed when the server ends.
 _OPENS = "open.html"

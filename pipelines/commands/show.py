@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from slicebeam.metrics.arrays import FloatArray
 from slicebeam.metrics.errors import InputError, printable, shortened
+from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.changelist.edits import find_slice
 from slicebeam.pipelines.changelist.reading import read_search
 from slicebeam.pipelines.changelist.revisions import base_of
-from slicebeam.pipelines.changelist.slices import words_of
-from slicebeam.pipelines.define.document_data import FAILING, check_size, open_data
+from slicebeam.pipelines.changelist.slices import Slice, words_of
+from slicebeam.pipelines.config.document import ShowConfig
+from slicebeam.pipelines.define.document_data import FAILING, DocumentData, check_size, open_data
 from slicebeam.pipelines.page.examples import entries
 from slicebeam.pipelines.show.define import slice_line, slice_summary
 from slicebeam.transforms.encode.conditions import similarities
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from typing import TypeAlias
-
     from numpy.typing import NDArray
 
-    from slicebeam.metrics.arrays import FloatArray
-    from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.slices import Slice
-    from slicebeam.pipelines.config.document import ShowConfig
-    from slicebeam.pipelines.define.document_data import DocumentData
-
-    Rows: TypeAlias = list[dict[str, Any]]
+Rows = list[dict[str, Any]]
 
 _NAMED = "slicebeam show"
 

@@ -6,10 +6,8 @@ import io
 import os
 import signal
 import sys
-from typing import IO, TYPE_CHECKING, Any, TextIO
-
-if TYPE_CHECKING:
-    from types import FrameType
+from types import FrameType
+from typing import IO, Any, TextIO
 
 # The exit code after a signal is this plus its number, as in shells.
 _BY_SIGNAL = 128

@@ -44,19 +44,19 @@ def class_pairs(classes: Sequence[str]) -> dict[str, str]:
     >>> class_pairs(["pos=positive", " neg = negative"])
     {'pos': 'positive', 'neg': 'negative'}
     """
-    found: dict[str, str] = {}
+    pairs: dict[str, str] = {}
     for pair in classes:
         name, equals, to = (part.strip() for part in pair.partition("="))
         if not (name and equals and to):
             raise OptionError(
                 f"--classes {pair!r}: write the name in the tree and the class of the model, as in pos=positive"
             )
-        if name in found:
+        if name in pairs:
             raise OptionError(
-                f"--classes names {name!r} twice, as {found[name]!r} and as {to!r}; leave one out"
+                f"--classes names {name!r} twice, as {pairs[name]!r} and as {to!r}; leave one out"
             )
-        found[name] = to
-    return found
+        pairs[name] = to
+    return pairs
 
 
 def text_or_pair(names: Sequence[str]) -> None:
@@ -189,7 +189,7 @@ class AdaptSuggestConfig(ProposalSources):
 
     @field_validator("proposer")
     @classmethod
-    def _known_proposers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _are_proposers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         names = [name.strip() for text in value for name in text.split(",")]
         for name in names:
             if name not in PROPOSERS:
@@ -231,11 +231,9 @@ class ExportTrainingConfig(Display):
 
     @field_validator("mix", "to")
     @classmethod
-    def _known_format(cls, value: str | None, info: ValidationInfo) -> str | None:
-        is_read = info.field_name == "mix"
-        if value is not None and not value.endswith(
-            (".parquet", ".csv", *([".csv.gz"] if is_read else []))
-        ):
+    def _is_table(cls, value: str | None, info: ValidationInfo) -> str | None:
+        packed = (".csv.gz",) if info.field_name == "mix" else ()
+        if value is not None and not value.endswith((".parquet", ".csv", *packed)):
             raise OptionError(
                 f"--{info.field_name} {value}: name a file of Parquet or CSV, which ends in .parquet or .csv"
             )

@@ -80,11 +80,7 @@ class CheckConfig(RunConfig):
 
 
 def check_config(options: dict[str, Any]) -> CheckConfig:
-    """Return the validated configuration of a check.
-
-    With a ChangeList, missing options are those of the run that the document describes: its
-    columns, metrics and tests. A model is code, which only the user may name.
-    """
+    """Return the validated configuration of a check, which inherits from the run of a ChangeList."""
     changelist = options.get("changelist")
     others = options.get("slices") or options.get("eval_config")
     if isinstance(changelist, str) and changelist and not others:

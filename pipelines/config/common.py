@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, ValidationError, ValidationInfo, field_validator
@@ -29,8 +30,6 @@ from slicebeam.transforms.storage.file_formats import CHUNK_ROWS, Format
 from slicebeam.transforms.storage.secrets import without_literals
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from slicebeam.transforms.encode.convert import CsvLayout
 
 Command = Literal["search", "check", "shift", "discover"]

@@ -30,16 +30,12 @@ _REASONS = {
     "tfma_module": _IMPORTS,
     "encoder": _IMPORTS,
 }
-_OWN_ENGINES = frozenset({"direct", "direct_multi"})
+_LOCAL_ENGINES = frozenset({"direct", "direct_multi"})
 
 
 @dataclass(frozen=True)
 class Confirmed:
-    """What the user names again, for a document that names it too.
-
-    ``encoder``: ``module:function`` or ``openai:URL``. ``metric``: those that are not built in,
-    among others.
-    """
+    """What the user names again, for a document that names it too."""
 
     model: str | None = None
     baseline_model: str | None = None
@@ -53,11 +49,7 @@ NOTHING = Confirmed()
 def refuse_unconfirmed(
     source: str, options: Mapping[str, Any], confirmed: Mapping[str, Any]
 ) -> None:
-    """Refuse options of a document that run code, start a program or ask an endpoint.
-
-    ``options``: the entries of its configuration that will be used. ``confirmed``: the user's
-    options, by name.
-    """
+    """Refuse options of a document that run code, start a program or ask an endpoint, unless the user confirms them."""
     _refuse_metrics(source, options.get("metric", ()), confirmed.get("metric", ()))
     for name, value in options.items():
         reason = _reason(name, value)
@@ -70,7 +62,6 @@ def refuse_unconfirmed(
 
 
 def _refuse_metrics(source: str, names: Any, confirmed: Any) -> None:
-    """Refuse metrics that are not built in; the others are names in a list."""
     from slicebeam.metrics.measures.registry import is_built_in
 
     listed = [str(name) for name in (names if isinstance(names, (list, tuple)) else [names])]
@@ -87,7 +78,7 @@ def _reason(name: str, value: Any) -> str | None:
     harmless = {
         # A name is that of an encoder of slicebeam's: it imports nothing of a user's, and asks nobody.
         "encoder": ":" not in text,
-        "runner_config": text in _OWN_ENGINES,
+        "runner_config": text in _LOCAL_ENGINES,
         # A file of phrases is data; a YAML file names the API that writes them.
         "phrases": not text.lower().endswith((".yaml", ".yml")),
     }

@@ -124,11 +124,6 @@ class DiscoverConfig(SearchConfig):
         return self.encoder or (None if self.embedding else LSA)
 
     @property
-    def leaves_outputs_out(self) -> bool:
-        """A discovery makes slices of components, and reads the columns beside them."""
-        return False
-
-    @property
     def non_identity(self) -> frozenset[str]:
         """The options that do not change the result, so a run may resume with others."""
         return super().non_identity - CHUNK_OPTIONS

@@ -181,14 +181,11 @@ class DefineConfig(CountingConfig):
 
     @model_validator(mode="after")
     def _is_defined_once(self) -> DefineConfig:
-        chosen = [name for name in METHODS if getattr(self, name) is not None]
+        chosen = [flag(name) for name in METHODS if getattr(self, name) is not None]
         if len(chosen) != 1:
-            problem = (
-                f"not {' and '.join(map(flag, chosen))}" if chosen else "none of them is given"
-            )
-            raise InputError(
-                f"a slice needs exactly one of {', '.join(map(flag, METHODS))}; {problem}"
-            )
+            problem = f"not {' and '.join(chosen)}" if chosen else "none of them is given"
+            ways = ", ".join(map(flag, METHODS))
+            raise InputError(f"a slice needs exactly one of {ways}; {problem}")
         return self
 
     @property

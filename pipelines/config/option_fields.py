@@ -45,7 +45,7 @@ from slicebeam.metrics.kinds import TFMA, split_outside
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     StrPath = str | os.PathLike[str]
     Value = TypeVar("Value")
@@ -99,8 +99,6 @@ PANELS = [
 REQUIRED: Any = ...
 _FLAG = re.compile(r"--([a-z][a-z-]*[a-z])")
 _DEFAULT = re.compile(r" \[default: (.*)\]$")
-# The bounds that fields have, in words.
-_BOUNDS = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 
 
 @dataclass(frozen=True)
@@ -217,10 +215,9 @@ class Differs(Rule):
 
     def _broken(self, name: str, options: Options) -> str | None:
         column = getattr(options, name)
-        same = [rival for rival in self.others.split() if getattr(options, rival) == column]
-        if not (column and same):
+        same = (rival for rival in self.others.split() if getattr(options, rival) == column)
+        if not column or (other := next(same, None)) is None:
             return None
-        other = same[0]
         return f"{flag(other)} {column!r} is the {name.replace('_', ' ')}; name another column"
 
 
@@ -265,7 +262,7 @@ class Options(BaseModel):
 
 @dataclass(frozen=True)
 class OptionField:
-    """An option of a model; ``kind`` is its type without bounds and None, ``bounds`` is in words."""
+    """An option of a model; ``kind`` is its type without bounds and None, ``metadata`` has the bounds."""
 
     name: str
     model: type[BaseModel]
@@ -274,7 +271,7 @@ class OptionField:
     is_required: bool
     is_nullable: bool
     is_keyword: bool
-    bounds: str
+    metadata: list[Any]
     option: Option
 
     @property
@@ -378,7 +375,7 @@ def declared(model: type[BaseModel]) -> dict[str, OptionField]:
             is_required=field.is_required(),
             is_nullable=is_nullable,
             is_keyword=field.init is not False,
-            bounds=" and ".join(_bounds(metadata)),
+            metadata=metadata,
             option=option,
         )
     return fields
@@ -476,16 +473,6 @@ def _plain(annotation: Any) -> tuple[Any, bool, list[Any]]:
         plain, _, inner = _plain(kinds[0])
         return plain, len(kinds) < len(get_args(annotation)), inner
     return annotation, False, []
-
-
-def _bounds(metadata: list[Any]) -> Iterator[str]:
-    for bound in metadata:
-        # A `Field` in a union keeps its own list.
-        yield from _bounds(getattr(bound, "metadata", []))
-        for name, words in _BOUNDS.items():
-            value = getattr(bound, name, None)
-            if value is not None:
-                yield f"{words} {value:,}"
 
 
 def _single(where: str, field: OptionField, value: Any) -> Any:

@@ -119,7 +119,6 @@ def _columns(path: str, data: DataConfig) -> list[str]:
 def _named_columns(
     model: type[DataConfig], options: Mapping[str, Any]
 ) -> dict[str, tuple[str, ...]]:
-    """Return by option the columns that the user names."""
     return {
         key: (options[key],) if isinstance(options[key], str) else tuple(options[key])
         for key, field in declared(model).items()
@@ -140,7 +139,6 @@ def _has_predictions(options: Mapping[str, Any]) -> bool:
 
 
 def _needs(options: Mapping[str, Any]) -> dict[str, bool]:
-    """Return what has to be guessed."""
     from slicebeam.metrics.kinds import is_tfma
     from slicebeam.metrics.measures.registry import needs_of, user_named
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
@@ -21,8 +22,6 @@ from slicebeam.pipelines.config.option_fields import (
 from slicebeam.pipelines.config.slices import RunConfig, needs_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from slicebeam.transforms.encode.sources import ReservedRows
 
 Strategy = Literal["batch", "iterative", "priority"]
@@ -92,10 +91,7 @@ class SearchConfig(RunConfig):
         return (*self.metric, "recall") if self.parity else self.metric
 
     def resolved_strategy(self, space: int, *, batch_fits: bool) -> Strategy:
-        """Return the strategy for a lattice with this number of conjunctions.
-
-        ``batch_fits``: whether visiting all of them is cheap enough to be the default.
-        """
+        """Return the strategy for a number of conjunctions; batch is the default where all of them fit."""
         strategy = self.strategy or ("batch" if batch_fits else "priority")
         for name in filter(self.has, STRATEGIES_OF) if strategy == "batch" else ():
             raise OptionError(
@@ -110,10 +106,7 @@ class SearchConfig(RunConfig):
         return self.compare is None and self.comparison == "overall"
 
     def with_domains_of_since(self) -> SearchConfig:
-        """Return the search with the bins and values of the run that it is compared with.
-
-        Unless the user chose others: slices with other bins can't be compared.
-        """
+        """Return the search with the bins and values of the run that it is compared with, unless others are chosen."""
         if self.exact_edges or {"domains", "bins", "top_values"} & self.model_fields_set:
             return self
         return self.model_copy(update={"domains": self.since})
@@ -131,8 +124,8 @@ class SearchConfig(RunConfig):
 
     @property
     def leaves_outputs_out(self) -> bool:
-        """Whether columns that are named like a model's output are no features."""
-        return not (self.keep_outputs or self.features)
+        """Whether columns that are named like a model's output are no features; not of a discovery."""
+        return self.command == "search" and not (self.keep_outputs or self.features)
 
     @property
     def domains_option(self) -> str:
@@ -191,20 +184,16 @@ def _join_metrics(uri: str, added: dict[str, Any], chosen: dict[str, Any]) -> No
     """Join the metrics of a user and a file; the user's order says what steers the search."""
     listed = chosen.get("metric", ())
     listed = split_outside(listed) if isinstance(listed, str) else list(listed)
-    listed_own = tuple(name for name in listed if not is_tfma(name))
+    of_user = tuple(name for name in listed if not is_tfma(name))
     of_file = added.pop("metric", ())
-    if listed_own and of_file and set(listed_own) != set(of_file):
-        raise _contradiction(uri, "metric", listed_own, of_file)
-    if (
-        listed_own
-        and not of_file
-        and "score" in added
-        and OF_NUMBERS.issuperset(metric.split(":")[0] for metric in listed_own)
-    ):
+    if of_user and of_file and set(of_user) != set(of_file):
+        raise _contradiction(uri, "metric", of_user, of_file)
+    are_of_numbers = OF_NUMBERS.issuperset(name.split(":")[0] for name in of_user)
+    if of_user and are_of_numbers and not of_file and "score" in added:
         for prefix in ("", "baseline_"):
             if (column := added.pop(f"{prefix}score", None)) is not None:
                 added[f"{prefix}prediction"] = column
-    if first := listed_own or of_file:
+    if first := of_user or of_file:
         chosen["metric"] = (*first, *(name for name in listed if is_tfma(name)))
 
 

@@ -46,10 +46,7 @@ def is_table(focus: str) -> bool:
 
 @dataclass(frozen=True)
 class CallBudget:
-    """The budget: calls or money.
-
-    ``currency``: three letters; None for calls.
-    """
+    """The budget: money in a currency of three letters, or calls without one."""
 
     amount: float
     currency: str | None = None
@@ -87,11 +84,11 @@ def parse_budget(text: str) -> CallBudget:
     >>> parse_budget("$2.50")
     CallBudget(amount=2.5, currency='USD')
     """
-    found = _MONEY.fullmatch(text)
-    unit = (found["before"] or found["after"]) if found else None
-    if found is None or (found["before"] and found["after"]):
+    match = _MONEY.fullmatch(text)
+    if match is None or (match["before"] and match["after"]):
         raise OptionError(f"--budget {text!r}: write calls as 2000, or money as 5USD or $5")
-    amount = min(float(found["number"]), float(_MOST_CALLS))
+    unit = match["before"] or match["after"]
+    amount = min(float(match["number"]), float(_MOST_CALLS))
     if unit is None and not amount.is_integer():
         raise OptionError(
             f"--budget {text!r}: a number of calls is an integer; write money as {text}USD"
@@ -207,7 +204,7 @@ class ShiftConfig(DataConfig):
 
     @field_validator("focus")
     @classmethod
-    def _known_focus(cls, value: str | None) -> str | None:
+    def _is_focus(cls, value: str | None) -> str | None:
         if value is not None and value != ACCURACY and not is_table(value) and ":" not in value:
             raise OptionError(
                 f"--focus {value!r} is not a valid focus; give accuracy, a cell LABEL:PREDICTION or a "

@@ -165,15 +165,26 @@ class RunConfig(DataConfig):
     """ChangeList of an earlier run, to report what is new, gone, worse or better since. Its bins
     and values are used unless you choose others. With one model its data is compared, like
     --baseline-data, where it is still there."""
-    # Becomes `since`, or nothing, before there is a configuration.
+    # Becomes `since` where there is such a file.
     since_if_exists: Annotated[OptionalFile, Option("Output"), Field(exclude=True)] = default(None)
     """Like --since, but a missing file is not an error. For the first of a series of runs."""
 
     @model_validator(mode="before")
     @classmethod
     def _with_what_follows(cls, chosen: dict[str, Any]) -> dict[str, Any]:
-        """Return options with what follows from others."""
         chosen = dict(chosen)
+        optional_since = chosen.pop("since_if_exists", None)
+        if optional_since is not None:
+            from slicebeam.transforms.storage.storage import storage_path
+
+            if chosen.get("since") is not None:
+                raise OptionError(
+                    "--since and --since-if-exists both name an earlier run; choose one"
+                )
+            if not isinstance(optional_since, str) or not optional_since:
+                raise OptionError(f"--since-if-exists {optional_since!r} is not a path")
+            if storage_path(optional_since, "--since-if-exists").is_file():
+                chosen["since"] = optional_since
         # Who names a column of losses need not say that they are what is compared.
         if chosen.get("loss"):
             chosen.setdefault("metric", ("loss",))
@@ -207,7 +218,7 @@ class RunConfig(DataConfig):
 
     @field_validator("metric")
     @classmethod
-    def _known_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _are_metrics(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         from slicebeam.metrics.measures.registry import user_named
 
         if not names:
@@ -294,7 +305,6 @@ class RunConfig(DataConfig):
             )
 
     def _check_scores(self) -> None:
-        """Refuse metrics of scores where a model has none."""
         of_lists = [name for name in self.metric if needs_of([name]).class_scores]
         if self.score_classes and not of_lists:
             raise OptionError(
@@ -314,12 +324,10 @@ class RunConfig(DataConfig):
     def _check_test(self) -> None:
         from slicebeam.metrics.measures.slice_test import check_comparison
 
+        is_resampled = self.group is not None or self.test != "auto"
         for name in self.metric:
             check_comparison(
-                name,
-                self.comparison,
-                weighted=self.weight is not None,
-                resampled=self.group is not None or self.test != "auto",
+                name, self.comparison, weighted=self.weight is not None, resampled=is_resampled
             )
         if self.group and self.example_id and not self.names_examples:
             raise OptionError(
@@ -332,7 +340,6 @@ class RunConfig(DataConfig):
             )
 
     def _check_tfma(self) -> None:
-        """Refuse metrics of TFMA where they have nothing to read."""
         if not self.tfma_metric:
             return
         first = f"--metric {self.tfma_metric[0]}"

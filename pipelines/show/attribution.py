@@ -8,16 +8,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import counted, printable
-from slicebeam.pipelines.attribution.session import Stopped
+from slicebeam.pipelines.attribution.estimating import Assessed
+from slicebeam.pipelines.attribution.session import Finished, Sampled, Stopped
+from slicebeam.pipelines.changelist.discovered import Attribution
+from slicebeam.pipelines.config.document import AttributionConfig
 from slicebeam.pipelines.show.terminal_text import console_of_stdout, table_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from slicebeam.pipelines.attribution.estimating import Assessed
-    from slicebeam.pipelines.attribution.session import Finished, Sampled
-    from slicebeam.pipelines.changelist.discovered import Attribution
-    from slicebeam.pipelines.config.document import AttributionConfig
 
 _PHASES = {"precision": "in the slice", "recall": "outside it", "train": "for training"}
 
@@ -47,15 +46,15 @@ def sampled_json(sampled: Sampled) -> dict[str, Any]:
 
 def show_sampled(sampled: Sampled, config: AttributionConfig) -> None:
     """Print where the items to label are."""
-    number, asked = sampled.drawn.number, len(sampled.drawn.asked)
+    number, drawn = sampled.drawn.number, len(sampled.drawn.asked)
     lines = [
         f"Round {number} has no item to label: the labels of all drawn items are known.",
         "Next:",
     ]
     if sampled.left:
-        more = len(sampled.drawn.items) - asked
+        more = len(sampled.drawn.items) - drawn
         labelled_before = f" ({more:,} more were drawn whose label is known)" if more else ""
-        what = "to label" if sampled.is_new else f"of {asked:,} still to label"
+        what = "to label" if sampled.is_new else f"of {drawn:,} still to label"
         lines = [
             f"Round {number}: {sampled.left:,} items {what}{labelled_before}.",
             "Write yes, no or unsure into the column label of:",
@@ -108,7 +107,6 @@ def _table(attribution: Attribution) -> Table:
 
 
 def _labels(attribution: Attribution) -> str:
-    """Return how many labels there are of each phase."""
     parts = []
     for phase, where in _PHASES.items():
         rounds = [round_ for round_ in attribution.rounds if round_.phase == phase]

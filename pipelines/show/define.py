@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.changelist.parts import Estimate
+from slicebeam.pipelines.changelist.slices import Slice
+from slicebeam.pipelines.config.document import DocumentConfig
 from slicebeam.pipelines.show.result_notes import coverage_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from slicebeam.pipelines.changelist.slices import Slice
-    from slicebeam.pipelines.config.document import DocumentConfig
     from slicebeam.pipelines.define.new_slices import Revision
 
 

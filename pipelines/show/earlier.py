@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from slicebeam.metrics.errors import counted
-from slicebeam.pipelines.changelist.changes import LARGE_DRIFT, NO_DRIFT, ROUGH
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from slicebeam.pipelines.changelist.changes import WhyMoved
-    from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.parts import Estimate
+from slicebeam.pipelines.changelist.changes import LARGE_DRIFT, NO_DRIFT, ROUGH, WhyMoved
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.parts import Estimate
 
 _MOST_VALUES, _MOST_DRIFTS = 3, 3
 
@@ -30,7 +25,7 @@ def _lines_of(moved: WhyMoved, *, n: int, is_share: bool) -> Iterator[str]:
         """Return a change in points of a share, or in the metric's own unit."""
         return f"{100 * (change or 0.0):+.1f}" if is_share else f"{change or 0.0:+.3g}"
 
-    def told(change: Estimate) -> str:
+    def with_interval(change: Estimate) -> str:
         return f"{number(change.value)} [{number(change.lo)}, {number(change.hi)}]"
 
     rough = ", roughly: the data sets differ much" if moved.distance > ROUGH else ""
@@ -44,15 +39,16 @@ def _lines_of(moved: WhyMoved, *, n: int, is_share: bool) -> Iterator[str]:
         rest = number(moved.change - moved.new_kinds)
         yield f"  {rest}  by the mix of the data and by the model, which cannot be told apart: the data sets differ too much"
         return
-    yield f"  {told(moved.mix)}  by the mix of the data"
+    yield f"  {with_interval(moved.mix)}  by the mix of the data"
     for part in moved.by_mix:
         then, now = part.share_then or 0.0, part.share_now or 0.0
         more = "more" if now > then else "fewer"
         # A finding is its own value.
         of_value = "" if part.value == part.name else f" with {part.value}"
-        yield f"      {told(part.change)}  {part.name}: {more}{of_value} ({then:.1%} → {now:.1%})"
-    yield f"  {told(moved.model)}  by the model, on the same kinds of examples"
-    yield from (f"      {told(part.change)}  {part.name}" for part in moved.by_model)
+        change = with_interval(part.change)
+        yield f"      {change}  {part.name}: {more}{of_value} ({then:.1%} → {now:.1%})"
+    yield f"  {with_interval(moved.model)}  by the model, on the same kinds of examples"
+    yield from (f"      {with_interval(part.change)}  {part.name}" for part in moved.by_model)
 
 
 def _first(values: Sequence[str]) -> str:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from slicebeam.metrics.errors import printable, shortened
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.parts import Confusion
-    from slicebeam.pipelines.changelist.slices import Finding
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.parts import Confusion
+from slicebeam.pipelines.changelist.slices import Finding
 
 # A difference of rates tells something if it is so many standard errors, and so large.
 _LEAST_Z, _LEAST_DIFFERENCE = 3.0, 0.01
@@ -37,10 +34,7 @@ def error_lines(document: SearchChangeList, findings: Sequence[Finding]) -> list
 def error_text(
     confusion: Confusion, n: tuple[int, int], is_worse: bool, positive: str | None = None
 ) -> str | None:
-    """Return the kind of error that a slice has most in excess, or saves most; None if none differs clearly.
-
-    It is compared with the ``n[1]`` other examples, of two models with the old one on the slice.
-    """
+    """Return the kind of error that a slice has most in excess of the others, or of the old model; None if none differs clearly."""
     before = confusion.inside_before
     tables = np.array([confusion.inside, before or confusion.outside], float)
     sizes = np.array([n[0], n[0] if before else n[1]], float)

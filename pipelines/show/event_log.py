@@ -6,6 +6,7 @@ import hashlib
 import json
 import sys
 import uuid
+from collections.abc import Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,6 @@ from slicebeam.pipelines.show.terminal_text import json_line
 from slicebeam.transforms.storage.secrets import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from slicebeam.pipelines.run.open_run import Published
     from slicebeam.pipelines.run.work_folder import DataOptions
     from slicebeam.pipelines.shift.run import PublishedShift
@@ -94,7 +93,6 @@ class EventLog:
 
 
 def _of_slices(published: Published) -> tuple[Sequence[str], dict[str, Any]]:
-    """Return the warnings and the facts of a run that tested slices."""
     from slicebeam.pipelines.show.result_notes import hint_lines
 
     document = published.changelist
@@ -114,7 +112,6 @@ def _of_slices(published: Published) -> tuple[Sequence[str], dict[str, Any]]:
 
 
 def _of_shift(published: PublishedShift) -> tuple[Sequence[str], dict[str, Any]]:
-    """Return the warnings and the facts of a shift."""
     shift, change = published.changelist.shift, published.changelist.global_[0]
     return shift.warnings, {
         **shift.cost.model_dump(include=_OF_COST),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -11,21 +12,19 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from slicebeam.metrics.errors import counted
+from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.slices import (
+    ConfirmedDifference,
+    CorrectedDifference,
+    Finding,
+    FindingModel,
+)
 from slicebeam.pipelines.show.error_kinds import error_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rich.console import Console
     from rich.table import Table
 
-    from slicebeam.pipelines.changelist.document import SearchChangeList
-    from slicebeam.pipelines.changelist.slices import (
-        ConfirmedDifference,
-        CorrectedDifference,
-        Finding,
-        FindingModel,
-    )
 
 # Of several lists each has a share of the lines, and at least so many.
 MOST_LINES = 20
@@ -144,7 +143,6 @@ def _heading(document: SearchChangeList, model: FindingModel, findings: Sequence
 def _columns(
     document: SearchChangeList, model: FindingModel, findings: Sequence[Finding], lines: int
 ) -> dict[str, list[str]]:
-    """Return the columns of numbers, of the first findings."""
     numbers, is_change = Numbers(findings), document.comparison.kind == "baseline"
     text = partial(numbers.text, signed=is_change)
     cells: dict[str, Callable[[Finding], str]] = {
@@ -260,7 +258,6 @@ def wrapped(name: str, width: int) -> list[str]:
 def _legend(
     document: SearchChangeList, shown: Sequence[FindingTable], hidden: Sequence[str]
 ) -> str:
-    """Return the legend of the columns, other than those ``hidden`` for lack of space."""
     headers = {name for part in shown for name in part.columns if name not in hidden}
     metrics = dict.fromkeys(part.model.metric for part in shown)
     counts = {entry.key: entry.counted for entry in document.metrics}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import printable
-from slicebeam.pipelines.changelist.document import SearchChangeList
+from slicebeam.pipelines.changelist.document import ChangeList, SearchChangeList
+from slicebeam.pipelines.config.run_options import Report, RunOptions
 from slicebeam.pipelines.run.open_run import Published
 from slicebeam.pipelines.search.summary import lead, overall_sentences
 from slicebeam.pipelines.show.earlier import moved_lines
@@ -17,12 +19,8 @@ from slicebeam.pipelines.show.terminal_text import WIDE, console_of_stdout, tabl
 from slicebeam.pipelines.show.worst_slices import MOST_ROWS, MetricRows, change_cells, worst_slices
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
     from rich.table import Table
 
-    from slicebeam.pipelines.changelist.document import ChangeList
-    from slicebeam.pipelines.config.run_options import Report, RunOptions
     from slicebeam.pipelines.shift.run import PublishedShift
 
 # What a document has besides: who made it of what, its history, and the domains of its features.

@@ -7,25 +7,20 @@ import io
 import re
 import shlex
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from slicebeam.metrics.errors import counted, printable, shortened
 from slicebeam.metrics.measures.registry import metric
-from slicebeam.pipelines.changelist.parts import Estimate, SliceCoverage
+from slicebeam.pipelines.changelist.changes import SinceSlice
+from slicebeam.pipelines.changelist.discovered import Discovery
+from slicebeam.pipelines.changelist.document import Dataset, SearchChangeList
+from slicebeam.pipelines.changelist.parts import Estimate, ParityGap, SliceCoverage
+from slicebeam.pipelines.changelist.slices import FindingModel, Slice
+from slicebeam.pipelines.changelist.testing import Noticeable, TfmaMetric
 from slicebeam.pipelines.search.summary import overall_text
 from slicebeam.pipelines.show.earlier import drift_lines
 from slicebeam.pipelines.show.finding_tables import Numbers
 from slicebeam.pipelines.show.worst_slices import LEAST_ROWS, number_text, signed_text
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from slicebeam.pipelines.changelist.changes import SinceSlice
-    from slicebeam.pipelines.changelist.discovered import Discovery
-    from slicebeam.pipelines.changelist.document import Dataset, SearchChangeList
-    from slicebeam.pipelines.changelist.parts import ParityGap
-    from slicebeam.pipelines.changelist.slices import FindingModel, Slice
-    from slicebeam.pipelines.changelist.testing import Noticeable, TfmaMetric
 
 _MOST_CHANGES = 10
 # Of groups left out so many are named; a metric of TFMA may have thousands of numbers and slices.
@@ -138,7 +133,6 @@ def notes(document: SearchChangeList, *, is_short: bool = False) -> list[str]:
 
 
 def _thresholds(document: SearchChangeList) -> Iterator[str]:
-    """Yield whether the thresholds of an EvalConfig are met, and the first ones that are not."""
     validation = document.validation
     if validation is None:
         return
@@ -152,7 +146,6 @@ def _thresholds(document: SearchChangeList) -> Iterator[str]:
 
 
 def _tested_line(document: SearchChangeList) -> str:
-    """Return how many slices were tested, and how."""
     testing = document.testing
     smallest = testing.min_slice_size
     of = f" of at least {smallest} examples" if smallest > 1 else ""
@@ -173,16 +166,12 @@ def summary_line(document: SearchChangeList) -> str:
     parts = parts or [f"{number:,} {side}" for side, number in sides.items() if len(sides) > 1]
     listed = f" ({', '.join(parts)})" if parts else ""
     stops = {model.stop for model in document.finding_models}
-    why = ""
-    if "most findings" in stops:
-        why = ", the maximum of a list"
-    elif "small differences" in stops:
-        why = "; others differ too little to list"
+    why = "; others differ too little to list" if "small differences" in stops else ""
+    why = ", the maximum of a list" if "most findings" in stops else why
     return f"{significant} of {document.testing.tested:,} tested; {findings}{listed}{why}."
 
 
 def _unvisited(document: SearchChangeList) -> Iterator[str]:
-    """Yield which slices the strategy left out, and what visits them."""
     search, testing = document.search, document.testing
     most = testing.family_size - testing.tested
     where = []
@@ -200,7 +189,6 @@ def _unvisited(document: SearchChangeList) -> Iterator[str]:
 
 
 def _untested(document: SearchChangeList) -> Iterator[str]:
-    """Yield the slices of a check that were not tested."""
     check = document.check
     if check is not None and check.too_small:
         yield f"Too small to be tested: {check.too_small:,} of the given slices."
@@ -286,7 +274,6 @@ def _short(number: float | None) -> str:
 
 
 def _parity_lines(document: SearchChangeList) -> Iterator[str]:
-    """Yield the lines of each column: how it is divided, each measure, and which groups are left out."""
     for column in dict.fromkeys(row.column for row in document.parity):
         gaps = [row for row in document.parity if row.column == column]
         bins = ", in bins" if gaps[0].kind == "bins" else ""
@@ -382,7 +369,6 @@ def _fitted(discovery: Discovery) -> Iterator[str]:
 
 
 def _tfma_lines(document: SearchChangeList) -> Iterator[str]:
-    """Yield the numbers over all examples, and on the findings or the first slices."""
     names = {slice_.slice_id: shortened(slice_.name) for slice_ in document.slices}
     chosen = list(dict.fromkeys(finding.slice_id for finding in document.findings)) or list(names)
     numbers: dict[str, list[TfmaMetric]] = {}

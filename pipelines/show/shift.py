@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from slicebeam.pipelines.changelist.document import ShiftChangeList
+from slicebeam.pipelines.changelist.shifted import Shift
+from slicebeam.pipelines.config.run_options import RunOptions
 from slicebeam.pipelines.shift.result import money
 from slicebeam.pipelines.show.terminal_text import WIDE, console_of_stdout, table_of
 from slicebeam.pipelines.show.worst_slices import change_cells
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rich.console import Console
     from rich.table import Table
 
-    from slicebeam.pipelines.changelist.document import ShiftChangeList
-    from slicebeam.pipelines.changelist.shifted import Shift
-    from slicebeam.pipelines.config.run_options import RunOptions
     from slicebeam.pipelines.shift.run import PublishedShift
     from slicebeam.pipelines.shift.simulated import BetterMethod, BudgetPlan, MethodQuality
 
@@ -62,7 +61,6 @@ def _name(value: Any) -> str:
 
 
 def _heat_map(shift: Shift, console: Console) -> Table | None:
-    """Return the matrix of changes in colors, None if it is too large to be read."""
     from rich.text import Text
 
     if max(len(shift.labels), len(shift.predictions)) > _MOST_SHOWN:

@@ -5,23 +5,22 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import counted, printable
+from slicebeam.pipelines.changelist.testing import Gate, Iteration
 from slicebeam.pipelines.run.stage import Stage
+from slicebeam.pipelines.run.work_folder import DataOptions
 from slicebeam.pipelines.show.event_log import EventLog
 from slicebeam.pipelines.show.terminal_text import guarded_console
 from slicebeam.transforms.storage.secrets import redacted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from rich.console import Console
     from typing_extensions import Self
 
-    from slicebeam.pipelines.changelist.testing import Gate, Iteration
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
-    from slicebeam.pipelines.run.work_folder import DataOptions
 
 _LINE_SECONDS = 10.0
 _POLL_SECONDS = 0.2

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from rich.console import Console
     from rich.segment import Segment
     from rich.table import Table

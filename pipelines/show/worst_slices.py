@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from slicebeam.pipelines.changelist.changes import Change
+from slicebeam.pipelines.changelist.document import ChangeList, SearchChangeList
 from slicebeam.pipelines.changelist.parts import Estimate
-
-if TYPE_CHECKING:
-    from slicebeam.pipelines.changelist.changes import Change
-    from slicebeam.pipelines.changelist.document import ChangeList, SearchChangeList
-    from slicebeam.pipelines.changelist.slices import Slice
+from slicebeam.pipelines.changelist.slices import Slice
 
 MOST_ROWS = 12
 # Of several metrics each has a table: so many rows in all, and at least so many each.

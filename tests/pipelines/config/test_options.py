@@ -22,6 +22,7 @@ from slicebeam.pipelines.commands.cli import run
 from slicebeam.pipelines.commands.command import CommandSpec, named
 from slicebeam.pipelines.commands.table import COMMANDS, GROUPS
 from slicebeam.pipelines.config.option_fields import declared
+from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.config.slices import RunConfig
 from slicebeam.pipelines.define.new_slices import EditSession
 from slicebeam.runner_configs import options
@@ -90,6 +91,17 @@ def test_help_names_only_flags_of_its_command(name):
         # The file of an API is one for several commands.
         named = set(re.findall(r"--[a-z][a-z-]*[a-z]", text.replace("shift --api", "")))
         assert named <= known, (name, text)
+
+
+def test_an_earlier_run_that_may_be_missing_is_since_where_it_is_there(tmp_path):
+    path = tmp_path / "changelist.json"
+    options = {"data": ("x.csv",), "output": "out", "label": "y", "prediction": "p"}
+    options["since_if_exists"] = str(path)
+    assert search_config(options).since is None
+    path.write_text("{}")
+    config = search_config(options)
+    # What is validated again, such as with data of the earlier run in place of `since`, does not get it back.
+    assert (config.since, config.since_if_exists) == (str(path), None)
 
 
 def test_what_an_entry_refers_to_is_there():
