@@ -166,7 +166,10 @@ class Validation(Part):
     def reasons(self) -> tuple[str, ...]:
         """Return why it is not passed, a line each."""
         missing = (f"TFMA has not checked the threshold for {name}" for name in self.missing_slices)
-        return (*map(str, self.failures), *missing)
+        reasons = (*map(str, self.failures), *missing)
+        return (
+            reasons if self.passed or reasons else ("TFMA has compared nothing with a threshold",)
+        )
 
 
 _PASSES = {

@@ -25,7 +25,7 @@ from slicebeam.pipelines.run.stage import Stage
 from slicebeam.pipelines.tfma.messages import TfmaMessage
 from slicebeam.pipelines.tfma.request import BASELINE, REPLICATES, seconds_of
 from slicebeam.transforms.encode.conditions import SliceMembership
-from slicebeam.transforms.tfma.eval_config import slice_spec
+from slicebeam.transforms.tfma.eval_config import THRESHOLDS, slice_spec
 from slicebeam.transforms.tfma.evaluation import (
     SLICES,
     EvaluatedExamples,
@@ -74,6 +74,7 @@ def with_tfma(
         None if evaluation.has_own_slices else membership,
         numbers,
         features,
+        evaluation.metric_columns(),
         prepared.outcome.positive_class,
         models,
         {side: prepared.model_columns[side] for side in models},
@@ -109,7 +110,7 @@ class _Results:
         for number, part in enumerate(slices):
             key: Any = ((SLICES, number),)
             if evaluation.has_own_slices:
-                key = tuple(sorted((c.field, _typed(c.value)) for c in part.conditions))
+                key = tuple(sorted((c.field, _as_key(c.value)) for c in part.conditions))
             self.ids[key] = part.slice_id
         pb = tfma_module("proto.metrics_for_slice_pb2")
         types = {
@@ -192,6 +193,7 @@ class _Results:
 
     def _validation(self) -> Validation:
         (result,) = self._of_kind("validations")
+        self._add_missing(result)
         failures = []
         for part in result.metric_validations_per_slice:
             cross = part.cross_slice_key if part.HasField("cross_slice_key") else None
@@ -225,6 +227,21 @@ class _Results:
             missing_slices=tuple(missing),
         )
 
+    def _add_missing(self, result: Any) -> None:
+        """Let a slice fail that TFMA has passed over, such as one of a text that looks like a number."""
+        parts = [
+            part for spec in self.evaluation.message.metrics_specs for part in (spec, *spec.metrics)
+        ]
+        fields = {field.name for part in parts for field, _ in part.ListFields()}
+        if fields.isdisjoint(THRESHOLDS):
+            return
+        evaluated = {self.ids.get(_key(each.slice_key)) for each in self._of_kind("metrics")}
+        for part in self.slices:
+            if part.slice_id not in evaluated:
+                values = {c.field: str(_as_key(c.value)) for c in part.conditions}
+                result.missing_slices.add(feature_values=values)
+                result.validation_ok = False
+
     def _name(self, key: Any) -> str:
         slice_id = self.ids.get(key)
         if slice_id is not None:
@@ -251,7 +268,7 @@ def _key(message: Any) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted(tfma_module("slicer.slicer_lib").deserialize_slice_key(message)))
 
 
-def _typed(value: Any) -> Any:
+def _as_key(value: Any) -> Any:
     """Return a value of the data as a slice key of TFMA has it."""
     if isinstance(value, bool | int):
         return int(value)

@@ -31,6 +31,7 @@ CANDIDATE, BASELINE = "candidate", "baseline"
 REPLICATES = 20
 # CPU seconds of an example in a slice, without a bootstrap; measured, and rough.
 _SECONDS_OF_EXAMPLE = 3e-4
+_OF_KEYS = {"class_id", "top_k", "top_k_list"}
 
 
 @dataclass(frozen=True)
@@ -105,6 +106,9 @@ class Evaluation:
             new.name, old.name = CANDIDATE, BASELINE
         elif old is not None:
             message.model_specs.remove(old)
+            for spec in list(message.metrics_specs):
+                if old.name and list(spec.model_names) == [old.name]:
+                    message.metrics_specs.remove(spec)
             old = None
         return new, old
 
@@ -163,14 +167,19 @@ class Evaluation:
         numbers = (name.removeprefix(prefix) for name in columns if name.startswith(prefix))
         return tuple(dict.fromkeys(numbers))
 
-    def features(self) -> tuple[str, ...]:
-        """Return the columns that metrics read, and those of the EvalConfig's slices."""
+    def metric_columns(self) -> tuple[str, ...]:
+        """Return the columns that metrics read besides."""
         names: list[str] = []
         for spec in self.message.metrics_specs:
             names += [spec.query_key] * bool(spec.query_key)
             for metric in spec.metrics:
                 settings = json_settings(metric.class_name, metric.config)
                 names += [str(settings[key]) for key in settings if key.endswith("_key")]
+        return tuple(dict.fromkeys(names))
+
+    def features(self) -> tuple[str, ...]:
+        """Return the columns that metrics read besides, and those of the EvalConfig's slices."""
+        names = [*self.metric_columns()]
         for slices in self.message.slicing_specs if self.has_own_slices else ():
             names += [*slices.feature_keys, *slices.feature_values]
         return tuple(dict.fromkeys(names))
@@ -202,6 +211,7 @@ def evaluation_of(config: RunConfig) -> Evaluation | None:
         for specs in message.metrics_specs:
             for metric in specs.metrics:
                 _check_class(metric, config.tfma_module)
+        _check_names(message)
         tfma_module("metrics.metric_specs").to_computations(
             list(message.metrics_specs), eval_config=message
         )
@@ -211,6 +221,22 @@ def evaluation_of(config: RunConfig) -> Evaluation | None:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise OptionError(f"{' and '.join(options)}: {reason}") from error
     return evaluation
+
+
+def _check_names(message: Any) -> None:
+    """Refuse metrics of one name that differ: TFMA computes the first one for all."""
+    keys_of = tfma_module("metrics.metric_specs").keys_and_metrics_from_specs
+    defined: dict[Any, tuple[Any, ...]] = {}
+    for specs in message.metrics_specs:
+        for key, metric, _ in keys_of(message, [specs]):
+            settings = json_settings(metric.class_name, metric.config)
+            definition = (specs.query_key, metric.class_name, metric.module, settings)
+            # These are part of the key of a number.
+            if not settings.keys() & _OF_KEYS and defined.setdefault(key, definition) != definition:
+                raise OptionError(
+                    f"two metrics are named {key.name!r}, which TFMA takes for the same; add "
+                    '"name" to the config of one'
+                )
 
 
 def _check_class(metric: Any, modules: Collection[str]) -> None:
@@ -236,6 +262,8 @@ def _check_class(metric: Any, modules: Collection[str]) -> None:
             f"neither TFMA nor Keras has {name!r}{nearest_hint(name, names)} name your own by its "
             "module, as tfma:module.Class with --tfma-module module"
         )
+    if name.endswith("Attributions"):
+        raise OptionError(f"{name} reads attributions, which no column holds; leave it out")
     if name == "Bleu" and "tokenize" in settings:
         raise OptionError("some values of Bleu's tokenize fetch files from elsewhere; leave it out")
 
