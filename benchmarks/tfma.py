@@ -96,7 +96,7 @@ def theirs(path: Path, config: Any) -> dict[str, float]:
     for message in tfma_module().load_metrics(out):
         keys = message.slice_key.single_slice_keys
         name = f"{keys[0].column} = {keys[0].int64_value}" if keys else ""
-        values[name] = next(number.value for number in numbers_of(message))
+        values[name] = next(number.value for _, _, number in numbers_of(message))
     return values
 
 

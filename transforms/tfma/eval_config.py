@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Reads = Literal["score", "value"]
 # Fields of an EvalConfig that hold thresholds end so.
 THRESHOLDS = ("threshold", "thresholds")
+# Of a ModelSpec: the columns of its labels, predictions and weights.
+KEYS = ("label_key", "prediction_key", "example_weight_key")
 _CUT = frozenset({"threshold", "thresholds"})
 # TFMA's metrics that slicebeam has itself, those of thresholds first.
 _AT_A_THRESHOLD = {
@@ -214,7 +216,7 @@ def _plan(text: str) -> EvalPlan:
 def _check_outputs(new: Any, old: Any, outputs: list[str]) -> None:
     """Refuse columns of which nothing says which output they are of."""
     for spec in filter(None, (new, old)):
-        for name in ("label_key", "prediction_key", "example_weight_key"):
+        for name in KEYS:
             several = getattr(spec, f"{name}s")
             if getattr(spec, name) and several:
                 raise OptionError(f"model_specs {spec.name!r} has {name} and {name}s; keep one")

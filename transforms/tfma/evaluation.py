@@ -231,7 +231,9 @@ def without_thresholds(config: Any) -> Any:
 def _validated(sliced: tuple[Any, dict[Any, Any]], config: Any) -> Any:
     """Return TFMA's verdict on a slice; a value that is not a single number misses its threshold."""
     slice_key, values = sliced
-    others = [key for key, value in values.items() if not _is_number(value)]
+    others = [
+        key for key, value in values.items() if np.ndim(value) or not hasattr(value, "__float__")
+    ]
     numbers = values | dict.fromkeys(others, math.nan)
     validator = tfma_module("evaluators.metrics_validator")
     result = validator.validate_metrics((slice_key, numbers), config)
@@ -242,14 +244,6 @@ def _validated(sliced: tuple[Any, dict[Any, Any]], config: Any) -> Any:
             if failure.metric_key in messages:
                 failure.message = NO_NUMBER
     return result
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return False
-    return True
 
 
 def _row(message: Any, kind: str) -> dict[str, Any]:
@@ -264,47 +258,31 @@ def _write(gathered: tuple[None, Iterable[dict[str, Any]]], path: StoragePath) -
 
 
 class TfmaNumber(NamedTuple):
-    """A number of TFMA on a slice, with the interval and the error of its bootstrap if it has them.
+    """A number of TFMA on a slice, with the interval and the error of its bootstrap; NaN without."""
 
-    ``name``: of the metric, with the class, rank or average that it is of, and its place in a list.
-    ``output``: of a model of several; empty for the only one. ``is_weighted``: None for a metric
-    that has no weights. ``low``, ``high``: NaN where there is none. ``error``, ``freedom``: standard
-    error, and degrees of freedom of its t distribution.
-    """
-
-    name: str
-    output: str
-    model: str
-    is_difference: bool
-    is_weighted: bool | None
     value: float
     low: float
     high: float
-    error: float
-    freedom: float
+    standard_error: float
+    degrees_of_freedom: float
 
 
-def numbers_of(message: Any) -> Iterator[TfmaNumber]:
-    """Yield every number of a MetricsForSlice; none for a slice that is too small."""
+def numbers_of(message: Any) -> Iterator[tuple[Any, str, TfmaNumber]]:
+    """Yield every number of a MetricsForSlice, with its MetricKey and a name.
+
+    The name is that of the metric, with the class, rank or average that it is of, and the number's
+    place in a list. A slice that is too small has none.
+    """
     for entry in message.metric_keys_and_values:
-        key, interval = entry.key, entry.confidence_interval
-        low, high, error = (
-            dict(_leaves(key_name(key), part))
+        interval, name = entry.confidence_interval, key_name(entry.key)
+        bounds = [
+            dict(_leaves(name, part))
             for part in (interval.lower_bound, interval.upper_bound, interval.standard_error)
-        )
-        for name, value in _leaves(key_name(key), entry.value):
-            yield TfmaNumber(
-                name,
-                key.output_name,
-                key.model_name,
-                key.is_diff,
-                key.example_weighted.value if key.HasField("example_weighted") else None,
-                value,
-                low.get(name, math.nan),
-                high.get(name, math.nan),
-                error.get(name, math.nan),
-                float(interval.degrees_of_freedom.value),
-            )
+        ]
+        freedom = float(interval.degrees_of_freedom.value)
+        for path, value in _leaves(name, entry.value):
+            low, high, error = (part.get(path, math.nan) for part in bounds)
+            yield entry.key, path, TfmaNumber(value, low, high, error, freedom)
 
 
 def key_name(key: Any) -> str:
