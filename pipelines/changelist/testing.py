@@ -150,9 +150,10 @@ class FailedThreshold(Part):
         value = "undefined" if self.value is None else f"{self.value:.6g}"
         value += "" if self.reason is None else f" ({self.reason})"
         against = "" if self.compared_with is None else f" minus {self.compared_with}"
-        return (
-            f"{self.metric} is {value} on {self.slice}{against}, but the threshold is {self.bounds}"
-        )
+        is_change = self.bounds.startswith("change_threshold")
+        verb = "changes by" if is_change and self.value is not None else "is"
+        where = f"on {self.slice}{against}"
+        return f"{self.metric} {verb} {value} {where}, but the threshold is {self.bounds}"
 
 
 class Validation(Part):

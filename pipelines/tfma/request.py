@@ -177,8 +177,13 @@ class Evaluation:
                 settings = json_settings(metric.class_name, metric.config)
                 read += [str(settings[key]) for key in settings if key.endswith("_key")]
         features = [*read]
-        for slicing in self.message.slicing_specs if self.has_own_slices else ():
-            features += [*slicing.feature_keys, *slicing.feature_values]
+        if self.has_own_slices:
+            slicing = [*self.message.slicing_specs]
+            for cross in self.message.cross_slicing_specs:
+                slicing += [cross.baseline_spec, *cross.slicing_specs]
+            features += [
+                name for spec in slicing for name in (*spec.feature_keys, *spec.feature_values)
+            ]
         for name in (*numbers, *features):
             prepared.source.column_type(name, "metrics of TFMA")
         sides: dict[Side, str | None]

@@ -231,9 +231,7 @@ def without_thresholds(config: Any) -> Any:
 def _validated(sliced: tuple[Any, dict[Any, Any]], config: Any) -> Any:
     """Return TFMA's verdict on a slice; a value that is not a single number misses its threshold."""
     slice_key, values = sliced
-    others = [
-        key for key, value in values.items() if np.ndim(value) or not hasattr(value, "__float__")
-    ]
+    others = [key for key, value in values.items() if not _is_number(value)]
     numbers = values | dict.fromkeys(others, math.nan)
     validator = tfma_module("evaluators.metrics_validator")
     result = validator.validate_metrics((slice_key, numbers), config)
@@ -244,6 +242,14 @@ def _validated(sliced: tuple[Any, dict[Any, Any]], config: Any) -> Any:
             if failure.metric_key in messages:
                 failure.message = NO_NUMBER
     return result
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _row(message: Any, kind: str) -> dict[str, Any]:
@@ -300,7 +306,7 @@ def _leaves(name: str, message: Any) -> Iterator[tuple[str, float]]:
     for field, value in message.ListFields():
         is_list = field.is_repeated
         if field.type == field.TYPE_MESSAGE:
-            is_value = field.name.endswith("_value") or field.name == "value"
+            is_value = field.name.endswith("_value") or field.name in ("value", name)
             path = name if is_value else f"{name}.{field.name}"
             for at, part in enumerate(value if is_list else [value]):
                 if field.message_type.full_name.startswith("google.protobuf."):

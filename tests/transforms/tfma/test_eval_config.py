@@ -202,6 +202,8 @@ WRONG = [
     ("metrics_specs { metrics {} }", "has no class_name"),
     ("slicing_specs { slice_keys_sql: 'SELECT STRUCT(sex)' }", "slice_keys_sql cannot be used"),
     ("slicing_specs { feature_keys: 'sexx' }", "unknown column 'sexx'; did you mean 'sex'?"),
+    ("metrics_specs { metrics { class_name: 'Hinge' } } cross_slicing_specs { baseline_spec {} slicing_specs { feature_keys: 'sexx' } }",
+     "unknown column 'sexx'; did you mean 'sex'?"),
     ("slicing_specs { feature_keys: 'sex' feature_values { key: 'sex' value: 'a' } }", "keep one"),
     ("metric_specs {}", "no field named"),
     ("metrics_specs { metrics { class_name: 'AUC' } binarize { class_ids { values: 1 } } }", "needs --prediction, --score or --model"),

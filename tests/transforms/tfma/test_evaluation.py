@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from slicebeam.pipelines.changelist.testing import FailedThreshold, Validation
 from slicebeam.pipelines.commands.cli import run
 from tests import python_models
 from tests.conftest import ADULT
@@ -270,6 +271,19 @@ def test_the_verdict_in_words(tmp_path, capsys):
     assert line in capsys.readouterr().err
 
 
+def test_failed_thresholds_in_words():
+    sizes = {"metric": "auc", "slice": "sex = F", "bounds": "change_threshold { absolute {} }"}
+    change = FailedThreshold(**sizes, value=-0.25)
+    expected = (
+        "auc changes by -0.25 on sex = F, but the threshold is change_threshold { absolute {} }"
+    )
+    assert str(change) == expected
+    undefined = FailedThreshold(**sizes, reason="Metric not found.")
+    assert str(undefined).startswith("auc is undefined (Metric not found.) on sex = F, but")
+    nothing = Validation(passed=False, checked=0)
+    assert nothing.reasons() == ("TFMA has compared nothing with a threshold",)
+
+
 @pytest.mark.parametrize(("metric", "name"), [
     ('ConfusionMatrixAtThresholds|"thresholds": [0.5]', "confusion_matrix_at_thresholds"),
     ('Precision|"thresholds": [0.3, 0.5]', "precision"),
@@ -279,14 +293,19 @@ def test_a_threshold_for_what_is_no_single_number_fails_by_name(metric, name, tm
     import tensorflow_model_analysis as tfma
 
     passed = LOWER.replace("0.86", "0.01")
-    config = ONE_MODEL + metrics("AUC", metric, each=passed) + BY_SEX
-    code, document = ours(adult(300), config, tmp_path)
+    intervals = """options { compute_confidence_intervals { value: true }
+    confidence_intervals { method: POISSON_BOOTSTRAP } }"""
+    config = TWO_MODELS + metrics("AUC", metric, each=passed) + BY_SEX + intervals
+    code, document = ours(adult(100), config, tmp_path)
     assert code == 1
     failures = document["validation"]["failures"]
     reasons = {(each["metric"], each["reason"], "value" in each) for each in failures}
     assert reasons == {(name, "its value is not a single number", False)}
     assert {each["slice"] for each in failures} == {"all examples", "sex = Female", "sex = Male"}
     assert document["validation"].get("missing_slices", []) == []
+    places = {"precision": "precision[1]"}
+    names = [each["name"] for each in document["tfma_metrics"]]
+    assert places.get(name, f"{name}.matrices[0].true_positives") in names
     folder = str(tmp_path / "viewer")
     assert run(["export", "tfma", str(tmp_path / "out"), "--to", folder, "--quiet"]) == 0
     exported = tfma.load_validation_result(folder)
