@@ -150,9 +150,10 @@ class FailedThreshold(Part):
         value = "undefined" if self.value is None else f"{self.value:.6g}"
         value += "" if self.reason is None else f" ({self.reason})"
         against = "" if self.compared_with is None else f" minus {self.compared_with}"
-        return (
-            f"{self.metric} is {value} on {self.slice}{against}, but the threshold is {self.bounds}"
-        )
+        is_change = self.bounds.startswith("change_threshold")
+        verb = "changes by" if is_change and self.value is not None else "is"
+        where = f"on {self.slice}{against}"
+        return f"{self.metric} {verb} {value} {where}, but the threshold is {self.bounds}"
 
 
 class Validation(Part):
@@ -166,7 +167,10 @@ class Validation(Part):
     def reasons(self) -> tuple[str, ...]:
         """Return why it is not passed, a line each."""
         missing = (f"TFMA has not checked the threshold for {name}" for name in self.missing_slices)
-        return (*map(str, self.failures), *missing)
+        reasons = (*map(str, self.failures), *missing)
+        return (
+            reasons if self.passed or reasons else ("TFMA has compared nothing with a threshold",)
+        )
 
 
 _PASSES = {

@@ -9,11 +9,9 @@ from typing import Annotated
 from pydantic import Field
 
 from slicebeam.metrics.errors import printable
-from slicebeam.pipelines.changelist.document import SearchChangeList
 from slicebeam.pipelines.config.document import Document
 from slicebeam.pipelines.config.option_fields import REQUIRED, Folder, Option
 from slicebeam.pipelines.config.run_options import Display
-from slicebeam.pipelines.search.summary import gate_of
 from slicebeam.pipelines.tfma.export import Exported, export_changelist
 
 
@@ -27,16 +25,10 @@ class ExportTfmaConfig(Display):
 
 def tfma(config: ExportTfmaConfig, note: Callable[[str], None]) -> Exported:
     """Write a ChangeList as an output folder of TensorFlow Model Analysis."""
-    exported = export_changelist(config.changelist, config.to, _judged)
+    exported = export_changelist(config.changelist, config.to)
     for text in exported.notes:
         note(f"note: {text}")
     return exported
-
-
-def _judged(document: SearchChangeList) -> tuple[bool, tuple[str, ...]]:
-    """Return whether ``--fail-on worse`` passes, and why not."""
-    gate = gate_of(document, "worse")
-    return (True, ()) if gate is None else (gate.passed, gate.reasons)
 
 
 def show_exported(exported: Exported, _: ExportTfmaConfig) -> None:

@@ -295,6 +295,7 @@ def value_slices(uri: str, source: Source, run: Workspace) -> WantedSlices:
         seconds = source.rows * len(columns) * SECONDS_PER_VALUE
         table = distinct(run.parts(stage, transform, seconds=seconds, reads_data=True))
         arrays = [json_values(table.column(name).combine_chunks()) for name in table.column_names]
+        is_empty = True
         for row in zip(*arrays, strict=True):
             values = dict(zip(table.column_names, row, strict=True))
             # The numbers of a spec are texts as well.
@@ -305,6 +306,11 @@ def value_slices(uri: str, source: Source, run: Workspace) -> WantedSlices:
                 conditions = tuple(Singleton(name, ops[name], values[name]) for name in values)
                 key = str(sorted(condition.json_text() for condition in conditions))
                 requests.setdefault(key, SliceRequest(f"slicing_specs {spec}", conditions))
+                is_empty = False
+        if is_empty:
+            run.observer.note(
+                f"--eval-config {uri}: no example is in slicing_specs {spec}; nothing is checked there"
+            )
         if len(requests) > MOST_SLICES:
             raise OptionError(
                 f"--eval-config {uri}: slicing_specs {spec} has {len(requests):,} slices so far, "

@@ -167,10 +167,8 @@ def _find_and_publish(
         changelist = _with_comparisons(changelist, results, earlier, how.get("tolerance"))
         if evaluation is not None:
             from slicebeam.pipelines.tfma.evaluate import with_tfma
-            from slicebeam.pipelines.tfma.messages import write_messages
 
-            changelist, messages = with_tfma(changelist, evaluation, prepared)
-            write_messages(files.streams[TFMA_TABLE], messages)
+            changelist = with_tfma(changelist, evaluation, prepared, files.streams[TFMA_TABLE])
         if steps.write is not None:
             others = [files.streams[name] for name in steps.further]
             changelist = steps.write(config, results, changelist, others)

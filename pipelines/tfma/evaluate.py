@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 from scipy.special import stdtr
 
@@ -22,18 +23,10 @@ from slicebeam.pipelines.changelist.testing import (
     Validation,
 )
 from slicebeam.pipelines.run.stage import Stage
-from slicebeam.pipelines.tfma.messages import TfmaMessage
 from slicebeam.pipelines.tfma.request import BASELINE, REPLICATES, seconds_of
 from slicebeam.transforms.encode.conditions import SliceMembership
-from slicebeam.transforms.tfma.eval_config import slice_spec
-from slicebeam.transforms.tfma.evaluation import (
-    SLICES,
-    EvaluatedExamples,
-    EvaluateSlices,
-    key_name,
-    numbers_of,
-    prediction_column,
-)
+from slicebeam.transforms.tfma.eval_config import THRESHOLDS, slice_spec
+from slicebeam.transforms.tfma.evaluation import SLICES, EvaluateSlices, key_name, numbers_of
 from slicebeam.transforms.tfma.install import tfma_module
 
 if TYPE_CHECKING:
@@ -43,54 +36,48 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.slices import Slice
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.tfma.request import Evaluation
-    from slicebeam.transforms.encode.extract_predictions import Side
     from slicebeam.transforms.tfma.evaluation import TfmaNumber
 
 CONFIDENCE = 0.95
+# What is published for the viewer: serialized messages, of all examples without a slice.
+_SCHEMA = pa.schema([("kind", pa.string()), ("slice_id", pa.string()), ("content", pa.binary())])
 
 
 def with_tfma(
-    document: SearchChangeList, evaluation: Evaluation, prepared: EncodedDataset
-) -> tuple[SearchChangeList, list[TfmaMessage]]:
-    """Return the document with what TFMA says of its slices, and TFMA's messages."""
-    config = evaluation.config
+    document: SearchChangeList, evaluation: Evaluation, prepared: EncodedDataset, stream: Any
+) -> SearchChangeList:
+    """Return the document with what TFMA says of its slices, and write its messages as a table."""
     slices = [part for part in document.slices if part.predicate is not None]
+    results = _Results(evaluation, slices, _evaluated(evaluation, slices, prepared))
+    update: dict[str, Any] = {"tfma_metrics": tuple(results.metrics())}
+    if evaluation.validates:
+        update["validation"] = results.validation()
+    pq.write_table(pa.Table.from_pylist(list(results.published()), schema=_SCHEMA), stream)
+    return document.model_copy(update=update)
+
+
+def _evaluated(
+    evaluation: Evaluation, slices: Sequence[Slice], prepared: EncodedDataset
+) -> list[dict[str, Any]]:
+    """Run TFMA, and return the kind and the content of its messages."""
     seconds = seconds_of(evaluation, prepared.rows + sum(part.size.n for part in slices))
     run = prepared.run
     run.show(Stage(f"TFMA evaluates {len(slices):,} slices: about {seconds:.3g} s of CPU"))
-    numbers, features = evaluation.numbers(), evaluation.features()
-    source = prepared.source
-    for name in (*numbers, *features):
-        source.column_type(name, "metrics of TFMA")
     membership = SliceMembership(tuple(part.conditions for part in slices))
-    keys = {spec.prediction_key for spec in evaluation.message.model_specs}
-    sides: dict[Side, str | None]
-    sides = {"prediction": config.model, "baseline": config.baseline_model}
-    models = {
-        side: model for side, model in sides.items() if model and prediction_column(side) in keys
-    }
-    examples = EvaluatedExamples(
-        source,
-        None if evaluation.has_own_slices else membership,
-        numbers,
-        features,
-        prepared.outcome.positive_class,
-        models,
-        {side: prepared.model_columns[side] for side in models},
-    )
+    examples = evaluation.examples(prepared, membership)
     path = run.work.folder("tfma") / "messages.parquet"
-    serialized = evaluation.message.SerializeToString(deterministic=True)
+    config = evaluation.message.SerializeToString(deterministic=True)
     run.stage(
         "tfma",
-        partial(_build, EvaluateSlices(examples, serialized, config.seed, path)),
+        partial(_build, EvaluateSlices(examples, config, evaluation.config.seed, path)),
         path.is_file,
         job="tfma",
         seconds=seconds,
         reads_data=True,
     )
     with path.open("rb") as stream:
-        rows = pq.read_table(stream).to_pylist()
-    return _Results(evaluation, slices, rows).document(document)
+        rows: list[dict[str, Any]] = pq.read_table(stream).to_pylist()
+    return rows
 
 
 def _build(transform: EvaluateSlices, pipeline: Any) -> Any:
@@ -109,7 +96,7 @@ class _Results:
         for number, part in enumerate(slices):
             key: Any = ((SLICES, number),)
             if evaluation.has_own_slices:
-                key = tuple(sorted((c.field, _typed(c.value)) for c in part.conditions))
+                key = tuple(sorted((c.field, _as_key(c.value)) for c in part.conditions))
             self.ids[key] = part.slice_id
         pb = tfma_module("proto.metrics_for_slice_pb2")
         types = {
@@ -117,24 +104,17 @@ class _Results:
             "plots": pb.PlotsForSlice,
             "validations": tfma_module("proto.validation_result_pb2").ValidationResult,
         }
-        self.messages = [
-            (row["kind"], types[row["kind"]].FromString(row["content"])) for row in rows
-        ]
+        self.messages: dict[str, list[Any]] = {
+            kind: [read.FromString(row["content"]) for row in rows if row["kind"] == kind]
+            for kind, read in types.items()
+        }
 
-    def document(self, document: SearchChangeList) -> tuple[SearchChangeList, list[TfmaMessage]]:
-        """Return the document with TFMA's numbers and verdict, and the messages to publish."""
-        update: dict[str, Any] = {"tfma_metrics": tuple(self._entries())}
-        if self.evaluation.validates:
-            update["validation"] = self._validation()
-        return document.model_copy(update=update), list(self._published())
-
-    def _of_kind(self, kind: str) -> list[Any]:
-        return [message for name, message in self.messages if name == kind]
-
-    def _entries(self) -> Iterator[TfmaMetric]:
+    def metrics(self) -> Iterator[TfmaMetric]:
+        """Yield each number of TFMA, over all examples and on the slices."""
         compares, config = self.evaluation.compares, self.evaluation.config
-        numbers: dict[tuple[str, str], dict[str | None, dict[str, TfmaNumber]]] = {}
-        for message in self._of_kind("metrics"):
+        # By name and output; then by slice, and what of it is measured.
+        numbers: dict[tuple[str, str], dict[tuple[str | None, str], TfmaNumber]] = {}
+        for message in self.messages["metrics"]:
             is_cross = message.HasField("cross_slice_key")
             cross = message.cross_slice_key
             if is_cross and (compares or cross.baseline_slice_key.single_slice_keys):
@@ -142,56 +122,56 @@ class _Results:
             slice_key = _key(cross.comparison_slice_key if is_cross else message.slice_key)
             if slice_key not in self.ids:
                 continue
-            for number in numbers_of(message):
-                side = "before" if number.model == BASELINE else "after"
-                if is_cross or number.is_difference:
-                    side = "delta"
-                name = number.name
-                if number.is_weighted not in (None, config.weight is not None):
+            for key, title, number in numbers_of(message):
+                measured = "before" if key.model_name == BASELINE else "after"
+                if is_cross or key.is_diff:
+                    measured = "delta"
+                is_weighted, suffix = key.example_weighted.value, ""
+                if key.HasField("example_weighted") and is_weighted != (config.weight is not None):
                     # The run's numbers are the others.
-                    name += "@weighted" if number.is_weighted else "@unweighted"
-                by_slice = numbers.setdefault((name, number.output), {})
-                by_slice.setdefault(self.ids[slice_key], {})[side] = number
-        for (name, output), by_slice in numbers.items():
-            yield self._entry(name, output, by_slice)
-
-    def _entry(
-        self, name: str, output: str, by_slice: dict[str | None, dict[str, TfmaNumber]]
-    ) -> TfmaMetric:
-        compares = self.evaluation.compares
-        overall = by_slice.get(None, {})
-        listed = []
-        for part in self.slices:
-            sides = by_slice.get(part.slice_id)
-            if sides is None:
-                continue
-            after = _estimate(sides.get("after"))
-            # TFMA subtracts a slice from all examples.
-            delta = _estimate(sides.get("delta"), sign=1 if compares else -1)
-            of_all = _estimate(overall.get("after")).value
-            if "delta" not in sides and after.value is not None and of_all is not None:
-                delta = Estimate(value=after.value - of_all)
-            listed.append(
-                TfmaValue(
-                    slice_id=part.slice_id,
-                    after=after,
-                    before=_estimate(sides.get("before")) if compares else None,
-                    delta=delta,
-                    p_value=_p_value(sides.get("delta")),
-                )
+                    suffix = "@weighted" if is_weighted else "@unweighted"
+                found = numbers.setdefault((title + suffix, key.output_name), {})
+                found[self.ids[slice_key], measured] = number
+        for (name, output), found in numbers.items():
+            overall = self._estimates(found, None)
+            yield TfmaMetric(
+                name=name,
+                output=output or None,
+                replicates=REPLICATES if self.evaluation.has_intervals else 0,
+                overall=overall["after"],
+                overall_before=overall["before"],
+                overall_delta=overall["delta"] if compares else None,
+                slices=tuple(
+                    TfmaValue(
+                        slice_id=part.slice_id,
+                        **self._estimates(found, part.slice_id),
+                        p_value=_p_value(found.get((part.slice_id, "delta"))),
+                    )
+                    for part in self.slices
+                    if any((part.slice_id, what) in found for what in ("after", "before", "delta"))
+                ),
             )
-        return TfmaMetric(
-            name=name,
-            output=output or None,
-            replicates=REPLICATES if self.evaluation.has_intervals else 0,
-            overall=_estimate(overall.get("after")),
-            overall_before=_estimate(overall.get("before")) if compares else None,
-            overall_delta=_estimate(overall.get("delta")) if compares else None,
-            slices=tuple(listed),
-        )
 
-    def _validation(self) -> Validation:
-        (result,) = self._of_kind("validations")
+    def _estimates(
+        self, found: dict[tuple[str | None, str], TfmaNumber], slice_id: str | None
+    ) -> dict[str, Any]:
+        """Return what is measured of a number on a slice, or over all examples."""
+        compares = self.evaluation.compares
+        after, before, of_all = (
+            _estimate(found.get(key))
+            for key in ((slice_id, "after"), (slice_id, "before"), (None, "after"))
+        )
+        # TFMA subtracts a slice from all examples.
+        delta = _estimate(found.get((slice_id, "delta")), sign=1 if compares else -1)
+        reference = before.value if compares else of_all.value
+        if (slice_id, "delta") not in found and after.value is not None and reference is not None:
+            delta = Estimate(value=after.value - reference)
+        return {"after": after, "before": before if compares else None, "delta": delta}
+
+    def validation(self) -> Validation:
+        """Return TFMA's verdict on the thresholds."""
+        (result,) = self.messages["validations"]
+        self._add_missing(result)
         failures = []
         for part in result.metric_validations_per_slice:
             cross = part.cross_slice_key if part.HasField("cross_slice_key") else None
@@ -225,25 +205,41 @@ class _Results:
             missing_slices=tuple(missing),
         )
 
+    def _add_missing(self, result: Any) -> None:
+        """Let a slice fail that TFMA has passed over, such as one of a text that looks like a number."""
+        specs = self.evaluation.message.metrics_specs
+        parts = [part for spec in specs for part in (spec, *spec.metrics)]
+        fields = {field.name for part in parts for field, _ in part.ListFields()}
+        if fields.isdisjoint(THRESHOLDS):
+            return
+        evaluated = {self.ids.get(_key(each.slice_key)) for each in self.messages["metrics"]}
+        for part in self.slices:
+            if part.slice_id not in evaluated:
+                values = {c.field: str(_as_key(c.value)) for c in part.conditions}
+                result.missing_slices.add(feature_values=values)
+                result.validation_ok = False
+
     def _name(self, key: Any) -> str:
         slice_id = self.ids.get(key)
         if slice_id is not None:
             return self.names[slice_id]
         return " & ".join(f"{column} = {value}" for column, value in key) or "all examples"
 
-    def _published(self) -> Iterator[TfmaMessage]:
-        for kind, message in self.messages:
-            slice_id = None
-            if kind == "validations":
-                if not self.evaluation.validates:
+    def published(self) -> Iterator[dict[str, Any]]:
+        """Yield the messages for the viewer: of a kind, and of a slice, all examples or the verdict."""
+        for kind, messages in self.messages.items():
+            for message in messages:
+                slice_id = None
+                if kind != "validations":
+                    key = _key(message.slice_key)
+                    entries = getattr(message, f"{kind[:-1]}_keys_and_values")
+                    if message.HasField("cross_slice_key") or key not in self.ids or not entries:
+                        continue
+                    slice_id = self.ids[key]
+                elif not self.evaluation.validates:
                     continue
-            else:
-                key = _key(message.slice_key)
-                entries = getattr(message, f"{kind[:-1]}_keys_and_values")
-                if message.HasField("cross_slice_key") or key not in self.ids or not entries:
-                    continue
-                slice_id = self.ids[key]
-            yield TfmaMessage(kind, slice_id, message.SerializeToString(deterministic=True))
+                content = message.SerializeToString(deterministic=True)
+                yield {"kind": kind, "slice_id": slice_id, "content": content}
 
 
 def _key(message: Any) -> tuple[tuple[str, Any], ...]:
@@ -251,7 +247,7 @@ def _key(message: Any) -> tuple[tuple[str, Any], ...]:
     return tuple(sorted(tfma_module("slicer.slicer_lib").deserialize_slice_key(message)))
 
 
-def _typed(value: Any) -> Any:
+def _as_key(value: Any) -> Any:
     """Return a value of the data as a slice key of TFMA has it."""
     if isinstance(value, bool | int):
         return int(value)
@@ -281,8 +277,8 @@ def _estimate(number: TfmaNumber | None, sign: int = 1) -> Estimate:
 
 
 def _p_value(number: TfmaNumber | None) -> float | None:
-    if number is None or not (number.error > 0 and number.freedom > 0):
+    if number is None or not (number.standard_error > 0 and number.degrees_of_freedom > 0):
         return None
     # TFMA's interval is around the mean of the replicates; so is the test that agrees with it.
     centre = (number.low + number.high) / 2
-    return float(2 * stdtr(number.freedom, -abs(centre) / number.error))
+    return float(2 * stdtr(number.degrees_of_freedom, -abs(centre) / number.standard_error))

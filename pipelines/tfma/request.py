@@ -8,8 +8,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import OptionError, nearest_hint
-from slicebeam.transforms.tfma.eval_config import eval_plan, json_settings, models_of
-from slicebeam.transforms.tfma.evaluation import SLICES, number_column, prediction_column
+from slicebeam.transforms.tfma.eval_config import KEYS, eval_plan, json_settings, models_of
+from slicebeam.transforms.tfma.evaluation import (
+    SLICES,
+    EvaluatedExamples,
+    number_column,
+    prediction_column,
+)
 from slicebeam.transforms.tfma.install import is_metric, metric_names, tfma_module
 from slicebeam.transforms.tfma.metric_specs import (
     check_confirmed,
@@ -22,9 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from slicebeam.pipelines.config.slices import RunConfig
+    from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
+    from slicebeam.transforms.encode.conditions import SliceMembership
     from slicebeam.transforms.encode.extract_predictions import Side
     from slicebeam.transforms.tfma.eval_config import EvalPlan
-    from slicebeam.transforms.tfma.metric_specs import MetricSpec
 
 CANDIDATE, BASELINE = "candidate", "baseline"
 # Of TFMA's bootstrap, which has no setting for it.
@@ -58,13 +64,19 @@ class Evaluation:
     @cached_property
     def message(self) -> Any:
         """The EvalConfig, with TFMA's defaults."""
+        from google.protobuf import json_format  # type: ignore[import-untyped]
+
         message = tfma_module("proto.config_pb2").EvalConfig()
         utilities = tfma_module("utils.config_util")
         if self.plan is not None:
             wanted = self.plan.message if self.validates else self.plan.others
             message.MergeFromString(wanted.SerializeToString())
         for text in self.config.tfma_metric:
-            _add_metric(message, parse_metric(text, self.config.tfma_module))
+            metric = parse_metric(text, self.config.tfma_module)
+            specs = json_format.ParseDict(metric.scope, message.metrics_specs.add())
+            specs.metrics.add(
+                class_name=metric.class_name, module=metric.module, config=metric.config
+            )
         if self.validates and not self.compares and utilities.has_change_threshold(message):
             raise OptionError(
                 "a change_threshold needs the old model; give --baseline-score, --baseline-prediction or "
@@ -105,6 +117,9 @@ class Evaluation:
             new.name, old.name = CANDIDATE, BASELINE
         elif old is not None:
             message.model_specs.remove(old)
+            for spec in list(message.metrics_specs):
+                if old.name and list(spec.model_names) == [old.name]:
+                    message.metrics_specs.remove(spec)
             old = None
         return new, old
 
@@ -121,19 +136,15 @@ class Evaluation:
                 continue
             spec.ClearField("signature_name")
             spec.ClearField("preprocessing_function_names")
-            for name, default in (
-                ("label_key", config.label),
-                ("prediction_key", predictions),
-                ("example_weight_key", config.weight),
-            ):
+            defaults = zip(KEYS, (config.label, predictions, config.weight), strict=True)
+            for name, default in defaults:
                 several = getattr(spec, f"{name}s")
                 for output, column in list(several.items()):
                     several[output] = number_column(column)
-                if several:
-                    continue
-                if column := getattr(spec, name) or default:
+                column = getattr(spec, name) or default
+                if column and not several:
                     setattr(spec, name, number_column(column))
-                elif name == "prediction_key":
+                elif name == "prediction_key" and not several:
                     spec.prediction_key = prediction_column(side)
 
     def _name_slices(self, message: Any) -> None:
@@ -151,36 +162,47 @@ class Evaluation:
             cross = message.cross_slicing_specs.add(slicing_specs=slices[1:])
             cross.baseline_spec.SetInParent()
 
-    def numbers(self) -> tuple[str, ...]:
-        """Return the columns of labels, predictions and weights."""
+    def examples(self, prepared: EncodedDataset, slices: SliceMembership) -> EvaluatedExamples:
+        """Return the columns that TFMA reads, and the models that predict where no column does."""
+        specs, config = self.message.model_specs, self.config
+        keys = [getattr(spec, name) for spec in specs for name in KEYS]
+        keys += [
+            key for spec in specs for name in KEYS for key in getattr(spec, f"{name}s").values()
+        ]
         prefix = number_column("")
-        columns = (
-            column
-            for spec in self.message.model_specs
-            for name in ("label_key", "prediction_key", "example_weight_key")
-            for column in (getattr(spec, name), *getattr(spec, f"{name}s").values())
-        )
-        numbers = (name.removeprefix(prefix) for name in columns if name.startswith(prefix))
-        return tuple(dict.fromkeys(numbers))
-
-    def features(self) -> tuple[str, ...]:
-        """Return the columns that metrics read, and those of the EvalConfig's slices."""
-        names: list[str] = []
+        numbers = [key.removeprefix(prefix) for key in keys if key.startswith(prefix)]
+        read = [spec.query_key for spec in self.message.metrics_specs if spec.query_key]
         for spec in self.message.metrics_specs:
-            names += [spec.query_key] * bool(spec.query_key)
             for metric in spec.metrics:
                 settings = json_settings(metric.class_name, metric.config)
-                names += [str(settings[key]) for key in settings if key.endswith("_key")]
-        for slices in self.message.slicing_specs if self.has_own_slices else ():
-            names += [*slices.feature_keys, *slices.feature_values]
-        return tuple(dict.fromkeys(names))
-
-
-def _add_metric(message: Any, spec: MetricSpec) -> None:
-    from google.protobuf import json_format  # type: ignore[import-untyped]
-
-    specs = json_format.ParseDict(spec.scope, message.metrics_specs.add())
-    specs.metrics.add(class_name=spec.class_name, module=spec.module, config=spec.config)
+                read += [str(settings[key]) for key in settings if key.endswith("_key")]
+        features = [*read]
+        if self.has_own_slices:
+            slicing = [*self.message.slicing_specs]
+            for cross in self.message.cross_slicing_specs:
+                slicing += [cross.baseline_spec, *cross.slicing_specs]
+            features += [
+                name for spec in slicing for name in (*spec.feature_keys, *spec.feature_values)
+            ]
+        for name in (*numbers, *features):
+            prepared.source.column_type(name, "metrics of TFMA")
+        sides: dict[Side, str | None]
+        sides = {"prediction": config.model, "baseline": config.baseline_model}
+        models = {
+            side: model
+            for side, model in sides.items()
+            if model and prediction_column(side) in keys
+        }
+        return EvaluatedExamples(
+            prepared.source,
+            None if self.has_own_slices else slices,
+            tuple(dict.fromkeys(numbers)),
+            tuple(dict.fromkeys(features)),
+            tuple(dict.fromkeys(read)),
+            prepared.outcome.positive_class,
+            models,
+            {side: prepared.model_columns[side] for side in models},
+        )
 
 
 def evaluation_of(config: RunConfig) -> Evaluation | None:
@@ -202,6 +224,7 @@ def evaluation_of(config: RunConfig) -> Evaluation | None:
         for specs in message.metrics_specs:
             for metric in specs.metrics:
                 _check_class(metric, config.tfma_module)
+        _check_names(message)
         tfma_module("metrics.metric_specs").to_computations(
             list(message.metrics_specs), eval_config=message
         )
@@ -211,6 +234,23 @@ def evaluation_of(config: RunConfig) -> Evaluation | None:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise OptionError(f"{' and '.join(options)}: {reason}") from error
     return evaluation
+
+
+def _check_names(message: Any) -> None:
+    """Refuse metrics of one name that differ: TFMA computes the first one for all."""
+    keys_of = tfma_module("metrics.metric_specs").keys_and_metrics_from_specs
+    defined: dict[Any, tuple[Any, ...]] = {}
+    for specs in message.metrics_specs:
+        for key, metric, _ in keys_of(message, [specs]):
+            settings = json_settings(metric.class_name, metric.config)
+            definition = (specs.query_key, metric.class_name, metric.module, settings)
+            # These are part of the key of a number.
+            is_own = settings.keys() & {"class_id", "top_k", "top_k_list"}
+            if not is_own and defined.setdefault(key, definition) != definition:
+                raise OptionError(
+                    f"two metrics are named {key.name!r}, which TFMA takes for the same; add "
+                    '"name" to the config of one'
+                )
 
 
 def _check_class(metric: Any, modules: Collection[str]) -> None:
@@ -226,9 +266,8 @@ def _check_class(metric: Any, modules: Collection[str]) -> None:
             raise OptionError(f"{error}; see PYTHONPATH") from error
         names = [each for each, kind in classes.items() if is_metric(kind)]
         if name not in names:
-            raise OptionError(
-                f"{module} has no metric {name}{nearest_hint(name, names).rstrip(';')}"
-            )
+            near = nearest_hint(name, names).rstrip(";")
+            raise OptionError(f"{module} has no metric {name}{near}")
         return
     names = metric_names()
     if name not in names:
@@ -236,6 +275,8 @@ def _check_class(metric: Any, modules: Collection[str]) -> None:
             f"neither TFMA nor Keras has {name!r}{nearest_hint(name, names)} name your own by its "
             "module, as tfma:module.Class with --tfma-module module"
         )
+    if name.endswith("Attributions"):
+        raise OptionError(f"{name} reads attributions, which no column holds; leave it out")
     if name == "Bleu" and "tokenize" in settings:
         raise OptionError("some values of Bleu's tokenize fetch files from elsewhere; leave it out")
 

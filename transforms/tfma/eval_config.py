@@ -11,7 +11,7 @@ from pathlib import Path
 from runpy import run_path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from slicebeam.metrics.errors import OptionError, install_hint
+from slicebeam.metrics.errors import OptionError, install_hint, nearest_hint
 from slicebeam.transforms.storage.storage import named_content, storage_path
 from slicebeam.transforms.tfma.metric_specs import is_own
 
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 # What a metric reads as a prediction: the probability of a class; or a class or a number.
 Reads = Literal["score", "value"]
+# Fields of an EvalConfig that hold thresholds end so.
+THRESHOLDS = ("threshold", "thresholds")
+# Of a ModelSpec: the columns of its labels, predictions and weights.
+KEYS = ("label_key", "prediction_key", "example_weight_key")
 _CUT = frozenset({"threshold", "thresholds"})
 # TFMA's metrics that slicebeam has itself, those of thresholds first.
 _AT_A_THRESHOLD = {
@@ -50,6 +54,16 @@ _OTHERS: dict[str, tuple[str, Reads]] = {
 _COUNTS = ("ExampleCount", "WeightedExampleCount")
 # Metrics that read a score for each class.
 _OF_CLASSES = ("Categorical", "Sparse", "TopK", "MultiClass", "MultiLabel")
+
+
+# What a message of an EvalConfig needs one of to have an effect; TFMA ignores it otherwise.
+_NEEDED = {
+    "MetricThreshold": ("value_threshold", "change_threshold"),
+    "GenericValueThreshold": ("lower_bound", "upper_bound"),
+    "GenericChangeThreshold": ("absolute", "relative"),
+    "CrossSliceMetricThreshold": ("cross_slicing_specs",),
+    "ExampleWeightOptions": ("weighted", "unweighted"),
+}
 
 
 class NativeMetric(NamedTuple):
@@ -164,6 +178,8 @@ def _plan(text: str) -> EvalPlan:
     others.CopyFrom(message)
     del others.metrics_specs[:]
     for number, spec in enumerate(message.metrics_specs, 1):
+        _check_complete(f"metrics_specs {number}", spec)
+        _check_models(f"metrics_specs {number}", spec, message)
         rest = []
         for config in spec.metrics:
             metric = _native(f"metrics_specs {number}", spec, config, new)
@@ -187,18 +203,12 @@ def _plan(text: str) -> EvalPlan:
             "none of its metrics is slicebeam's own; the first of --metric (accuracy) is tested, and "
             "TFMA computes the others afterwards"
         )
-    has_thresholds = any(
-        field.name.endswith(("threshold", "thresholds"))
-        for spec in message.metrics_specs
-        for part in (spec, *spec.metrics)
-        for field, _ in part.ListFields()
-    )
     return EvalPlan(
         message,
         others,
         _options(message, new, old, native, outputs),
         tuple(dict.fromkeys(spec for spec in specs if spec.keys or spec.values)),
-        has_thresholds,
+        any(map(has_thresholds, message.metrics_specs)),
         tuple(notes),
     )
 
@@ -206,7 +216,7 @@ def _plan(text: str) -> EvalPlan:
 def _check_outputs(new: Any, old: Any, outputs: list[str]) -> None:
     """Refuse columns of which nothing says which output they are of."""
     for spec in filter(None, (new, old)):
-        for name in ("label_key", "prediction_key", "example_weight_key"):
+        for name in KEYS:
             several = getattr(spec, f"{name}s")
             if getattr(spec, name) and several:
                 raise OptionError(f"model_specs {spec.name!r} has {name} and {name}s; keep one")
@@ -221,6 +231,54 @@ def _check_outputs(new: Any, old: Any, outputs: list[str]) -> None:
             "metrics_specs has several output_names; add prediction_keys to model_specs, a column for "
             "each"
         )
+
+
+def _check_complete(where: str, message: Any) -> None:
+    """Refuse thresholds and weights that TFMA would ignore, in a part of an EvalConfig."""
+    kind = message.DESCRIPTOR.name
+    where += f" {message.class_name}" if kind == "MetricConfig" else ""
+    fields = {field.name for field, _ in message.ListFields()}
+    needed = _NEEDED.get(kind, ())
+    if needed and not fields & set(needed):
+        raise OptionError(f"{where}: {kind} has no effect without {' or '.join(needed)}")
+    if kind == "GenericChangeThreshold" and "direction" not in fields:
+        raise OptionError(
+            f"{where}: change_threshold has no direction; add HIGHER_IS_BETTER or LOWER_IS_BETTER"
+        )
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            is_map = field.message_type.GetOptions().map_entry
+            parts = value.values() if is_map else value if field.is_repeated else [value]
+            for part in parts:
+                if hasattr(part, "DESCRIPTOR"):
+                    _check_complete(where, part)
+
+
+def _check_models(where: str, spec: Any, message: Any) -> None:
+    """Refuse models of a MetricsSpec that there are not, and thresholds that apply to no model."""
+    models = {model.name: model.is_baseline for model in message.model_specs}
+    if len(models) < 2:
+        # TFMA has these names for models that a file does not name.
+        models |= {"candidate": False, "baseline": True}
+    for name in spec.model_names:
+        if name not in models:
+            raise OptionError(
+                f"{where}: model_names has {name!r}, and no model is named so{nearest_hint(name, models)}"
+            )
+    of_baseline = spec.model_names and all(models[name] for name in spec.model_names)
+    if of_baseline and has_thresholds(spec):
+        raise OptionError(
+            f"{where}: thresholds are not applied to the baseline, the only model of its model_names"
+        )
+
+
+def has_thresholds(spec: Any) -> bool:
+    """Return whether a MetricsSpec says when a model is good enough."""
+    return any(
+        field.name.endswith(THRESHOLDS)
+        for part in (spec, *spec.metrics)
+        for field, _ in part.ListFields()
+    )
 
 
 def _native(where: str, spec: Any, config: Any, model: Any) -> NativeMetric | None:

@@ -14,9 +14,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import ColumnError
+from slicebeam.transforms.encode.column import ChunkColumn, is_number, missing_mask
 from slicebeam.transforms.encode.extract_predictions import model_column
 from slicebeam.transforms.encode.extract_slice_keys import ReadExamples
+from slicebeam.transforms.encode.predicates import json_values
 from slicebeam.transforms.storage.storage import written_whole
+from slicebeam.transforms.tfma.eval_config import THRESHOLDS
 from slicebeam.transforms.tfma.install import tfma_module
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 # Feature that holds the numbers of the slices that an example is in.
 SLICES = "slicebeam:slices"
+NO_NUMBER = "its value is not a single number"
+_REMEDY = "; drop such examples or fill the column"
 # Examples that TFMA takes at a time.
 _BATCH = 1000
 
@@ -40,14 +45,16 @@ class EvaluatedExamples:
 
     ``slices``: predicates, whose numbers are the feature `SLICES`; None for slices of TFMA's own.
     ``numbers``: columns that are numbers to TFMA: labels, predictions, weights. ``features``:
-    further columns. ``positive_class``: the class that is 1, where labels are classes. ``models``:
-    file or ``module:function`` of each model that predicts. ``model_columns``: what they read.
+    further columns, of which ``complete`` must not have missing values. ``positive_class``: the class
+    that is 1, where labels are classes. ``models``: file or ``module:function`` of each model that
+    predicts. ``model_columns``: what they read.
     """
 
     source: Source
     slices: SliceMembership | None
     numbers: tuple[str, ...]
     features: tuple[str, ...]
+    complete: tuple[str, ...]
     positive_class: Any
     models: dict[Side, str]
     model_columns: dict[Side, tuple[str, ...]]
@@ -73,19 +80,19 @@ def prediction_column(side: Side) -> str:
 
 def record_batches(chunk: Chunk, examples: EvaluatedExamples) -> Iterator[pa.RecordBatch]:
     """Yield examples as TFMA reads them: a list of values for each feature."""
-    table = chunk.table
-    columns = {name: _feature(table.column(name)) for name in examples.features}
-    for name in examples.numbers:
-        columns[number_column(name)] = _lists(
-            _numbers(table.column(name), examples.positive_class, f"column {name!r}")
-        )
+    for name in examples.complete:
+        ChunkColumn.of(chunk, name).require_values(_REMEDY)
+    columns = {name: _feature(ChunkColumn.of(chunk, name)) for name in examples.features}
+    numbers = {number_column(name): ChunkColumn.of(chunk, name) for name in examples.numbers}
     for side, model in examples.models.items():
-        predicted = table.column(model_column(side, "output"))
-        columns[prediction_column(side)] = _lists(
-            _numbers(predicted, examples.positive_class, f"the predictions of {model}")
+        shown = f"predictions of {model}"
+        numbers[prediction_column(side)] = ChunkColumn.of(
+            chunk, model_column(side, "output"), shown
         )
+    for key, column in numbers.items():
+        columns[key] = _numbers(column, examples.positive_class)
     if examples.slices is not None:
-        codes = examples.slices.codes(table)
+        codes = examples.slices.codes(chunk.table)
         offsets = pa.array(codes.offsets.astype(np.int32))
         columns[SLICES] = pa.ListArray.from_arrays(offsets, pa.array(codes.codes.astype(np.int64)))
     batch = pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
@@ -93,46 +100,49 @@ def record_batches(chunk: Chunk, examples: EvaluatedExamples) -> Iterator[pa.Rec
         yield batch.slice(start, _BATCH)
 
 
-def _lists(array: pa.Array) -> pa.Array:
-    """Return a column with a list of each value; a missing value is a missing feature."""
-    if pa.types.is_list(array.type):
-        return array
-    ends = np.cumsum(np.concatenate([[False], array.is_valid()]), dtype=np.int32)
-    return pa.ListArray.from_arrays(pa.array(ends), array.drop_null())
-
-
-def _feature(column: Any) -> pa.Array:
-    array = column.combine_chunks()
+def _feature(column: ChunkColumn) -> pa.Array:
+    """Return a column with the list of its values in each example, without missing ones."""
+    array = column.plain
     is_list = pa.types.is_list(array.type)
-    kind = array.type.value_type if is_list else array.type
+    values = array.flatten() if is_list else array
+    rows = pc.list_parent_indices(array) if is_list else pa.array(np.arange(len(array)))
+    rows, values = rows.filter(values.is_valid()), values.drop_null()
+    kind = values.type
     if pa.types.is_boolean(kind) or pa.types.is_integer(kind):
         # A tf.Example has numbers for truth values.
-        kind = pa.int64()
+        values = values.cast(pa.int64())
+    elif pa.types.is_temporal(kind) or pa.types.is_decimal(kind):
+        values = pa.array(json_values(values), pa.string())
     elif not pa.types.is_floating(kind):
-        kind = pa.string()
-    return _lists(array.cast(pa.list_(kind) if is_list else kind))
+        values = values.cast(pa.string())
+    ends = np.cumsum(np.bincount(rows.to_numpy() + 1, minlength=len(array) + 1))
+    return pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), values)
 
 
-def _numbers(column: Any, positive: Any, what: str) -> pa.Array:
-    array = column.combine_chunks()
-    kind = array.type
-    if array.null_count:
-        raise ColumnError(f"{what} has missing values, which metrics of TFMA do not take")
+def _numbers(column: ChunkColumn, positive: Any) -> pa.Array:
+    """Return a column of numbers, or of lists of them, with the list of its values in each example."""
+    kind, what = column.kind, f"column {column.name!r}"
+    column.require_values(_REMEDY)
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        array = column.plain.cast(pa.list_(pa.float64()))
         lengths = pc.list_value_length(array).unique().to_pylist()
         if len(lengths) > 1:
             raise ColumnError(f"{what} has lists of different lengths: {sorted(lengths)}")
-        return array.cast(pa.list_(pa.float64()))
-    if pa.types.is_boolean(kind):
-        return array.cast(pa.int8()).cast(pa.float64())
-    if pa.types.is_integer(kind) or pa.types.is_floating(kind):
-        return array.cast(pa.float64())
-    if positive is None:
+        if missing_mask(array.flatten()) is not None:
+            raise ColumnError(f"{what} has lists with missing values{_REMEDY}")
+        return array
+    if is_number(kind) or pa.types.is_boolean(kind):
+        values = column.numbers("a metric of TFMA")
+    elif positive is None:
         raise ColumnError(
             f"{what} is text, but metrics of TFMA take numbers; give --positive-class, or write classes "
             "as numbers"
         )
-    return pa.array((array.to_numpy(zero_copy_only=False) == positive).astype(np.float64))
+    else:
+        values = column.plain.to_numpy(zero_copy_only=False) == positive
+    return pa.ListArray.from_arrays(
+        pa.array(np.arange(len(values) + 1, dtype=np.int32)), pa.array(values.astype(np.float64))
+    )
 
 
 @dataclass
@@ -161,9 +171,11 @@ class EvaluateSlices(beam.PTransform):
             columns = examples.model_columns[side]
             chunks |= f"Predict {side}" >> run_model(model, columns, side, {"output": outputs})
         tfma = tfma_module()
-        config = tfma_module("proto.config_pb2").EvalConfig.FromString(self.config)
+        read = tfma_module("proto.config_pb2").EvalConfig.FromString
+        config = read(self.config)
+        # The evaluator's own comparison with thresholds ends the run at a value that is no number.
         evaluator = tfma_module("evaluators").MetricsPlotsAndValidationsEvaluator(
-            eval_config=config, random_seed_for_testing=self.seed
+            eval_config=without_thresholds(read(self.config)), random_seed_for_testing=self.seed
         )
         evaluation = (
             chunks
@@ -172,6 +184,7 @@ class EvaluateSlices(beam.PTransform):
             | "Evaluate"
             >> tfma.ExtractAndEvaluate(extractors=_extractors(config), evaluators=[evaluator])
         )
+        evaluation["validations"] = evaluation["metrics"] | beam.Map(_validated, config)
         writer = tfma_module("writers.metrics_plots_and_validations_writer")
         messages = {
             "metrics": beam.Map(writer.convert_slice_metrics_to_proto, None),
@@ -205,6 +218,40 @@ def _extractors(config: Any) -> list[Any]:
     ]
 
 
+def without_thresholds(config: Any) -> Any:
+    """Remove the thresholds of an EvalConfig."""
+    for specs in config.metrics_specs:
+        for part in (specs, *specs.metrics):
+            for field, _ in part.ListFields():
+                if field.name.endswith(THRESHOLDS):
+                    part.ClearField(field.name)
+    return config
+
+
+def _validated(sliced: tuple[Any, dict[Any, Any]], config: Any) -> Any:
+    """Return TFMA's verdict on a slice; a value that is not a single number misses its threshold."""
+    slice_key, values = sliced
+    others = [key for key, value in values.items() if not _is_number(value)]
+    numbers = values | dict.fromkeys(others, math.nan)
+    validator = tfma_module("evaluators.metrics_validator")
+    result = validator.validate_metrics((slice_key, numbers), config)
+    # The key of a slice that is too small is a text.
+    messages = [key.to_proto() for key in others if not isinstance(key, str)]
+    for part in result.metric_validations_per_slice:
+        for failure in part.failures:
+            if failure.metric_key in messages:
+                failure.message = NO_NUMBER
+    return result
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
 def _row(message: Any, kind: str) -> dict[str, Any]:
     return {"kind": kind, "content": message.SerializeToString(deterministic=True)}
 
@@ -217,47 +264,31 @@ def _write(gathered: tuple[None, Iterable[dict[str, Any]]], path: StoragePath) -
 
 
 class TfmaNumber(NamedTuple):
-    """A number of TFMA on a slice, with the interval and the error of its bootstrap if it has them.
+    """A number of TFMA on a slice, with the interval and the error of its bootstrap; NaN without."""
 
-    ``name``: of the metric, with the class, rank or average that it is of, and its place in a list.
-    ``output``: of a model of several; empty for the only one. ``is_weighted``: None for a metric
-    that has no weights. ``low``, ``high``: NaN where there is none. ``error``, ``freedom``: standard
-    error, and degrees of freedom of its t distribution.
-    """
-
-    name: str
-    output: str
-    model: str
-    is_difference: bool
-    is_weighted: bool | None
     value: float
     low: float
     high: float
-    error: float
-    freedom: float
+    standard_error: float
+    degrees_of_freedom: float
 
 
-def numbers_of(message: Any) -> Iterator[TfmaNumber]:
-    """Yield every number of a MetricsForSlice; none for a slice that is too small."""
+def numbers_of(message: Any) -> Iterator[tuple[Any, str, TfmaNumber]]:
+    """Yield every number of a MetricsForSlice, with its MetricKey and a name.
+
+    The name is that of the metric, with the class, rank or average that it is of, and the number's
+    place in a list. A slice that is too small has none.
+    """
     for entry in message.metric_keys_and_values:
-        key, interval = entry.key, entry.confidence_interval
-        low, high, error = (
-            dict(_leaves(key_name(key), part))
+        interval, name = entry.confidence_interval, key_name(entry.key)
+        bounds = [
+            dict(_leaves(name, part))
             for part in (interval.lower_bound, interval.upper_bound, interval.standard_error)
-        )
-        for name, value in _leaves(key_name(key), entry.value):
-            yield TfmaNumber(
-                name,
-                key.output_name,
-                key.model_name,
-                key.is_diff,
-                key.example_weighted.value if key.HasField("example_weighted") else None,
-                value,
-                low.get(name, math.nan),
-                high.get(name, math.nan),
-                error.get(name, math.nan),
-                float(interval.degrees_of_freedom.value),
-            )
+        ]
+        freedom = float(interval.degrees_of_freedom.value)
+        for path, value in _leaves(name, entry.value):
+            low, high, error = (part.get(path, math.nan) for part in bounds)
+            yield entry.key, path, TfmaNumber(value, low, high, error, freedom)
 
 
 def key_name(key: Any) -> str:
@@ -273,9 +304,9 @@ def key_name(key: Any) -> str:
 def _leaves(name: str, message: Any) -> Iterator[tuple[str, float]]:
     """Yield all numbers of a message, by the path of fields that leads to each."""
     for field, value in message.ListFields():
-        is_list = field.label == field.LABEL_REPEATED
+        is_list = field.is_repeated
         if field.type == field.TYPE_MESSAGE:
-            is_value = field.name.endswith("_value") or field.name == "value"
+            is_value = field.name.endswith("_value") or field.name in ("value", name)
             path = name if is_value else f"{name}.{field.name}"
             for at, part in enumerate(value if is_list else [value]):
                 if field.message_type.full_name.startswith("google.protobuf."):

@@ -98,21 +98,19 @@ def _called(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _path(node: ast.expr) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        return f"{_path(node.value)}.{node.attr}"
-    raise ValueError
+    path = ast.unparse(node)
+    if not all(map(str.isidentifier, path.split("."))):
+        raise ValueError
+    return path
 
 
 def _value(node: ast.expr) -> Any:
     """Return an argument; a word without quotes is a text."""
-    if isinstance(node, ast.Name):
-        return _WORDS.get(node.id.lower(), node.id)
+    if isinstance(node, ast.Name | ast.Attribute):
+        path = _path(node)
+        return _WORDS.get(path.lower(), path)
     if isinstance(node, ast.List | ast.Tuple):
         return [_value(item) for item in node.elts]
-    if isinstance(node, ast.Attribute):
-        return _path(node)
     return ast.literal_eval(node)
 
 

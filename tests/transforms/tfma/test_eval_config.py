@@ -72,6 +72,9 @@ NEEDS_TFMA = pytest.mark.tfma
 MODEL = 'model_specs { label_key: "income" prediction_key: "score" }'
 
 
+CHANGE = "change_threshold { direction: LOWER_IS_BETTER absolute { value: 0 } }"
+
+
 def written(folder, text):
     path = folder / "eval_config.txt"
     path.write_text(text)
@@ -119,7 +122,7 @@ def test_configurations_of_others_run_unchanged(form, tmp_path, capsys):
 def test_a_search_and_a_run_file_take_models_and_metrics(tmp_path, capsys):
     config = f"""{MODEL} metrics_specs {{ metrics {{ class_name: "AUC" }}
       metrics {{ class_name: "Recall" }} metrics {{ class_name: "ExampleCount" }}
-      metrics {{ class_name: "Hinge" threshold {{ change_threshold {{}} }} }} }}
+      metrics {{ class_name: "Hinge" threshold {{ {CHANGE} }} }} }}
     slicing_specs {{ feature_keys: "sex" }} options {{ min_slice_size {{ value: 300 }} }}"""
     path = written(tmp_path, config)
     found = search_config({"data": ("d",), "output": "o", "eval_config": path})
@@ -199,6 +202,8 @@ WRONG = [
     ("metrics_specs { metrics {} }", "has no class_name"),
     ("slicing_specs { slice_keys_sql: 'SELECT STRUCT(sex)' }", "slice_keys_sql cannot be used"),
     ("slicing_specs { feature_keys: 'sexx' }", "unknown column 'sexx'; did you mean 'sex'?"),
+    ("metrics_specs { metrics { class_name: 'Hinge' } } cross_slicing_specs { baseline_spec {} slicing_specs { feature_keys: 'sexx' } }",
+     "unknown column 'sexx'; did you mean 'sex'?"),
     ("slicing_specs { feature_keys: 'sex' feature_values { key: 'sex' value: 'a' } }", "keep one"),
     ("metric_specs {}", "no field named"),
     ("metrics_specs { metrics { class_name: 'AUC' } binarize { class_ids { values: 1 } } }", "needs --prediction, --score or --model"),
@@ -210,6 +215,23 @@ WRONG = [
     ("model_specs { label_keys { key: 'a' value: 'b' } label_key: 'income' is_baseline: true }", "has label_key and label_keys; keep one"),
     ("metrics_specs { metrics { class_name: 'Hinge' } per_slice_thresholds { key: 'hinge' value { thresholds {} } } }", "slicing_specs must be set"),
     ("metrics_specs { output_names: ['a', 'b'] metrics { class_name: 'AUC' } }", "add prediction_keys"),
+    ("metrics_specs { metrics { class_name: 'MeanAttributions' } }", "reads attributions"),
+    # What TFMA would pass over, or take for something else.
+    ("metrics_specs { metrics { class_name: 'AUC' threshold {} } }",
+     "metrics_specs 1 AUC: MetricThreshold has no effect without value_threshold or change_threshold"),
+    ("metrics_specs { metrics { class_name: 'AUC' threshold { value_threshold {} } } }", "without lower_bound or upper_bound"),
+    ("metrics_specs { metrics { class_name: 'AUC' threshold { change_threshold { direction: LOWER_IS_BETTER } } } }",
+     "without absolute or relative"),
+    ("metrics_specs { metrics { class_name: 'AUC' threshold { change_threshold { absolute { value: 0 } } } } }", "has no direction"),
+    ("metrics_specs { thresholds { key: 'auc' value { value_threshold {} } } }", "without lower_bound or upper_bound"),
+    ("metrics_specs { metrics { class_name: 'AUC' cross_slice_thresholds { threshold { value_threshold { lower_bound {} } } } } }",
+     "without cross_slicing_specs"),
+    ("metrics_specs { metrics { class_name: 'AUC' } example_weights {} }", "without weighted or unweighted"),
+    ("metrics_specs { metrics { class_name: 'Hinge' } model_names: 'new' }", "model_names has 'new', and no model is named so"),
+    ("metrics_specs { model_names: 'baseline' metrics { class_name: 'AUC' threshold { value_threshold { lower_bound {} } } } }",
+     "thresholds are not applied to the baseline"),
+    ("metrics_specs { metrics { class_name: 'MeanLabel' } metrics { class_name: 'Hinge' config: '\"name\": \"mean_label\"' } }",
+     "two metrics are named 'mean_label'"),
 ]
 # fmt: on
 

@@ -3,12 +3,14 @@
 import json
 import math
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
+from slicebeam.pipelines.changelist.testing import FailedThreshold, Validation
 from slicebeam.pipelines.commands.cli import run
 from tests import python_models
 from tests.conftest import ADULT
@@ -267,6 +269,135 @@ def test_the_verdict_in_words(tmp_path, capsys):
     assert (failure["slice"], failure["bounds"]) == ("sex = Male", bounds)
     line = f"binary_accuracy is {value:.6g} on sex = Male, but the threshold is {bounds}"
     assert line in capsys.readouterr().err
+
+
+def test_failed_thresholds_in_words():
+    sizes = {"metric": "auc", "slice": "sex = F", "bounds": "change_threshold { absolute {} }"}
+    change = FailedThreshold(**sizes, value=-0.25)
+    expected = (
+        "auc changes by -0.25 on sex = F, but the threshold is change_threshold { absolute {} }"
+    )
+    assert str(change) == expected
+    undefined = FailedThreshold(**sizes, reason="Metric not found.")
+    assert str(undefined).startswith("auc is undefined (Metric not found.) on sex = F, but")
+    nothing = Validation(passed=False, checked=0)
+    assert nothing.reasons() == ("TFMA has compared nothing with a threshold",)
+
+
+@pytest.mark.parametrize(("metric", "name"), [
+    ('ConfusionMatrixAtThresholds|"thresholds": [0.5]', "confusion_matrix_at_thresholds"),
+    ('Precision|"thresholds": [0.3, 0.5]', "precision"),
+])  # fmt: skip
+def test_a_threshold_for_what_is_no_single_number_fails_by_name(metric, name, tmp_path):
+    """TFMA's own run ends with a TypeError."""
+    import tensorflow_model_analysis as tfma
+
+    passed = LOWER.replace("0.86", "0.01")
+    intervals = """options { compute_confidence_intervals { value: true }
+    confidence_intervals { method: POISSON_BOOTSTRAP } }"""
+    config = TWO_MODELS + metrics("AUC", metric, each=passed) + BY_SEX + intervals
+    code, document = ours(adult(100), config, tmp_path)
+    assert code == 1
+    failures = document["validation"]["failures"]
+    reasons = {(each["metric"], each["reason"], "value" in each) for each in failures}
+    assert reasons == {(name, "its value is not a single number", False)}
+    assert {each["slice"] for each in failures} == {"all examples", "sex = Female", "sex = Male"}
+    assert document["validation"].get("missing_slices", []) == []
+    places = {"precision": "precision[1]"}
+    names = [each["name"] for each in document["tfma_metrics"]]
+    assert places.get(name, f"{name}.matrices[0].true_positives") in names
+    folder = str(tmp_path / "viewer")
+    assert run(["export", "tfma", str(tmp_path / "out"), "--to", folder, "--quiet"]) == 0
+    exported = tfma.load_validation_result(folder)
+    assert (exported.validation_ok, len(_failures(exported))) == (False, 3)
+
+
+def test_slices_that_tfma_passes_over_fail_by_name(tmp_path, capsys):
+    """TFMA finds no text that looks like a number, and says nothing of it."""
+    import tensorflow_model_analysis as tfma
+
+    frame = adult(300)
+    frame["code"] = np.where(frame["age"] > 40, "1", "b")
+    passed = LOWER.replace("0.86", "0.01")
+    wanted = "".join(
+        f'slicing_specs {{ feature_values {{ key: "{name}" value: "{value}" }} }}'
+        for name, value in (("code", "1"), ("code", "b"), ("age", "30"), ("sex", "none"))
+    )
+    config = ONE_MODEL + metrics("BinaryAccuracy", each=passed) + "slicing_specs {} " + wanted
+    _, validation = theirs(frame, config, tmp_path)
+    assert validation.validation_ok
+    code, document = ours(frame, config, tmp_path / "ours")
+    assert (code, document["validation"]["missing_slices"]) == (1, ["code = 1"])
+    said = capsys.readouterr().err
+    assert "FAIL: TFMA has not checked the threshold for code = 1" in said
+    (values,) = [number["slices"] for number in document["tfma_metrics"]]
+    names = {one["slice_id"]: one["name"] for one in document["slices"]}
+    assert {names[value["slice_id"]] for value in values} == {"code = b", "age = 30"}
+    folder = str(tmp_path / "viewer")
+    assert run(["export", "tfma", str(tmp_path / "ours" / "out"), "--to", folder, "--quiet"]) == 0
+    assert not tfma.load_validation_result(folder).validation_ok
+    # Without thresholds for every slice nothing fails, and an empty slice is noted.
+    path = str(tmp_path / "ours" / "eval.pbtxt")
+    Path(path).write_text(ONE_MODEL + metrics("MeanLabel") + "slicing_specs {} " + wanted)
+    data = ["--data", str(tmp_path / "ours" / "e.parquet"), "--output", str(tmp_path / "again")]
+    assert run(["check", *data, "--eval-config", path]) == 0
+    assert "no example is in slicing_specs sex = none" in capsys.readouterr().err
+
+
+def test_columns_of_every_type(tmp_path):
+    rows = np.arange(400)
+    random = np.random.default_rng(2)
+    hundredths = random.integers(0, 101, 400)
+    label = random.random(400) < hundredths / 100
+    moments = np.array(["2026-01-01T12:00", "2026-01-02T12:30"], "datetime64[us]")[rows % 2]
+    fees = [[Decimal("0.10"), Decimal("9.99"), None][row % 3] for row in rows]
+    words = [["Zürich", "a = b & c", None, "1"][row % 4] for row in rows]
+    frame = pd.DataFrame({"label": label, "score": [Decimal(int(x)) / 100 for x in hundredths]})
+    frame["weight"] = [Decimal("0.5") + int(row % 2) for row in rows]
+    frame = frame.assign(moment=moments, day=moments.astype("datetime64[D]"), fee=fees, word=words)
+    frame["day"] = frame["day"].dt.date
+    frame["tags"] = [[None, ["x"], ["x", "y"]][row % 3] for row in rows]
+    frame["rate"] = np.where(rows % 5 == 0, np.nan, 0.1)
+    features = ["moment", "day", "fee", "word", "tags", "rate"]
+    specs = "".join(f'slicing_specs {{ feature_keys: "{name}" }} ' for name in features)
+    passed = LOWER.replace("0.86", "0.01")
+    config = WEIGHTED + metrics("MeanPrediction", each=passed) + "slicing_specs {} " + specs
+    code, document = ours(frame, config, tmp_path)
+    assert code == 0
+    assert document["validation"]["checked"] == len(document["slices"]) + 1 == 13
+    (number,) = document["tfma_metrics"]
+    values = {value["slice_id"]: value["after"]["value"] for value in number["slices"]}
+    table = frame[["score", "weight"]].astype(float)
+
+    def mean(held):
+        return pytest.approx(np.average(table["score"][held], weights=table["weight"][held]))
+
+    assert number["overall"]["value"] == mean(rows >= 0)
+    texts = frame.assign(moment=np.datetime_as_string(moments), day=frame["day"].astype(str))
+    for one in document["slices"]:
+        (condition,) = one["definition"]["predicate"]["all"]
+        name, wanted = condition["field"], condition["value"]
+        if name == "tags":
+            held = [tags is not None and wanted in tags for tags in frame["tags"]]
+        elif name == "rate":
+            held = frame["rate"] == wanted
+        else:
+            held = texts[name].map(str) == wanted
+        assert values[one["slice_id"]] == mean(np.array(held)), one["name"]
+
+
+def test_missing_values_are_a_line(tmp_path, capsys):
+    frame = adult(100)
+    frame["query"] = np.where(np.arange(100) == 7, np.nan, frame["query"])
+    frame.loc[8, "old_score"] = np.nan
+    ranks = metrics('NDCG|"gain_key": "gain", "top_k_list": [1]', more='query_key: "query"')
+    assert ours(frame, ONE_MODEL + ranks + BY_SEX, tmp_path / "a")[0] == 2
+    assert "column 'query' has no value in row 8 of" in capsys.readouterr().err
+    outputs = """label_keys { key: "a" value: "label" } label_keys { key: "b" value: "is_old" }
+    prediction_keys { key: "a" value: "score" } prediction_keys { key: "b" value: "old_score" }"""
+    both = metrics("AUC", more='output_names: ["a", "b"]')
+    assert ours(frame, f"model_specs {{ {outputs} }} {both} {BY_SEX}", tmp_path / "b")[0] == 2
+    assert "column 'old_score' has no value in row 9 of" in capsys.readouterr().err
 
 
 def test_slices_of_a_single_example(tmp_path):

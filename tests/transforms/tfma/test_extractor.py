@@ -13,8 +13,7 @@ from slicebeam.pipelines.commands.cli import run
 from slicebeam.transforms.encode.conditions import SliceMembership
 from slicebeam.transforms.encode.predicates import Singleton
 from slicebeam.transforms.tfma import AutoSliceKeyExtractor
-from slicebeam.transforms.tfma.extractor import FoundSlices, read_slices
-from slicebeam.transforms.tfma.slice_keys import NamedSlice, slice_keys
+from slicebeam.transforms.tfma.slice_keys import FoundSlices, NamedSlice, read_slices, slice_keys
 from tests.conftest import ADULT
 from tests.refusals import refuses
 from tests.transforms.tfma.test_evaluation import NATIVE, key_of
