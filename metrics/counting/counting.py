@@ -299,7 +299,24 @@ class _Listed:
 
 
 class Tables:
-    """The sums of a block of units, summed over row blocks."""
+    """The sums of a block of units, summed over row blocks.
+
+    Six examples with one feature of two values; the cell of an example is 1 where the model is wrong.
+
+    >>> from slicebeam.metrics.counting.lattice import Lattice
+    >>> from slicebeam.metrics.counting.statistic_space import StatisticSpace
+    >>> codes, wrong = np.array([0, 0, 0, 0, 1, 1]), np.array([1, 0, 0, 0, 1, 1])
+    >>> ids, none = np.arange(6, dtype=np.uint64), np.zeros((0, 6), np.int64)
+    >>> block = RowBlock(6, lambda feature: codes, wrong, ids, ids, none, none, none)
+    >>> lattice, space = Lattice((2,), max_cross_size=1), StatisticSpace(("wrong",), "overall")
+    >>> tables = Tables([Unit((0,), "dense")], lattice, space, resampling=None)
+    >>> tables.add(block)
+    >>> tables.state().totals  # right and wrong among all examples: int64 [1 + replicates, columns]
+    array([[3, 3]])
+    >>> tables.state().tables[0].reshape(space.raw_columns, 2).T  # right and wrong in either slice
+    array([[3, 1],
+           [0, 2]])
+    """
 
     def __init__(
         self,

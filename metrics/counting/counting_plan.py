@@ -216,7 +216,17 @@ def blocks(units: Iterable[PlannedUnit], budget: Budget) -> Iterator[list[Planne
 def joint_tables(
     tuples: Iterable[FeatureTuple], lattice: Lattice, budget: Budget
 ) -> Iterator[tuple[FeatureTuple, tuple[FeatureTuple, ...]]]:
-    """Yield tables and the tuples that are read from each, as itself or margins, the longest first."""
+    """Yield tables and the tuples that are read from each, as itself or margins, the longest first.
+
+    Slices of one and two of three features, with 2, 3 and 4 values, of a million examples:
+
+    >>> from slicebeam.metrics.counting.lattice import Lattice
+    >>> lattice = Lattice(sizes=(2, 3, 4), max_cross_size=2)
+    >>> wanted = [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)]
+    >>> budget = Budget(rows=1_000_000, columns=2, passes=1, layers=1, memory=1 << 30)
+    >>> list(joint_tables(wanted, lattice, budget))
+    [((0, 1, 2), ((0, 1), (0, 2), (1, 2), (0,), (1,), (2,)))]
+    """
     # They are widened as long as a pass over the examples for each tuple costs more than their cells. Nothing
     # is summed over a list column, of which an example stands in several cells, or none.
     by_length: dict[int, list[FeatureTuple]] = {}

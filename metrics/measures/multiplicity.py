@@ -21,7 +21,11 @@ from slicebeam.metrics.kinds import Correction
 
 
 def bh_adjusted(p: ArrayLike, m: int, factor: float = 1.0) -> FloatArray:
-    """Return Benjamini and Hochberg's (1995, J. R. Stat. Soc. B 57:289) adjusted p-values; tests not given have p = 1."""
+    """Return Benjamini and Hochberg's (1995, J. R. Stat. Soc. B 57:289) adjusted p-values; tests not given have p = 1.
+
+    >>> bh_adjusted([0.0001, 0.03, 0.0008], m=100).round(3)
+    array([0.01, 1.  , 0.04])
+    """
     values = np.asarray(p, dtype=np.float64)
     order = np.argsort(values, kind="stable")
     scaled = values[order] * (factor * m / np.arange(1, values.size + 1))
@@ -60,6 +64,9 @@ def adjusted(
     They are multiplied by the number of metrics that are tested, so that each has α/`metrics`.
     ``fdr-level``: Benjamini–Hochberg within the level, times `levels` (at α/L); ``fwer-level``: p·L·m_l,
     valid under any order of search; ``bh``, ``by``: over the tests of all levels; ``none``: q = p.
+
+    >>> adjusted([0.0001, 0.004, 0.0002], [1, 1, 2], [10, 45], "fdr-level", levels=2).round(3)
+    array([0.002, 0.04 , 0.018])
     """
     p_values = np.asarray(p, dtype=np.float64)
     at = np.asarray(level, dtype=np.int64)

@@ -133,6 +133,14 @@ def metric(name: str) -> Metric:
     """Return a metric; ``mean:COLUMN`` averages a column, ``fbeta:2`` is F-beta with β = 2.
 
     A user's own is here once `user_named` imported it: a name alone imports nothing.
+
+    Accuracy is computed from two counts for each slice: right and wrong predictions.
+
+    >>> from slicebeam.metrics.measures.metric import Slices
+    >>> accuracy, space = metric("accuracy"), statistic_space(["accuracy"], "overall")
+    >>> sums, totals = np.array([[60, 40], [45, 5]]), np.array([850, 150])  # int64 [slices, columns]
+    >>> accuracy.delta(Slices(sums, space, totals)).round(3)  # minus the accuracy on all examples
+    array([-0.25,  0.05])
     """
     return loaded(name) or _built_in(name)
 
