@@ -106,8 +106,10 @@ def with_tolerances(
         if tested.metric in tolerance:
             margin, measured = tolerance[tested.metric], results.metrics[number]
             p = _p_values(measured, margin, results)
-            levels = prepared.lattice.cross_sizes(results.keys)
-            q = q_values(config, p, levels, results.searched.tests_per_level)
+            # A p of 1 changes no other q, and slices of a check that are too small are not among the tests.
+            worse = np.flatnonzero(p < 1.0)
+            levels = prepared.lattice.cross_sizes(results.keys[worse])
+            q = q_values(config, p[worse], levels, results.searched.tests_per_level)
             is_tested = not math.isnan(overall[number])
             tolerated = Tolerated(
                 tolerance=margin,

@@ -354,6 +354,21 @@ def test_what_is_tolerated(one_slice_fell, tmp_path, capsys, flags, code, said):
     assert read(tmp_path).document["gate"]["passed"] == (code == 0)
 
 
+def test_a_check_with_a_slice_too_small_to_test_tolerates_the_same(
+    one_slice_fell, tmp_path, capsys
+):
+    small = pd.read_parquet(one_slice_fell)
+    small = small[(small.f != "5") | (small.index < 60)]
+    data, slices = written(small, tmp_path / "data.parquet"), tmp_path / "slices.yaml"
+    assert 0 < (small.f == "5").sum() < 20
+    slices.write_text("".join(f"- f = {value}\n" for value in range(8)))
+    arguments = ["check", f"--data={data}", f"--slices={slices}", *MODELS[:3], "--fail-on=worse"]
+    for tolerance, code in ((0.015, 1), (0.05, 0)):
+        out = f"--output={tmp_path / str(code)}"
+        assert run([*arguments, out, f"--tolerance={tolerance}"]) == code
+    assert "worse by more than 0.015 on 1 slice" in " ".join(capsys.readouterr().out.split())
+
+
 def test_a_published_result_keeps_its_tolerance(one_slice_fell, tmp_path, capsys):
     flags = (f"--data={one_slice_fell}", f"--output={tmp_path}", *MODELS, "--quiet")
     gated = ["search", *flags, "--fail-on=worse"]
