@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -11,6 +12,7 @@ from slicebeam.metrics.errors import printable
 from slicebeam.pipelines.config.document import Document
 from slicebeam.pipelines.config.option_fields import REQUIRED, Folder, Option
 from slicebeam.pipelines.config.run_options import Display
+from slicebeam.pipelines.search.summary import gate_of
 from slicebeam.pipelines.tfma.export import Exported, export_changelist
 
 if TYPE_CHECKING:
@@ -27,7 +29,7 @@ class ExportTfmaConfig(Display):
 
 def tfma(config: ExportTfmaConfig, note: Callable[[str], None]) -> Exported:
     """Write a ChangeList as an output folder of TensorFlow Model Analysis."""
-    exported = export_changelist(config.changelist, config.to)
+    exported = export_changelist(config.changelist, config.to, partial(gate_of, fail_on="worse"))
     for text in exported.notes:
         note(f"note: {text}")
     return exported

@@ -20,7 +20,6 @@ import pyarrow.parquet as pq
 from slicebeam.metrics.errors import FileError
 from slicebeam.pipelines.changelist.reading import TFMA_TABLE, file_of, read_search
 from slicebeam.pipelines.changelist.revisions import base_of
-from slicebeam.pipelines.search.summary import gate_of
 from slicebeam.pipelines.tfma.request import BASELINE, CANDIDATE
 from slicebeam.transforms.formats.tfrecord import write_records
 from slicebeam.transforms.storage.publish import sha256_of
@@ -35,10 +34,11 @@ from slicebeam.transforms.tfma.install import tfma_module
 from slicebeam.transforms.tfma.slice_keys import NamedSlice, derived_columns, slice_keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from slicebeam.pipelines.changelist.changes import Change
     from slicebeam.pipelines.changelist.document import SearchChangeList
+    from slicebeam.pipelines.changelist.testing import Gate
     from slicebeam.transforms.storage.storage import StoragePath
 
 # Serialized messages by their kind and the id of their slice; None for all examples, and the verdict.
@@ -65,14 +65,19 @@ class Exported:
     notes: tuple[str, ...] = ()
 
 
-def export_changelist(changelist: str, folder: str) -> Exported:
-    """Write a ChangeList, of a path or of its folder for the last revision, as an output folder of TFMA."""
+def export_changelist(
+    changelist: str, folder: str, judge: Callable[[SearchChangeList], Gate | None]
+) -> Exported:
+    """Write a ChangeList, of a path or of its folder for the last revision, as an output folder of TFMA.
+
+    ``judge``: returns the verdict of ``--fail-on worse``, for a document without TFMA's.
+    """
     uri = base_of(changelist, "OUTPUT")
     document = read_search(uri, "OUTPUT")
     writer = _Messages(document, _tfma_messages(uri, document))
     path = storage_path(folder, "--to")
     _refuse_foreign(path)
-    gate = gate_of(document, "worse")
+    gate = judge(document)
     is_ok = gate is None or gate.passed
     if document.validation is not None:
         is_ok = document.validation.passed
