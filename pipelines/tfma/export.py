@@ -66,18 +66,18 @@ class Exported:
 
 
 def export_changelist(
-    changelist: str, folder: str, gate_of: Callable[[SearchChangeList], Gate | None]
+    changelist: str, folder: str, judge: Callable[[SearchChangeList], Gate | None]
 ) -> Exported:
     """Write a ChangeList, of a path or of its folder for the last revision, as an output folder of TFMA.
 
-    ``gate_of`` says whether ``--fail-on worse`` passes; without a test, None.
+    ``judge``: returns the verdict of ``--fail-on worse``, for a document without TFMA's.
     """
     uri = base_of(changelist, "OUTPUT")
     document = read_search(uri, "OUTPUT")
     writer = _Messages(document, _tfma_messages(uri, document))
     path = storage_path(folder, "--to")
     _refuse_foreign(path)
-    gate = gate_of(document)
+    gate = judge(document)
     is_ok = gate is None or gate.passed
     if document.validation is not None:
         is_ok = document.validation.passed
