@@ -150,14 +150,19 @@ class BeamRunner(Backend):
         if result is not None:
             result.cancel()
 
-    def run(self, build: Build, name: str) -> Counter[str]:
-        """Run a pipeline: send it, wait, and return its counts."""
+    def pipeline(self, build: Build, name: str) -> Any:
+        """Return the pipeline that a function puts together, to be sent with the options of a job."""
         import apache_beam as beam
         from apache_beam.options.pipeline_options import PipelineOptions
 
         options = PipelineOptions(self.job_flags(name))
         pipeline = beam.Pipeline(runner=self.beam_runner(), options=options)
         build(pipeline)
+        return pipeline
+
+    def run(self, build: Build, name: str) -> Counter[str]:
+        """Run a pipeline: send it, wait, and return its counts."""
+        pipeline = self.pipeline(build, name)
         result: Any = None
 
         def submit() -> Any:

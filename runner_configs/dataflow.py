@@ -175,10 +175,9 @@ class Dataflow(BeamRunner):
         """Send a job and return its id."""
 
         def send() -> str:
+            pipeline = self.pipeline(build, name)
             try:
-                return self._submitted(build, name)
-            except SlicebeamError:
-                raise
+                return str(pipeline.run().job_id())
             except Exception as error:
                 if active := self._active_jobs(name):
                     # Its acceptance was lost on the way.
@@ -197,16 +196,6 @@ class Dataflow(BeamRunner):
                 f"job {name} could not be sent to dataflow: {reason}"
             ) from error
         return job_id
-
-    def _submitted(self, build: Build, name: str) -> str:
-        import apache_beam as beam
-        from apache_beam.options.pipeline_options import PipelineOptions
-        from apache_beam.runners.dataflow.dataflow_runner import DataflowRunner
-
-        options = PipelineOptions(self.sent_options(name))
-        pipeline = beam.Pipeline(runner=DataflowRunner(), options=options)
-        build(pipeline)
-        return str(pipeline.run().job_id())
 
     def _finish(self, job: Any) -> Counter[str]:
         """Wait for a job, and return its counts."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
 import time
 import urllib.error
 import urllib.request
@@ -13,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from slicebeam.metrics.errors import EngineError, InputError
-from slicebeam.runner_configs.guarded_process import wait_for
 from slicebeam.runner_configs.guardian import MASTER
 from slicebeam.runner_configs.job_log import reported
 from slicebeam.runner_configs.job_service import JavaJobService, split_address
@@ -60,69 +60,52 @@ class Flink(JavaJobService):
         super().__init__(options, runner)
         scheme = "" if "://" in self.master else "http://"
         self.rest = f"{scheme}{self.master}".rstrip("/") if self.host else ""
-        self.leads_to = split_address(self.rest, self.master_option) if self.rest else None
+        if self.rest.startswith("http:"):
+            # The job server asks the master alone. A certificate would name the master's own address.
+            self.leads_to = split_address(self.rest, self.master_option)
         self._next_poll = 0.0
 
     def check(self) -> None:
         """Refuse a cluster that does not answer, is of another version, or has too few slots."""
         super().check()
-        wanted = self.text("flink_version") or None
         built = None if self.job_endpoint else jar_version(self.jar())
-        if wanted and built and wanted != built:
-            raise EngineError(
-                f"{self.jar()} is a job server for Flink {built}, and --beam flink_version={wanted}; "
-                f"name another {self.jar_option}, or another version"
-            )
         if not self.rest:
             return
         version = str(ask(f"{self.rest}/config").get("flink-version", ""))
-        if (built or wanted or version).split(".")[:2] != version.split(".")[:2]:
+        wanted = built or self.text("flink_version") or version
+        if wanted.split(".")[:2] != version.split(".")[:2]:
             raise EngineError(
                 f"the Flink master {self.master} is version {version}, and the job server is for "
-                f"{built or wanted}; name a {self.jar_option} of that version"
+                f"{wanted}; name a {self.jar_option} of that version"
             )
-        self._check_slots()
+        self._task_managers()
 
-    def _check_slots(self) -> None:
-        """Refuse a cluster with too few slots; wait a little for those that are not free yet."""
-        total = self._slots("total")
-        if total < self.workers:
-            raise EngineError(
-                f"the Flink master {self.master} has {total} slots, and workers is "
-                f"{self.workers}; lower it, or add task managers"
-            )
-        try:
-            wait_for(lambda: self._slots("available") >= self.workers, "free slots", _RELEASE)
-        except EngineError as error:
-            free = self._slots("available")
-            raise EngineError(
-                f"the Flink master {self.master} has {free} of {total} slots free, and "
-                f"workers is {self.workers}; lower it, or wait for other jobs"
-            ) from error
-
-    def _slots(self, kind: str) -> int:
-        return int(ask(f"{self.rest}/overview")[f"slots-{kind}"])
+    def _task_managers(self) -> int:
+        """Return the number of task managers; wait a little until enough slots are free."""
+        end = time.monotonic() + _RELEASE
+        while (overview := ask(f"{self.rest}/overview"))["slots-available"] < self.workers:
+            total = overview["slots-total"]
+            if total < self.workers or time.monotonic() > end:
+                raise EngineError(
+                    f"the Flink master {self.master} has {overview['slots-available']} of {total} "
+                    f"slots free, and workers is {self.workers}; lower it, add task managers, or "
+                    "wait for other jobs"
+                )
+            time.sleep(0.2)
+        return int(overview["taskmanagers"])
 
     def server_command(self, folder: Path, port: int) -> Sequence[str]:
         """Return the command of the job server."""
         master = f"http://127.0.0.1:{MASTER}" if self.rest and self.is_private else self.rest
         return self.java_command(folder, port, master or "[local]", *_OPENS)
 
-    def outside(self) -> str | None:
-        """Return the addresses that the job server must reach outside a private network."""
-        if not self.rest:
-            return super().outside()
-        # It asks the master alone, which is led to; but a certificate names the master's own address.
-        return self.rest if self.rest.startswith("https:") else None
-
     def job_options(self) -> dict[str, Any]:
         """Return the options of every job."""
         options = {**super().job_options(), "parallelism": self.workers}
         if self.rest:
-            self._check_slots()
+            managers = self._task_managers()
             if self.environment != "LOOPBACK":
                 # As many workers a task manager as it has slots.
-                managers = int(ask(f"{self.rest}/overview")["taskmanagers"])
                 options["sdk_worker_parallelism"] = -(-self.workers // max(1, managers))
         return options
 
@@ -146,9 +129,14 @@ class Flink(JavaJobService):
             if isinstance(ours, InputError):
                 raise ours
 
-    def cancel(self, name: str) -> None:
-        """End the job on the cluster, where it would continue without a job service."""
-        self._end_jobs(name)
+    def end(self, name: str, result: Any) -> None:
+        """End a job also on the cluster, where it would continue without the job service."""
+        # After the service, so that nothing is sent to the cluster any more.
+        super().end(name, result)
+        try:
+            self._end_jobs(name)
+        except EngineError as error:
+            sys.stderr.write(f"slicebeam: {error}\n")
 
     def end_earlier(self, name: str, but: str = "") -> None:  # noqa: ARG002
         """End the jobs of an earlier process, also one that this process would send alike.

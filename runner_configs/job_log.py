@@ -10,16 +10,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from slicebeam.metrics.errors import (
-    ColumnError,
-    ConflictError,
-    EngineError,
-    FileError,
-    InputError,
-    OptionError,
-    SlicebeamError,
-    StorageError,
-)
+from slicebeam.metrics import errors
+from slicebeam.metrics.errors import EngineError, SlicebeamError
 from slicebeam.transforms.storage.secrets import redacted
 
 if TYPE_CHECKING:
@@ -158,16 +150,7 @@ def own_labels() -> Iterator[None]:
 
 # An engine hands an exception of a worker on as text, with the step's name and a traceback. Some
 # put it through another language's quoting.
-_KINDS: dict[str, type[SlicebeamError]] = {
-    kind.__name__: kind
-    for kind in (
-        *(InputError, OptionError, ColumnError, FileError),
-        *(EngineError, StorageError, ConflictError),
-    )
-}
-_OURS = re.compile(
-    rf"slicebeam\.metrics\.errors\.({'|'.join(_KINDS)}): (.+?)(?= \[while running|\\n|\n|$)"
-)
+_OURS = re.compile(r"slicebeam\.metrics\.errors\.(\w+): (.+?)(?= \[while running|\\n|\n|$)")
 _STEP = re.compile(r" \[while running '.*?'\]", re.DOTALL)
 # The last line of a Python traceback, and of a chain of Java's causes.
 _PYTHON = re.compile(
@@ -219,7 +202,10 @@ def for_user(error: BaseException, log: Path | None = None) -> SlicebeamError:
 def reported(text: str) -> SlicebeamError | None:
     """Return the slicebeam error in a text, None if there is none."""
     match = _OURS.search(text)
-    return match and _KINDS[match[1]](redacted(match[2].strip()))
+    if match is None:
+        return None
+    kind: type[SlicebeamError] = getattr(errors, match[1], EngineError)
+    return kind(redacted(match[2].strip()))
 
 
 def _reason(error: BaseException, text: str) -> str:

@@ -101,6 +101,15 @@ class JobService(BeamRunner):
         self.start_timeout = self.number("job_server_timeout") or _START
         self.environment = (self.text("environment_type") or "LOOPBACK").upper()
         self.environment_config = self.text("environment_config")
+        # Whether the user's worker pool starts the workers, or the program, in its private network.
+        self._is_external = self.environment == "EXTERNAL"
+        self._is_shut_in = (
+            self.is_embedded and options.private_network and self.environment == "PROCESS"
+        )
+        if self._is_shut_in:
+            self.storage_hint = (
+                "use --beam environment_type=LOOPBACK, or --runner-option private_network=false"
+            )
         self._check_environment()
         where = "embedded" if is_local else "cluster"
         self.name = f"{self.engine} ({where}), parallelism {self.workers}"
@@ -150,7 +159,7 @@ class JobService(BeamRunner):
     def outside(self) -> str | None:
         """Return the address that the program must reach outside a private network, if any."""
         if self.host:
-            return self.host
+            return None if self.leads_to else self.host
         if self.environment == "DOCKER":
             return "workers in containers"
         return f"the worker pool {self.environment_config}" if self._is_external else None
@@ -161,20 +170,7 @@ class JobService(BeamRunner):
         processes = 1 if self.environment == "LOOPBACK" else self.workers
         return {"sdk_worker_parallelism": processes}
 
-    def cancel(self, name: str) -> None:
-        """End a job that was sent and outlives the job service, which is ended before."""
-
     # What is the same for all.
-
-    @property
-    def _is_external(self) -> bool:
-        """Whether the user's worker pool starts the workers."""
-        return self.environment == "EXTERNAL"
-
-    @property
-    def _is_shut_in(self) -> bool:
-        """Whether the program starts the workers, in its private network."""
-        return self.is_embedded and self.options.private_network and self.environment == "PROCESS"
 
     def needed(self) -> dict[str, tuple[str, str]]:
         """Return the option and the service of each address that must answer while a job runs."""
@@ -201,13 +197,6 @@ class JobService(BeamRunner):
     def sees(self, path: str) -> bool:
         """Return whether workers see a path; in a private network there are only local ones."""
         return super().sees(path) != self._is_shut_in
-
-    @property
-    def storage_hint(self) -> str:  # type: ignore[override]
-        """What to do about a path that workers do not see."""
-        if self._is_shut_in:
-            return "use --beam environment_type=LOOPBACK, or --runner-option private_network=false"
-        return super().storage_hint
 
     def check(self) -> None:
         """Refuse what could not work and Beam would not report."""
@@ -398,18 +387,13 @@ class JobService(BeamRunner):
                 if silent > _SILENCE:
                     raise
 
-    def end(self, name: str, result: Any) -> None:
-        """End a job that failed, or that nobody waits for any more."""
+    def end(self, name: str, result: Any) -> None:  # noqa: ARG002
+        """End a job that failed, or that nobody waits for any more, with the job service."""
         if self._server is None and result is not None:
             with suppress(Exception):
                 # A job service that is not ours: the user sees why the job failed, not this.
                 result.cancel()
-        # First, so that nothing is sent to the engine after what is there was ended.
         self.stop()
-        try:
-            self.cancel(name)
-        except EngineError as error:
-            sys.stderr.write(f"slicebeam: {error}\n")
 
     def cpu_seconds(self) -> float:
         """Return the CPU seconds of the job server, and of the workers that it has started."""

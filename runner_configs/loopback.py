@@ -77,8 +77,9 @@ def _start_thread(request: Any, network: Path | None) -> Any:
             data, state = self._data_channel_factory, self._state_handler_factory
             open_data, open_state = data.create_data_channel_from_url, state.create_state_handler
 
-            def reach_data(url: str, data_stream_id: str | None = None) -> Any:
-                return open_data(_reached(url), data_stream_id)
+            def reach_data(url: str, **stream: str | None) -> Any:
+                # Beam names a stream, from 2.77 on.
+                return open_data(_reached(url), **stream)
 
             def reach_state(service: Any) -> Any:
                 return open_state(service and type(service)(url=_reached(service.url)))

@@ -155,7 +155,8 @@ def test_one_that_is_killed_is_an_error():
     before = children()
     with Engine(runner_config("direct_multi", ())) as engine:
         (forking,) = children() - before
-        forking.kill()
+        # With the workers, where it has forked them already.
+        os.killpg(forking.pid, signal.SIGKILL)
         refuses(EngineError, "a worker process ended", engine.run, numbers(beam.Map(str)), "a")
 
 

@@ -1,7 +1,6 @@
 """The files of runner_configs/ and the compose file of docs/: complete, explained, and checked key by key."""
 
 import re
-from importlib.metadata import version
 
 import pytest
 import yaml
@@ -151,7 +150,15 @@ def test_each_engine_has_a_master_a_node_a_job_server_and_workers():
 
 
 def test_versions_are_those_of_the_options_and_of_beam():
-    flink, beam = FLINK.rpartition(".")[0], version("apache-beam")
+    flink = FLINK.rpartition(".")[0]
+    # Of one release, whichever is installed here.
+    container = (CONFIGS / "Containerfile.dataflow").read_text("utf-8")
+    (beam,) = set(re.findall(r"(?:_sdk:|apache-beam\[gcp\]==)([\d.]+)", container))
+    (oldest,) = re.findall(r'"apache-beam>=([\d.]+),', (ROOT / "pyproject.toml").read_text("utf-8"))
+    assert _numbers(oldest) <= _numbers(beam)
+    workflow = (ROOT / ".github/workflows/checks.yml").read_text("utf-8")
+    assert f'beam: "=={oldest}.*"' in workflow
+    assert f'beam: ">={oldest},<3"' in workflow
     assert SERVICES["flink-master"]["image"].startswith(f"flink:{flink}-")
     assert SERVICES["flink-node"]["image"] == SERVICES["flink-master"]["image"]
     assert SERVICES["spark-master"]["image"] == SERVICES["spark-node"]["image"] == f"spark:{SPARK}"
@@ -160,6 +167,10 @@ def test_versions_are_those_of_the_options_and_of_beam():
         f"apache/beam_flink{flink}_job_server:{beam}", f"apache/beam_spark3_job_server:{beam}"
     ]  # fmt: skip
     assert f"sdk:{beam}\n" in SERVICES["workers"]["build"]["dockerfile_inline"]
+
+
+def _numbers(text):
+    return [int(number) for number in text.split(".")]
 
 
 def test_the_page_names_file_addresses_and_folder():
