@@ -158,7 +158,8 @@ def unknown_count(document: ChangeList, metric: str, count: int) -> int:
     ]
     findings = [finding for model in models for finding in model.listed(document.findings)]
     is_whole = all(model.stop in ("nothing left", "small differences") for model in models)
-    if findings and is_whole and not any(model.removed for model in models):
+    is_search = document.check is None
+    if is_search and findings and is_whole and not any(model.removed for model in models):
         return sum(finding.slice_id not in covered for finding in findings)
     worse = [slice_ for slice_ in document.slices if slice_.slice_id in covered]
     return count - sum(metric in _worse_metrics(slice_) for slice_ in worse)

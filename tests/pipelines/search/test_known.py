@@ -14,6 +14,7 @@ from slicebeam.pipelines.changelist.testing import KnownSlice
 from slicebeam.pipelines.commands.api import search as search_from_python
 from slicebeam.pipelines.commands.cli import run
 from tests.refusals import refuses
+from tests.trust_frames import only_recall_is_worse
 
 FLAGS = ("--label=y", "--prediction=p", "--metric=accuracy", "--fail-on=worse")
 
@@ -93,19 +94,34 @@ def test_an_entry_that_covers_nothing_is_said(judged, entries, state, said):
 
 
 def test_a_check_counts_each_slice(judged, tmp_path):
-    (tmp_path / "slices.yaml").write_text("- f = a\n- k = b\n- f = c\n- k = b & f = d\n")
+    (tmp_path / "slices.yaml").write_text(
+        "- f = a\n- k = b\n- f = c\n- k = b & f = d\n- k = b & f not in {a}\n"
+    )
     more = f"--slices={tmp_path / 'slices.yaml'}"
     code, document, _ = judged("check", "- f = a\n", more)
     degraded = document["testing"]["degraded"]
-    assert degraded == 3
+    assert degraded == 4
     assert code == 1
-    assert document["gate"]["reasons"] == ["accuracy is significantly worse on 2 slices not known"]
+    assert document["gate"]["reasons"] == ["accuracy is significantly worse on 3 slices not known"]
     code, document, printed = judged("check", BOTH + "- f = c\n- {slice: f = d & k = b}\n", more)
     assert code == 0
-    assert document["gate"]["known"] == 3
+    assert document["gate"]["known"] == 4
     assert "Known: f = c: not significantly worse; remove it from the file" in printed
     # The order of conditions says nothing.
     assert document["known"][3]["state"] == "worse", (document["known"], document["slices"][3])
+
+
+@pytest.mark.parametrize(
+    ("metric", "code", "state"), [("recall", 0, "worse"), ("accuracy", 1, "not worse")]
+)
+def test_an_entry_of_a_metric_counts_for_that_alone(tmp_path, metric, code, state):
+    only_recall_is_worse().to_parquet(tmp_path / "data.parquet")
+    (tmp_path / "known.yaml").write_text(f"- {{slice: f = a, metric: {metric}}}\n")
+    arguments = ["search", f"--data={tmp_path / 'data.parquet'}", f"--output={tmp_path / 'out'}"]
+    arguments += [*FLAGS, "--metric=recall", f"--known={tmp_path / 'known.yaml'}"]
+    assert run(arguments) == code
+    document = read_search(str(tmp_path / "out" / "changelist.json"), "test")
+    assert document.known[0].state == state
 
 
 def test_an_overall_fall_still_fails(data, tmp_path, capsys):
