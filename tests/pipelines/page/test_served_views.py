@@ -199,6 +199,21 @@ def test_a_finding_is_marked_as_known_and_unmarked(browser, tmp_path, width, sch
         assert yaml.safe_load(known.read_text()) == []
 
 
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])
+def test_the_overview_lists_what_is_known(browser, tmp_path, width, scheme):
+    (tmp_path / "known.yaml").write_text(
+        "- {slice: relationship = Husband, note: ticket <b>41</b>}\n- sex = Nowhere\n"
+    )
+    result = search_result(tmp_path, "--known", str(tmp_path / "known.yaml"))
+    with serving(result) as served, shown(browser, served, width, scheme) as page:
+        lines = page.locator("section[aria-label='Known slices'] li").all_inner_texts()
+        assert lines[0].startswith("relationship = Husband: significantly worse on ")
+        assert "ticket <b>41</b>" in lines[0]
+        assert lines[1] == "sex = Nowhere: matches no slice of this result"
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+
+
 def test_markup_in_data_is_text_and_wide_texts_are_cut(browser, tmp_path):
     result, data, wide = results.hostile_data(tmp_path), tmp_path / "wide.parquet", HOSTILE * 30
     columns = pq.read_table(tmp_path / "hostile.parquet").to_pydict()
