@@ -23,6 +23,7 @@ from slicebeam.pipelines.changelist.slices import Finding, FindingModel, Slice
 from slicebeam.pipelines.changelist.testing import (
     Check,
     Gate,
+    KnownInRun,
     Search,
     Testing,
     TfmaMetric,
@@ -153,6 +154,7 @@ class ChangeList(Part):
     title: str
     summary: str = Field(description="the result in words, beginning with PASS or FAIL of a gate")
     gate: Gate | None = optional("present with --fail-on, and with the thresholds of an EvalConfig")
+    known: tuple[KnownInRun, ...] = optional("with --known: its entries, and what they are", ())
     created_at: datetime
     dataset: Dataset
     models: Annotated[tuple[Model, ...], Field(min_length=1)]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from datetime import date
+from typing import Annotated, Literal
 
 from pydantic import Field
 
+from slicebeam.metrics.errors import counted, shortened
 from slicebeam.pipelines.changelist.changes import Change
 from slicebeam.pipelines.changelist.parts import Estimate, Sha256
 from slicebeam.transforms.encode.definitions import Part, optional
@@ -194,15 +196,52 @@ class Gate(Part):
     exit_code: Literal[0, 1, 2] = Field(description="0 passed, 1 worse, 2 not testable")
     reasons: tuple[str, ...] = optional("why it fails; none if it passes", ())
     tolerated: str | None = optional("the option --tolerance, by metric")
+    known: int | None = optional("slices that are significantly worse, and known by --known")
 
     def line(self) -> str:
         """Return PASS or FAIL with the reasons, in a line."""
         if self.passed:
             by_more = f" by more than is tolerated ({self.tolerated})" if self.tolerated else ""
-            return f"PASS: {_PASSES[self.fail_on]}{by_more}"
+            besides = f", besides {counted(self.known, 'known slice')}" if self.known else ""
+            return f"PASS: {_PASSES[self.fail_on]}{by_more}{besides}"
         more = len(self.reasons) - _MOST_REASONS
         shown = "; ".join(self.reasons[:_MOST_REASONS])
         return f"FAIL: {shown}{f'; and {more:,} more' if more > 0 else ''}"
+
+
+class KnownSlice(Part):
+    """An entry of a file of known slices."""
+
+    slice: Annotated[str, Field(min_length=1, max_length=20_000)] = Field(
+        description="its conditions as text, its slice_id, or its name"
+    )
+    metric: str | None = optional("the only metric that it is known for; absent for all")
+    note: str | None = optional("written by people")
+    until: date | None = optional("last day (UTC) on which it counts; absent for no end")
+
+
+class KnownInRun(KnownSlice):
+    """An entry of ``--known``, and what it is in a run."""
+
+    state: Literal["worse", "not worse", "absent", "expired"] = Field(
+        description="worse: on slices, significantly; not worse: on none; absent: the document has no such slice, "
+        "or the run no such metric; expired: it counts no longer"
+    )
+    slices: tuple[str, ...] = optional(
+        "slice_ids of the document's significantly worse slices that are it, or within it", ()
+    )
+
+    def line(self) -> str:
+        """Return what the entry is in the run, in a line."""
+        named = shortened(self.slice) + (f" ({self.metric})" if self.metric else "")
+        said = {
+            "worse": f"significantly worse on {counted(len(self.slices), 'slice')}",
+            "not worse": "not significantly worse; remove it from the file if it is mended",
+            "absent": "matches no slice of this result",
+            "expired": f"expired after {self.until}, so it counts no longer",
+        }[self.state]
+        note = f"; {shortened(self.note)}" if self.note else ""
+        return f"Known: {named}: {said}{note}"
 
 
 class TfmaValue(Part):

@@ -18,6 +18,7 @@ from slicebeam.transforms.storage.secrets import allow_http
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from slicebeam.pipelines.changelist.testing import KnownSlice
     from slicebeam.pipelines.config.common import Command
     from slicebeam.pipelines.config.option_fields import OptionField
     from slicebeam.pipelines.config.run_options import Display, RunOptions
@@ -311,8 +312,9 @@ class DataCommand(CommandSpec):
             "explained_slice": run_options.explain,
             "fail_on": run_options.fail_on,
             "tolerance": _tolerance(run_options, config),
+            "known": _known(run_options),
         }
-        chosen = {name: value for name, value in how.items() if value not in (None, False, {})}
+        chosen = {name: value for name, value in how.items() if value not in (None, False, {}, ())}
         run: Callable[..., Published | PublishedShift] = named(self.runs)
         with terminal:
             return run(config, engine, terminal, **chosen)
@@ -334,6 +336,15 @@ def _tolerance(run_options: RunOptions, config: Any) -> dict[str, float]:
     return tolerances(run_options.tolerance, config)
 
 
+def _known(run_options: RunOptions) -> tuple[KnownSlice, ...]:
+    """Return the slices that are known to be worse."""
+    if run_options.known is None:
+        return ()
+    from slicebeam.pipelines.changelist.known import read_known
+
+    return read_known(run_options.known)
+
+
 def _check_effects(config: Any, run_options: RunOptions) -> None:
     if run_options.fail_on == "worse" and getattr(config, "alternative", None) == "better":
         raise OptionError(
@@ -345,6 +356,7 @@ def _check_effects(config: Any, run_options: RunOptions) -> None:
         )
     if run_options.dry_run:
         _tolerance(run_options, config)
+        _known(run_options)
     if not getattr(config, "simulates", False):
         return
     for key in ("fail_on", "page"):

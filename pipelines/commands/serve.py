@@ -13,6 +13,7 @@ from urllib.parse import quote
 from slicebeam.metrics.errors import OptionError
 from slicebeam.pipelines.config.adapt import ServeConfig
 from slicebeam.pipelines.page.app import application, application_of_runs
+from slicebeam.pipelines.page.known_slices import entries_in
 from slicebeam.pipelines.page.protection import PageSession
 from slicebeam.pipelines.page.runs import Runs
 from slicebeam.pipelines.page.served import ServedOutput, state_folder
@@ -26,6 +27,9 @@ _OPENS = "open.html"
 
 def serve(config: ServeConfig, _: object) -> None:
     """Serve an output until the user ends it."""
+    if config.known is not None:
+        # A file that cannot be read is said before anything is marked.
+        entries_in(config.known)
     shown = Runs.within(config.changelist) or ServedOutput.open(config.changelist, config)
     state = state_folder(shown.folder) if isinstance(shown, Runs) else shown.state
     try:

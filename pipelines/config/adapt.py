@@ -303,6 +303,9 @@ class ServeConfig(ExamplesConfig, ProposalSources):
     """Port on 127.0.0.1 to listen at. [default: a free one]"""
     open: Annotated[bool, Option("Output")] = False
     """Open the page in the browser."""
+    known: Annotated[OptionalFile, Option("Data")] = default(None)
+    """YAML or JSON file to write slices into that are marked as known, for --known of the next run. It
+    need not exist."""
     tree: Annotated[OptionalFile, Option("Data")] = default(None)
     """Test tree to judge suggestions for, in the Tests view."""
     tree_model: Annotated[Model | None, Option("Models")] = None

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from slicebeam.pipelines.config.option_fields import Excludes, Option, Options, Rule, SliceName
+from slicebeam.pipelines.config.option_fields import (
+    Excludes,
+    Option,
+    OptionalFile,
+    Options,
+    Rule,
+    SliceName,
+    default,
+)
 
 # What is printed of the slices.
 Report = Literal["findings", "all"]
@@ -34,7 +42,10 @@ class Display(Options):
 class RunOptions(Display):
     """Options of a run besides its configuration."""
 
-    rules: ClassVar[tuple[Rule, ...]] = (Excludes("dry_run", "resume explain page"),)
+    rules: ClassVar[tuple[Rule, ...]] = (
+        Excludes("dry_run", "resume explain page"),
+        Excludes("known", "tolerance"),
+    )
 
     explain: Annotated[SliceName | None, Option("Output")] = None
     """Slice (id or text) whose test to explain, with all numbers."""
@@ -50,6 +61,9 @@ class RunOptions(Display):
     ] = Field(default=(), init=False)
     """With --fail-on worse: fail only where a metric is significantly worse by more than this, in its own unit: .005
     for all metrics, accuracy=.005 for one; repeatable."""
+    known: Annotated[OptionalFile, Option("Output")] = default(None)
+    """YAML or JSON file of slices that are known to be worse: they are listed as known, and fail no
+    --fail-on. An overall fall still does."""
     report: Annotated[Report, Option("Output")] = Field(default="findings", init=False)
     """What to print: findings, or all for the table of the worst slices."""
     page: Annotated[bool, Option("Output")] = Field(default=False, init=False)
@@ -78,6 +92,7 @@ class DiscoverRunOptions(RunOptions):
 
     dry_run: bool = Field(default=False, init=False, exclude=True)
     tolerance: tuple[str, ...] = Field(default=(), init=False, exclude=True)
+    known: None = Field(default=None, init=False, exclude=True)
     fail_on: Annotated[Literal["worse"] | None, Option("Output")] = Field(default=None, init=False)
     """worse: exit with 1 if any metric is significantly worse on a slice, or over all examples than
     before; with 2 if some metric could not be tested."""
@@ -89,6 +104,7 @@ class ShiftRunOptions(RunOptions):
     explain: str | None = Field(default=None, init=False, exclude=True)
     dry_run: bool = Field(default=False, init=False, exclude=True)
     tolerance: tuple[str, ...] = Field(default=(), init=False, exclude=True)
+    known: None = Field(default=None, init=False, exclude=True)
     fail_on: Annotated[Literal["worse"] | None, Option("Output")] = Field(default=None, init=False)
     """worse: exit with 1 if the accuracy fell significantly, overall or on a slice of --by or
     --changelist."""
@@ -103,3 +119,4 @@ class FileRunOptions(RunOptions):
     explain: str | None = Field(default=None, init=False, exclude=True)
     fail_on: None = Field(default=None, init=False, exclude=True)
     tolerance: tuple[str, ...] = Field(default=(), init=False, exclude=True)
+    known: None = Field(default=None, init=False, exclude=True)

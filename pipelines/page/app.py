@@ -14,6 +14,7 @@ from starlette.routing import Mount, Route, Router
 from slicebeam.pipelines.page import (
     editing,
     judging,
+    known_slices,
     labelling,
     own_data,
     playground,
@@ -35,7 +36,17 @@ if TYPE_CHECKING:
 
 
 # The modules with what the page asks of an output; a path belongs to one of them.
-FEATURES = (content, queries, slice_examples, labelling, editing, own_data, judging, playground)
+FEATURES = (
+    content,
+    queries,
+    slice_examples,
+    labelling,
+    editing,
+    known_slices,
+    own_data,
+    judging,
+    playground,
+)
 
 _PAGE = """\
 <!doctype html>

@@ -61,6 +61,8 @@ def overview_of(document: ChangeList, left_out: Sequence[str]) -> dict[str, Any]
             **_plain(document.gate),
             "reasons": sorted(document.gate.reasons, key=lambda reason: _doubt(document, reason)),
         }
+    if document.known:
+        content["known"] = [{**_plain(entry), "line": entry.line()} for entry in document.known]
     if document.earlier_data is not None:
         content["earlier_data"] = _plain(document.earlier_data)
     if document.since is not None:

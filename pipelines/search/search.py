@@ -28,7 +28,7 @@ from slicebeam.pipelines.search.results import (
     worst_first,
 )
 from slicebeam.pipelines.search.slices_table import write_slices
-from slicebeam.pipelines.search.summary import gate_of, judged_anew, with_gate
+from slicebeam.pipelines.search.summary import gate_of, judged_anew, with_gate, with_known
 from slicebeam.pipelines.search.testing_section import testing
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from slicebeam.metrics.arrays import IntArray
-    from slicebeam.pipelines.changelist.testing import Gate
+    from slicebeam.pipelines.changelist.testing import Gate, KnownSlice
     from slicebeam.pipelines.config.check import CheckConfig
     from slicebeam.pipelines.config.search import SearchConfig
     from slicebeam.pipelines.run.engine import Engine
@@ -68,6 +68,7 @@ class HowToRun(TypedDict, total=False):
     explained_slice: str | None
     fail_on: str | None
     tolerance: Mapping[str, float]
+    known: Sequence[KnownSlice]
 
 
 def run_steps(
@@ -110,8 +111,9 @@ def run_steps(
                 from slicebeam.pipelines.search.tolerance import check_published
 
                 check_published(changelist, how.get("tolerance", {}))
-            gate = steps.judge(changelist, fail_on)
-            changelist = judged_anew(changelist, run.document, gate)
+            known = how.get("known", ())
+            gate = steps.judge(with_known(changelist, known), fail_on)
+            changelist = judged_anew(changelist, run.document, gate, known)
     return Published(changelist, run.document, run.table, explanation)
 
 
@@ -172,6 +174,7 @@ def _find_and_publish(
         if steps.write is not None:
             others = [files.streams[name] for name in steps.further]
             changelist = steps.write(config, results, changelist, others)
+        changelist = with_known(changelist, how.get("known", ()))
         changelist = with_gate(changelist, steps.judge(changelist, how.get("fail_on")))
         changelist = run.publish(changelist, files)
     if explained_slice is None:

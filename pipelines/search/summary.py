@@ -11,6 +11,7 @@ from slicebeam.metrics.errors import counted
 from slicebeam.metrics.measures.registry import metric
 from slicebeam.pipelines.changelist.changes import LARGE_DRIFT, NO_DRIFT
 from slicebeam.pipelines.changelist.document import ChangeList
+from slicebeam.pipelines.changelist.known import known_in_run, known_slices, unknown_count
 from slicebeam.pipelines.changelist.testing import Gate, MetricTests, Testing, Tolerated
 from slicebeam.pipelines.run.open_run import sealed
 from slicebeam.transforms.storage.storage import StoragePath, written_whole
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from slicebeam.pipelines.changelist.changes import Change, Difference, OverallSince
     from slicebeam.pipelines.changelist.parts import Estimate
     from slicebeam.pipelines.changelist.shifted import ShiftFocus
+    from slicebeam.pipelines.changelist.testing import KnownSlice
     from slicebeam.pipelines.config.slices import RunConfig
     from slicebeam.pipelines.prepare.encoded_dataset import EncodedDataset
     from slicebeam.pipelines.search.results import FindingList
@@ -218,6 +220,8 @@ def gate_of(document: ChangeList, fail_on: str | None) -> Gate | None:
         return judged(fail_on, (*missed, *drifted), unseen)
     failures = (*falls(document), *missed, *_worse_slices(document, margins), *drifted)
     gate = judged(fail_on, failures, (*_untested(document), *unseen))
+    if known := known_slices(document):
+        gate = gate.model_copy(update={"known": len(known)})
     by_metric = ", ".join(f"{name} {one.tolerance:g}" for name, one in margins.items())
     return gate.model_copy(update={"tolerated": by_metric}) if margins else gate
 
@@ -236,10 +240,18 @@ def with_gate(document: Document, gate: Gate | None) -> Document:
     return changed.model_copy(update={"summary": f"{lead(changed)}{body}"})
 
 
-def judged_anew(document: Document, path: StoragePath, gate: Gate | None) -> Document:
-    """Return a published document with the gate of this command, which replaces it where that differs."""
-    run = document.provenance.run
-    if gate == document.gate or run is None:
+def with_known(document: Document, entries: Sequence[KnownSlice]) -> Document:
+    """Return a document that says what known slices are in it."""
+    return document.model_copy(update={"known": known_in_run(document, entries)})
+
+
+def judged_anew(
+    document: Document, path: StoragePath, gate: Gate | None, entries: Sequence[KnownSlice] = ()
+) -> Document:
+    """Return a published document with the gate and known slices of this command, which replace its own."""
+    run, before = document.provenance.run, document
+    document = with_known(document, entries)
+    if (gate, document.known) == (before.gate, before.known) or run is None:
         return document
     changed = sealed(with_gate(document, gate), run)
     with written_whole(path) as stream:
@@ -302,8 +314,12 @@ def _worse_slices(document: ChangeList, margins: dict[str, Tolerated]) -> list[s
         counts = {one.metric: one.degraded for one in document.testing.metrics}
     counts |= {name: one.degraded for name, one in margins.items()}
     more = {name: f" by more than {one.tolerance:g}" for name, one in margins.items()}
+    new = ""
+    if document.known:
+        new = " not known"
+        counts = {name: unknown_count(document, name, count) for name, count in counts.items()}
     return [
-        f"{name} is significantly worse{more.get(name, '')} on {counted(count, 'slice')}"
+        f"{name} is significantly worse{more.get(name, '')} on {counted(count, 'slice')}{new}"
         for name, count in counts.items()
         if count
     ]

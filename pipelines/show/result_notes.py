@@ -40,6 +40,7 @@ def note_blocks(document: SearchChangeList, *, is_short: bool) -> list[list[str]
         list(_tfma_lines(document)),
         discovery_lines(document),
         list(_since_lines(document)),
+        [entry.line() for entry in document.known],
         list(drift_lines(document)),
         notes(document, is_short=is_short),
     ]

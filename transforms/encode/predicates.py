@@ -256,6 +256,32 @@ def condition_fields(text: str) -> list[tuple[str, tuple[str, ...]]]:
     return found
 
 
+def condition_readings(text: str) -> list[frozenset[_Reading]]:
+    """Return every way to read each condition of a text, without types: those that say the same share one.
+
+    >>> condition_readings("age < 25.0") == condition_readings("age<25")
+    True
+    """
+    return [
+        frozenset(
+            (field, op, tuple(sorted(words) if op in ("in", "not_in") else words))
+            for field, op, written in _readings(part)
+            for words in [list(map(_plain_word, written))]
+        )
+        for part in _split(text, "&")
+    ]
+
+
+def _plain_word(word: str) -> str:
+    """Return a value without quotes, and a number in its shortest form."""
+    if word.startswith('"'):
+        return str(json.loads(word, strict=False))
+    try:
+        return repr(float(word))
+    except ValueError:
+        return word
+
+
 def _no_condition(text: str) -> InputError:
     return InputError(
         f"{shortened(text)!r} is not a condition; write it as in {_EXAMPLE!r}; ops: {_FORMS}"

@@ -119,6 +119,14 @@ export interface Gate {
   exit_code: 0 | 1 | 2;
   reasons: string[];
   tolerated?: string;
+  known?: number;
+}
+
+/** A slice that is known to be worse, and what it is in this run. */
+export interface KnownSlice {
+  line: string;
+  state: "worse" | "not worse" | "absent" | "expired";
+  slices: string[];
 }
 
 /** A part of the change of a metric over all examples. */
@@ -187,6 +195,7 @@ export interface Overview {
   worst: Record<string, string[]>;
   slices: Slice[];
   gate?: Gate;
+  known?: KnownSlice[];
   // The data that today's is compared with.
   earlier_data?: EarlierData;
   since?: Since;

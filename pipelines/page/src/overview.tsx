@@ -7,7 +7,7 @@ import { isServed } from "./extensions";
 import * as format from "./format";
 import { Link } from "./link";
 import { AxisHead, axisOf, Badge, Mark, Progress, type Measured } from "./marks";
-import type { Change, Finding, FindingModel, Metric, Overview as Content, Slice } from "./model";
+import type { Change, Finding, FindingModel, KnownSlice, Metric, Overview as Content, Slice } from "./model";
 import { hashOf } from "./route";
 import { SinceThen } from "./since";
 import type { Store } from "./store";
@@ -18,6 +18,8 @@ import { asText, leadOf, metricOf, modelText, noticeable, outsideOf, referenceOf
 // So many findings are shown at least; others once the list holds this share of what exceeds expectation.
 const LEAST_SHOWN = 12;
 const EXCESS = 0.9;
+// Slices of a known slice that are linked.
+const MOST_KNOWN = 3;
 
 export function Overview({ content, store }: { content: Content; store: Store | null }) {
   const { state, word, title } = verdictOf(content, store);
@@ -46,6 +48,7 @@ export function Overview({ content, store }: { content: Content; store: Store | 
         </div>
       </div>
       <Findings content={content} />
+      {content.known && <Known content={content} known={content.known} />}
       {content.metrics.map((metric) => (
         <Nearest key={metric.key} content={content} metric={metric} />
       ))}
@@ -229,6 +232,7 @@ function SliceRows({ content, label, lists, axisTitle }: ListGiven) {
                 <Chips conditions={slice?.conditions ?? [{ text: id }]} {...(slice ? { name: slice.name } : {})} />
               </Link>{" "}
               <Phrases phrases={slice?.phrases ?? []} />
+              {content.known?.some(({ slices }) => slices.includes(id)) && <span class="note">known</span>}
             </>
           ),
         },
@@ -398,6 +402,28 @@ function Nearest({ content, metric }: { content: Content; metric: Metric }) {
         </section>
       )}
     </div>
+  );
+}
+
+/** What is known to be worse, and what it is in this run. */
+function Known({ content, known }: { content: Content; known: KnownSlice[] }) {
+  return (
+    <section aria-label="Known slices">
+      <h2>Known slices</h2>
+      <ul>
+        {known.map(({ line, slices }) => (
+          <li key={line}>
+            {line.replace("Known: ", "")}
+            {slices.slice(0, MOST_KNOWN).map((id) => (
+              <span key={id}>
+                {" "}
+                <Link to={hashOf("slice", id)}>{sliceOf(content, id)?.name ?? id}</Link>
+              </span>
+            ))}
+          </li>
+        ))}
+      </ul>
+    </section>
   );
 }
 

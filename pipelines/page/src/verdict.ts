@@ -181,7 +181,10 @@ export function stateOf({ gate, global: overall, tests }: Pick<Overview, "gate" 
 export function verdictOf(overview: Overview, store: Store | null): Verdict {
   const { gate } = overview;
   const called = stateOf(overview);
-  if (gate?.passed) return { ...called, title: gate.fail_on ? PASSED[gate.fail_on] : "All thresholds are met" };
+  if (gate?.passed) {
+    const passed = gate.fail_on ? PASSED[gate.fail_on] : "All thresholds are met";
+    return { ...called, title: gate.known ? `${passed} besides ${format.plural(gate.known, "known slice")}` : passed };
+  }
   const title = titleOf(overview, store);
   const reason = gate?.reasons[0] ?? "";
   return { ...called, title: gate?.exit_code === 2 ? reason || title : title || reason };

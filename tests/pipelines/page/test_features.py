@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from sklearn.linear_model import LogisticRegression
 from sklearn.tree import DecisionTreeClassifier
 from starlette.applications import Starlette
@@ -26,6 +27,7 @@ from slicebeam.pipelines.config.adapt import ServeConfig
 from slicebeam.pipelines.page import editing, labelling, protection
 from slicebeam.pipelines.page.answers import HANDLERS
 from slicebeam.pipelines.page.labelling import Labelling, _Label, _OfSession
+from slicebeam.pipelines.page.protection import HEADER
 from slicebeam.pipelines.page.served import OpenedData, ServedOutput, state_folder
 from tests import attribute_runs as runs
 from tests.conftest import ADULT
@@ -556,3 +558,51 @@ def test_a_search_has_no_embeddings_to_define_slices_by(tmp_path):
         ({"yes": [1]}, "needs ids, but the document has no column of ids"),
     ):
         assert said in asks(page, 400)("edits", op="define", revision=0, name="", **given)["error"]
+
+
+def is_worse(listed, slice_id):
+    (slice_,) = (each for each in listed["slices"] if each["slice_id"] == slice_id)
+    return any(one["significant"] and one["direction"] == "degraded" for one in slice_["changes"])
+
+
+def test_a_slice_that_is_marked_as_known_is_in_the_file_that_the_next_run_reads(tmp_path):
+    result, known = search_result(tmp_path), tmp_path / "known.yaml"
+    page = served_page(result, known=str(known))
+    ask = asks(page)
+    listed = document(result)
+    parts = {each["slice_id"]: set(each["name"].split(" & ")) for each in listed["slices"]}
+    finding, inside = next(
+        (outer, inner)
+        for outer in parts
+        for inner in parts
+        if parts[outer] < parts[inner] and is_worse(listed, outer) and is_worse(listed, inner)
+    )
+    name = next(each["name"] for each in listed["slices"] if each["slice_id"] == finding)
+    assert ask("known/of", slice_id=finding) == {"file": str(known), "entry": None, "within": []}
+    marked = ask("known", slice_id=finding, is_known=True, note=" ticket 41 ", until="2999-01-31")
+    assert marked["entry"]["state"] == "worse"
+    # The note and the day stand in the file, whose text is the slice's.
+    assert yaml.safe_load(known.read_text()) == [
+        {"slice": name, "note": "ticket 41", "until": "2999-01-31"}
+    ]
+    # A slice within it is said to be known by it.
+    assert [one["slice"] for one in ask("known/of", slice_id=inside)["within"]] == [name]
+    again = ask("known", slice_id=finding, is_known=True, note="other")
+    assert again["entry"]["note"] == "other"
+    assert yaml.safe_load(known.read_text()) == [{"slice": name, "note": "other"}]
+    assert ask("known", slice_id=finding, is_known=False)["entry"] is None
+    assert yaml.safe_load(known.read_text()) == []
+    # No revision is written for it.
+    assert page.get("/api/edits").json()["revision"] == 0
+
+
+def test_known_slices_need_a_file_and_the_token(result, tmp_path):
+    slice_id = document(result)["slices"][0]["slice_id"]
+    page = served_page(result)
+    assert asks(page)("known/of", slice_id=slice_id)["file"] is None
+    said = asks(page, 409)("known", slice_id=slice_id, is_known=True)["error"]
+    assert "--known FILE" in said
+    page = served_page(result, known=str(tmp_path / "known.yaml"))
+    page.headers[HEADER] = "another"
+    assert page.post("/api/known", json={"slice_id": slice_id, "is_known": True}).status_code == 401
+    assert not (tmp_path / "known.yaml").exists()

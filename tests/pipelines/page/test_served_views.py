@@ -10,6 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import yaml
 from sklearn.tree import DecisionTreeClassifier
 
 from slicebeam.pipelines.adaptive.tree_files import read_tree
@@ -174,6 +175,43 @@ def test_examples_edits_and_own_data(browser, tmp_path, width, scheme):
         assert violations(page) == []
         assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
     assert (result / "changelist.r3.json").exists()
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+def test_a_finding_is_marked_as_known_and_unmarked(browser, tmp_path, width, scheme):
+    result, known = search_result(tmp_path), tmp_path / "known.yaml"
+    with (
+        serving(result, "--known", str(known)) as served,
+        shown(browser, served, width, scheme) as page,
+    ):
+        page.click("section[aria-label=Findings] tbody a")
+        page.get_by_label("Why it is known").fill("ticket <b>41</b>")
+        page.get_by_label("Last day on which it counts").fill("2999-01-31")
+        page.get_by_role("button", name="Mark as known").click()
+        page.wait_for_selector("text=Marked as known. Written to")
+        assert "; ticket <b>41</b>" in page.inner_text("section[aria-label=Known]")
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
+        (entry,) = yaml.safe_load(known.read_text())
+        assert (entry["note"], entry["until"]) == ("ticket <b>41</b>", "2999-01-31")
+        page.get_by_role("button", name="No longer known").click()
+        page.wait_for_selector("text=No longer known. Written to")
+        assert yaml.safe_load(known.read_text()) == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (390, "light")])
+def test_the_overview_lists_what_is_known(browser, tmp_path, width, scheme):
+    (tmp_path / "known.yaml").write_text(
+        "- {slice: relationship = Husband, note: ticket <b>41</b>}\n- sex = Nowhere\n"
+    )
+    result = search_result(tmp_path, "--known", str(tmp_path / "known.yaml"))
+    with serving(result) as served, shown(browser, served, width, scheme) as page:
+        lines = page.locator("section[aria-label='Known slices'] li").all_inner_texts()
+        assert lines[0].startswith("relationship = Husband: significantly worse on ")
+        assert "ticket <b>41</b>" in lines[0]
+        assert lines[1] == "sex = Nowhere: matches no slice of this result"
+        assert violations(page) == []
+        assert page.evaluate("document.documentElement.scrollWidth - innerWidth") <= 0
 
 
 def test_markup_in_data_is_text_and_wide_texts_are_cut(browser, tmp_path):

@@ -44,6 +44,7 @@ class _Document:
     def __init__(self, metrics, since=None, change=None):
         self.testing = type("Testing", (), {"metrics": [_Named(m) for m in metrics], "unseen": ()})
         self.since, self.validation, self.shift = since, None, None
+        self.known = ()
         self.global_ = () if change is None else (change,)
 
 

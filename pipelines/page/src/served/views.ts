@@ -5,6 +5,7 @@ import "./over_runs";
 import "./slice_examples";
 import "./labelling";
 import "./editing";
+import "./known";
 import "./own_data";
 import "./tests";
 import "./playground";
