@@ -20,6 +20,9 @@ _LABEL_ANSWERS = 4
 # Variances below this fraction of the unseen term are rounding noise.
 _NO_VARIANCE = 1e-6
 _FIRST_CHECK = 100
+# Where the old predictions tell most, few items differ from them, and a variance that is estimated
+# from these would starve strata. Below the first λ the answers decide, above the second none does.
+_RELIANCE = (0.4, 0.7)
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,12 @@ def reliance(strata: Strata, counts: Counts) -> FloatArray:
 
     above, below = summed(counts.both, counts.new), summed(old, old)
     return np.asarray(np.clip(ratio(above, below, otherwise=0.0), 0, 1))
+
+
+def adapted_share(reliance: FloatArray) -> FloatArray:
+    """Return how far answers decide the allocation for each λ: wholly up to 0.4, not at all from 0.7."""
+    low, high = _RELIANCE
+    return np.asarray(np.clip((high - reliance) / (high - low), 0, 1))
 
 
 @dataclass(frozen=True)
@@ -171,8 +180,11 @@ def estimate(
 
 
 def summarise(method: Method, strata: Strata, sample: Sample) -> MatrixEstimate:
-    """Return the estimate of a method; the error of MASA's accuracy covers its bias."""
+    """Return the estimate of a method; where a stratum's own answers decided, its accuracy's error covers the bias."""
     estimated = estimate(strata, sample, control=method == "plus")
+    if sample.is_adapted:
+        bias = adapted_share(estimated.reliance) * np.square(estimated.accuracy_unseen)
+        return replace(estimated, accuracy_variance=estimated.accuracy_variance + bias)
     if method == "masa":
         variance = starved_variance(strata, sample, estimated.accuracy_unseen)
         estimated = replace(estimated, accuracy_variance=variance)

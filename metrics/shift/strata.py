@@ -92,6 +92,7 @@ class Sample:
     # of 2S strata: the halves (2s and 2s + 1) of each stratum, where answers decided how many were asked
     halves: Sample | None = None
     weights: FloatArray | None = None  # [S, P] of the cells that each stratum's answers fall into
+    is_adapted: bool = False  # whether a stratum's own answers decided how many more were asked
 
     @classmethod
     def empty(
