@@ -20,6 +20,8 @@ _LABEL_ANSWERS = 4
 # Variances below this fraction of the unseen term are rounding noise.
 _NO_VARIANCE = 1e-6
 _FIRST_CHECK = 100
+# Squares of the unseen term that the bias of strata which go by their own answers is held against.
+_ADAPTED = 2.0
 # Where the old predictions tell most, few items differ from them, and a variance that is estimated
 # from these would starve strata. Below the first λ the answers decide, above the second none does.
 _RELIANCE = (0.4, 0.7)
@@ -183,7 +185,8 @@ def summarise(method: Method, strata: Strata, sample: Sample) -> MatrixEstimate:
     """Return the estimate of a method; where a stratum's own answers decided, its accuracy's error covers the bias."""
     estimated = estimate(strata, sample, control=method == "plus")
     if sample.is_adapted:
-        bias = adapted_share(estimated.reliance) * np.square(estimated.accuracy_unseen)
+        unseen = _ADAPTED * np.square(estimated.accuracy_unseen)
+        bias = adapted_share(estimated.reliance) * unseen
         return replace(estimated, accuracy_variance=estimated.accuracy_variance + bias)
     if method == "masa":
         variance = starved_variance(strata, sample, estimated.accuracy_unseen)

@@ -433,7 +433,7 @@ def test_the_error_of_an_adapted_accuracy_allows_for_what_was_not_seen(changed):
             for i in range(3)
         ]
         part = min(1, max(0, (0.7 - float(plain.reliance[0])) / 0.3))
-        added = part * sum((u / p) ** 2 for u, p in zip(unseen, shares, strict=True))
+        added = 2 * part * sum((u / p) ** 2 for u, p in zip(unseen, shares, strict=True))
         assert wide.accuracy_variance[0] == pytest.approx(
             plain.accuracy_variance[0] + added, rel=1e-9, abs=1e-15
         )
