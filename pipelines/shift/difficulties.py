@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # Of a bin: the difficulty is missing.
 MISSING_BIN = -1
 # Distinct values, of 16 bytes each, that are counted as they are.
-MOST_DISTINCT = 1 << 21
+MOST_DISTINCT = 1 << 18
 
 
 def difficulties(column: pa.ChunkedArray, name: str, chunk: Chunk) -> FloatArray:
