@@ -2,8 +2,6 @@
 
 ``plus`` divides each stratum into two random halves, and the answers of one decide the queries in the other
 (cross-fitting), so that no mean is biased. A look at the answers follows each time that the number of calls has doubled.
-With few calls a stratum, halves are too small to tell where answers vary. There a stratum's own answers decide, batch
-by batch as in MASA, but shrunk to what the old predictions let expect; the interval of the accuracy allows for the bias.
 """
 
 from __future__ import annotations
@@ -15,14 +13,7 @@ import numpy as np
 from slicebeam.metrics.arrays import FloatArray, IntArray, ratio
 from slicebeam.metrics.errors import EngineError
 from slicebeam.metrics.kinds import Method
-from slicebeam.metrics.shift.estimates import (
-    Sample,
-    Strata,
-    adapted_share,
-    counts_of,
-    differences,
-    half_sizes,
-)
+from slicebeam.metrics.shift.estimates import Sample, Strata, counts_of, differences, half_sizes
 from slicebeam.metrics.shift.estimates import reliance as reliance_of
 
 # Items of each stratum that are asked before any rule counts: a variance needs two.
@@ -35,8 +26,9 @@ _BATCH_SHARE = 16
 _FIRST_LOOK, _PER_STRATUM = 128, 4
 # Answers that the expected variance of a stratum counts for beside its own.
 _PRIOR_ANSWERS = 20
-# Budgets of fewer calls a stratum are allocated by each stratum's own answers.
-_FEW_CALLS = 25
+# Where the old predictions tell most, few items differ from them, and a variance that is estimated
+# from these would starve strata. Below the first λ the answers decide, above the second none does.
+_RELIANCE = (0.4, 0.7)
 
 
 def batch_size(calls: int) -> int:
@@ -148,29 +140,23 @@ def next_look(strata: int, calls: int) -> int:
     return look
 
 
-def divided_from(strata: Strata) -> int:
-    """Return the budget from which ``plus`` divides the strata into halves: 25 calls a stratum."""
-    return _FEW_CALLS * strata.count
-
-
 def static_halves(strata: Strata, sizes: IntArray, calls: int) -> IntArray:
     """Return the halves that the first calls ask [calls] by the static order of ``plus``."""
     stratum = static_order(static_weights("plus", strata), sizes, calls)
     return np.asarray(2 * stratum + _rank(stratum[None])[0] % 2)
 
 
-def adapted_weights(strata: Strata, answers: Sample, reliance: FloatArray) -> FloatArray:
-    """Return g, the allocation weight of each part: [R, 2S] of halves, by the other half's answers, or [R, S]."""
-    # Neyman's p_s·√v_s, v_s the variance in the other half (undivided: in the stratum itself) shrunk by 20 answers to
-    # what the static weights expect, at the scale of all strata; from λ = .4 to .7 shrunk further, in the end wholly.
-    runs, share = answers.asked.shape[0], strata.share
-    parts = answers.asked.shape[1] // strata.count
-    asked = np.maximum(answers.asked.astype(np.float64), 1)
-    counted, squares = differences(answers, reliance[:, None, None])
-    weights = np.repeat(strata.squared_weights, parts, axis=0)
+def adapted_weights(strata: Strata, halves: Sample, reliance: FloatArray) -> FloatArray:
+    """Return g, the allocation weight of each half, by the answers of the other [R, 2S]; either halves sum to 1."""
+    # Neyman's p_s·√v_s, v_s the variance in the other half shrunk by 20 answers to what the static weights expect, at
+    # the scale of all strata; from λ = .4 to .7 shrunk further, in the end wholly.
+    runs, share = halves.asked.shape[0], strata.share
+    asked = np.maximum(halves.asked.astype(np.float64), 1)
+    counted, squares = differences(halves, reliance[:, None, None])
+    weights = np.repeat(strata.squared_weights, 2, axis=0)
     variance = ((squares - np.square(counted) / asked[:, :, None]) * weights).sum(axis=2)
-    variance = np.maximum(variance / np.maximum(asked - 1, 1), 0).reshape(runs, -1, parts)
-    degrees = asked.reshape(runs, -1, parts) - 1
+    variance = np.maximum(variance / np.maximum(asked - 1, 1), 0).reshape(runs, -1, 2)
+    degrees = asked.reshape(runs, -1, 2) - 1
     expected = np.square(static_weights("plus", strata) / share)[:, None]
     answered = share[:, None] * (degrees > 0)
     spread = (answered * expected).sum(axis=1, keepdims=True)
@@ -178,7 +164,8 @@ def adapted_weights(strata: Strata, answers: Sample, reliance: FloatArray) -> Fl
     size = ratio(summed, spread, otherwise=0.0)
     expected = np.where(size > 0, size, 1.0) * expected
     shrunk = (degrees * variance + _PRIOR_ANSWERS * expected) / (degrees + _PRIOR_ANSWERS)
-    adapted = np.where(size > 0, adapted_share(reliance)[:, None, None], 0)
+    low, high = _RELIANCE
+    adapted = np.where(size > 0, np.clip((high - reliance) / (high - low), 0, 1)[:, None, None], 0)
     g = share[:, None] * np.sqrt(adapted * shrunk + (1 - adapted) * expected)
     g /= g.sum(axis=1, keepdims=True)
     # Each half is allocated by the other half's answers (cross-fitting).
@@ -209,22 +196,18 @@ class Allocator:
         self.method, self.strata, self.limit, self.batch = method, strata, limit, batch
         cells = None if strata.weights is None else strata.weights[strata.row]
         self.sample = Sample.empty(runs, strata.count, strata.shape[1], cells)
-        is_divided = method == "plus" and limit >= divided_from(strata)
-        self.parts = 2 if is_divided else 1
+        self.parts = 2 if method == "plus" else 1
         self._halves: Sample | None = None
         room = strata.sizes if candidates is None else candidates
         order = np.empty(0, np.int64)
         self._end = min(next_look(strata.count, 0), limit)
-        if is_divided:
+        if method == "plus":
             room = half_sizes(room)
             of_halves = None if cells is None else np.repeat(cells, 2, axis=0)
             self._halves = Sample.empty(runs, room.size, strata.shape[1], of_halves)
             order = static_halves(strata, strata.sizes, self._end)
         elif method != "masa":
-            if method == "plus":
-                self._end = min(smallest_budget(strata), limit)
-            known = self._end if method == "plus" else limit
-            order = static_order(static_weights(method, strata), strata.sizes, known)
+            order = static_order(static_weights(method, strata), strata.sizes, limit)
         self._planned = np.broadcast_to(order, (runs, order.size))
         self._candidates = room
         # Items of each part that were handed out, those whose calls were lost too.
@@ -297,19 +280,15 @@ class Allocator:
             # A lost call takes an item away that MASA, which looks at answers, does not know of.
             size = min(self.batch or batch_size(self.answered), self.limit - self.paid)
             order = masa_order(strata, self.sample, size)
-        elif self.method == "plus" and begin < self.limit:
+        elif self._halves is not None and begin < self.limit:
             self.check_answers()
-            answers, limits, end = self.sample, strata.sizes, begin + batch_size(begin)
-            if self._halves is None:
-                self.sample.is_adapted = True
-            else:
-                answers = self.sample.halves = self._halves
-                limits, end = half_limits(strata.sizes, self.limit), next_look(strata.count, begin)
-            self._end = min(end, self.limit)
+            self.sample.halves = self._halves
+            self._end = min(next_look(strata.count, begin), self.limit)
             factor = reliance_of(strata, counts_of(strata, self.sample))
-            weights = adapted_weights(strata, answers, factor)
+            weights = adapted_weights(strata, self._halves, factor)
+            limits = half_limits(strata.sizes, self.limit)
             first = np.minimum(limits, 1)
-            order = weighted_order(weights, answers.asked, first, limits, self._end - begin)
+            order = weighted_order(weights, self._halves.asked, first, limits, self._end - begin)
         else:
             return
         self._planned = order[:, (order >= 0).any(axis=0)]

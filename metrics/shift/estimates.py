@@ -21,11 +21,6 @@ _LABEL_ANSWERS = 4
 # Variances below this fraction of the unseen term are rounding noise.
 _NO_VARIANCE = 1e-6
 _FIRST_CHECK = 100
-# Squares of the unseen term that the bias of strata which go by their own answers is held against.
-_ADAPTED = 2.0
-# Where the old predictions tell most, few items differ from them, and a variance that is estimated
-# from these would starve strata. Below the first λ the answers decide, above the second none does.
-_RELIANCE = (0.4, 0.7)
 
 
 @dataclass(frozen=True)
@@ -109,7 +104,6 @@ class Sample:
     # of 2S strata: the halves (2s and 2s + 1) of each stratum, where answers decided how many were asked
     halves: Sample | None = None
     weights: FloatArray | None = None  # [S, P] of the cells that each stratum's answers fall into
-    is_adapted: bool = False  # whether a stratum's own answers decided how many more were asked
 
     @classmethod
     def empty(
@@ -255,12 +249,6 @@ def reliance(strata: Strata, counts: Counts) -> FloatArray:
     return np.asarray(np.clip(ratio(above, below, otherwise=0.0), 0, 1))
 
 
-def adapted_share(reliance: FloatArray) -> FloatArray:
-    """Return how far answers decide the allocation for each λ: wholly up to 0.4, not at all from 0.7."""
-    low, high = _RELIANCE
-    return np.asarray(np.clip((high - reliance) / (high - low), 0, 1))
-
-
 @dataclass(frozen=True)
 class Subpools:
     """G slices of the pool: their shares of it [G], of the labels in each [G, L], and old matrices [G, L, P]."""
@@ -332,12 +320,8 @@ def estimate(
 
 
 def summarise(method: Method, strata: Strata, sample: Sample) -> MatrixEstimate:
-    """Return the estimate of a method; where a stratum's own answers decided, its accuracy's error covers the bias."""
+    """Return the estimate of a method; the error of MASA's accuracy covers its bias."""
     estimated = estimate(strata, sample, control=method == "plus")
-    if sample.is_adapted:
-        unseen = _ADAPTED * np.square(estimated.accuracy_unseen)
-        bias = adapted_share(estimated.reliance) * unseen
-        return replace(estimated, accuracy_variance=estimated.accuracy_variance + bias)
     if method == "masa":
         variance = starved_variance(strata, sample, estimated.accuracy_unseen)
         estimated = replace(estimated, accuracy_variance=variance)

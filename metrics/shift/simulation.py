@@ -12,7 +12,7 @@ import numpy as np
 from slicebeam.metrics.arrays import BoolArray, FloatArray, IntArray, NDArray
 from slicebeam.metrics.kinds import Method
 from slicebeam.metrics.randomness import hash64
-from slicebeam.metrics.shift.allocation import Allocator, divided_from
+from slicebeam.metrics.shift.allocation import Allocator
 from slicebeam.metrics.shift.estimates import MatrixEstimate, Sample, Strata, summarise
 
 # Numbers of the orders of items that are kept at a time.
@@ -127,16 +127,10 @@ def qualities(
     if strata.old is not None:
         occurs |= strata.old_matrix > 0
     parts: dict[int, list[FloatArray]] = {check: [] for check in checks}
-    # A smaller budget may be allocated by another rule, as an assessment with that budget is.
-    least = divided_from(strata) if method == "plus" else 0
-    for budgets in ([n for n in checks if n < least], [n for n in checks if n >= least]):
-        if not budgets:
-            continue
-        checked = simulate(strata, items, method, budgets, runs, seed, batch=batch)
-        for calls, chosen, sample in checked:
-            truth = truths if truths.shape[0] == 1 else truths[chosen]
-            estimated = summarise(method, strata, sample)
-            parts[calls].append(_judged(strata, estimated, truth, occurs, confidence))
+    for calls, chosen, sample in simulate(strata, items, method, checks, runs, seed, batch=batch):
+        truth = truths if truths.shape[0] == 1 else truths[chosen]
+        estimated = summarise(method, strata, sample)
+        parts[calls].append(_judged(strata, estimated, truth, occurs, confidence))
     wholes = ((calls, np.concatenate(judged, axis=1)) for calls, judged in parts.items())
     return [
         Quality(calls, errors, *(float(column.mean()) for column in columns))
