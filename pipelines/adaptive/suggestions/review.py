@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import InputError
@@ -20,7 +19,6 @@ from slicebeam.pipelines.adaptive.failure_scores import fails
 from slicebeam.pipelines.adaptive.paid_outputs import SharedBudget
 from slicebeam.pipelines.adaptive.proposers.endpoint import ENDPOINT
 from slicebeam.pipelines.adaptive.proposers.families import ORIGIN
-from slicebeam.pipelines.adaptive.scoring import scorable_tests
 from slicebeam.pipelines.adaptive.suggestions.suggest import (
     PROBES,
     class_names,
@@ -40,7 +38,7 @@ from slicebeam.transforms.storage.storage import open_input, storage_path
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
-    from slicebeam.metrics.arrays import FloatArray, IntArray
+    from slicebeam.metrics.arrays import FloatArray
     from slicebeam.pipelines.config.adapt import AdaptSuggestConfig
 
 # Tests of a topic that are shown, and tests of the tree that are scored.
@@ -51,18 +49,11 @@ _MOST_UNDONE = 100
 
 
 @dataclass(frozen=True)
-class Suggested:
-    """A suggestion that nobody has judged."""
-
-    test: Test  # Its ``output`` is what the model said.
-    score: float  # Failure score in [0, 1]; NaN where nobody knows.
-
-
-@dataclass(frozen=True)
 class _State:
     tree: TestTree
     scores: FloatArray  # [rows of the tree], NaN where a row has none.
-    suggested: dict[str, Suggested]  # By id, those that fail most first.
+    # By id, those that fail most first: tests with the output of the model, and failure scores.
+    suggested: dict[str, tuple[Test, float]]
     rejected: frozenset[str] = frozenset()
 
 
@@ -84,12 +75,11 @@ class TestReview:
         self.baseline: ModelUnderTest | None = None
         if baseline is not None:
             self.baseline = self._target(baseline, "--tree-baseline-model", tree)
-        checked = scorable_tests(tree).table.slice(0, _MOST_CHECKED)
+        checked = np.flatnonzero(tree.is_test)[:_MOST_CHECKED]
         for target in (self.target, *([self.baseline] if self.baseline else [])):
             if not target.has_pairs:
                 target.outputs(PROBES)
-            if checked.num_rows:
-                target.score_tree(checked)
+            target.row_scores(tree, checked, checks_classes=True)
         self.read()
 
     def _target(self, model: str, option: str, tree: TestTree) -> ModelUnderTest:
@@ -124,7 +114,7 @@ class TestReview:
                 self._read = digest
                 self._undo.clear()
 
-    def _kept(self, tree: TestTree) -> dict[str, Suggested]:
+    def _kept(self, tree: TestTree) -> dict[str, tuple[Test, float]]:
         """Return the suggestions in the file, of this program or of adapt suggest."""
         if not storage_path(self.config.suggestions).exists():
             return {}
@@ -136,7 +126,7 @@ class TestReview:
             if test.id not in known:
                 other = {key: value for key, value in test.other.items() if key != name}
                 score = _number(test.other.get(name, ""))
-                found[test.id] = Suggested(replace(test, other=other), score)
+                found[test.id] = replace(test, other=other), score
         return found
 
     def _scores_after(self, before: _State, tree: TestTree, changed: Collection[str]) -> FloatArray:
@@ -148,14 +138,14 @@ class TestReview:
         scores = np.full(len(tree), np.nan)
         scores[is_same] = before.scores[at[is_same]]
         rows = np.flatnonzero(tree.is_test & ~is_same)[:_MOST_SCORED]
-        scores[rows] = _tree_scores(self.target, tree, rows)
+        scores[rows] = self.target.row_scores(tree, rows)
         return scores
 
     def _become(
         self,
         tree: TestTree | None = None,
         changed: Collection[str] = (),
-        suggested: dict[str, Suggested] | None = None,
+        suggested: dict[str, tuple[Test, float]] | None = None,
         rejected: Collection[str] = (),
     ) -> None:
         """Write what changes, first the tree; an error leaves all as it was."""
@@ -180,8 +170,7 @@ class TestReview:
         # After a crash here, what is in the tree is not suggested again.
         old, self._state = self._state, new
         if new.suggested != old.suggested:
-            rows = [(one.test, one.score) for one in new.suggested.values()]
-            write_suggestions(self.config, rows)
+            write_suggestions(self.config, list(new.suggested.values()))
 
     def view(self, topic: str) -> dict[str, Any]:
         """Return the topics, the tests of a topic that fail most, and the suggestions that wait."""
@@ -193,7 +182,6 @@ class TestReview:
         order = np.argsort(-np.nan_to_num(state.scores[rows], nan=-1.0), kind="stable")
         shown = rows[order][:MOST_SHOWN]
         tests = self._with_outputs(list(tree.rows(shown)))
-        suggested = list(state.suggested.values())
         tests_in, failing_in = tree.totals(tree.is_test), tree.totals(fails(state.scores))
         return {
             "topic": topic,
@@ -206,37 +194,23 @@ class TestReview:
                 }
                 for name in tree.topics()
             ],
-            "tests": self._shown(
-                tests, state.scores[shown].tolist(), self._before(tree, shown, tests)
-            ),
+            "tests": self._shown(list(zip(tests, state.scores[shown].tolist(), strict=True))),
             "total": int(rows.size),
             "scored": int(np.isfinite(state.scores[rows]).sum()),
-            "suggestions": self._shown(
-                [one.test for one in suggested],
-                [one.score for one in suggested],
-                self._before_suggested(suggested),
-            ),
+            "suggestions": self._shown(list(state.suggested.values())),
             "undo": bool(self._undo),
             "remarks": self.remarks,
         }
 
-    def _before(self, tree: TestTree, rows: IntArray, tests: list[Test]) -> list[Any]:
-        """Return the output and score of the old model for tests of the tree."""
-        if not self.baseline:
-            return [None] * len(tests)
-        scores = _tree_scores(self.baseline, tree, rows).tolist()
-        return list(zip(self.baseline.answers_to(tests), scores, strict=True))
-
-    def _before_suggested(self, suggested: list[Suggested]) -> list[Any]:
-        if not self.baseline or not suggested:
-            return [None] * len(suggested)
-        scored = self.baseline.score([one.test for one in suggested])
-        return list(zip(scored.outputs.tolist(), scored.failures.tolist(), strict=True))
-
-    def _shown(
-        self, tests: Sequence[Test], scores: Sequence[float], before: Sequence[Any]
-    ) -> list[dict[str, Any]]:
-        return [_row(*row) for row in zip(tests, scores, before, strict=True)]
+    def _shown(self, scored: Sequence[tuple[Test, float]]) -> list[dict[str, Any]]:
+        """Return tests and scores as the page shows them, with what the old model says."""
+        before: list[Any] = [None] * len(scored)
+        if self.baseline is not None and scored:
+            tests = [test for test, _ in scored]
+            rows, tree = np.arange(len(tests)), TestTree.of_tests(tests)
+            old = self.baseline.row_scores(tree, rows, with_guesses=True).tolist()
+            before = list(zip(self.baseline.answers_to(tests), old, strict=True))
+        return [_row(*one, old) for one, old in zip(scored, before, strict=True)]
 
     def _with_outputs(self, tests: list[Test]) -> list[Test]:
         """Return tests with the output that a verdict is about.
@@ -247,15 +221,6 @@ class TestReview:
         now = {one.id: said for one, said in zip(asked, self.target.answers_to(asked), strict=True)}
         return [replace(one, output=now.get(one.id, one.output)) for one in tests]
 
-    def _proposing_of(self, topic: str, proposers: Sequence[str]) -> AdaptSuggestConfig:
-        """Return the options of a round; other ones are drawn once a suggestion was rejected."""
-        chosen = tuple(proposers) or self.config.proposer
-        update: dict[str, Any] = {"topic": topic, "proposer": chosen}
-        update["seed"] = self.config.seed + len(self._state.rejected)
-        if chosen and ENDPOINT not in chosen:
-            update |= {"endpoint": None, "budget": None, "ledger": None}
-        return self.config.model_copy(update=update)
-
     def suggest(
         self, topic: str, number: int, proposers: Sequence[str], *, topics: bool = False
     ) -> dict[str, Any]:
@@ -263,9 +228,13 @@ class TestReview:
         if not self._proposing.acquire(blocking=False):
             raise InputError("tests are being proposed in another window; wait for them")
         try:
-            update = {"proposals": number, "topics": topics}
-            config = self._proposing_of(topic, proposers).model_copy(update=update)
-            found = propose(config, self.note)
+            update: dict[str, Any] = {"topic": topic, "proposals": number, "topics": topics}
+            update["proposer"] = chosen = tuple(proposers) or self.config.proposer
+            # Once a suggestion was rejected, other tests are drawn.
+            update["seed"] = self.config.seed + len(self._state.rejected)
+            if chosen and ENDPOINT not in chosen:
+                update |= {"endpoint": None, "budget": None, "ledger": None}
+            found = propose(self.config.model_copy(update=update), self.note)
         finally:
             self._proposing.release()
         if not topics:
@@ -273,7 +242,7 @@ class TestReview:
                 known = self._state.tree.known([one.test.id for one in found.tests])
                 known |= self._state.rejected
                 new = [one for one in found.tests if one.test.id not in known]
-                self._become(suggested={one.test.id: Suggested(one.test, one.score) for one in new})
+                self._become(suggested={one.test.id: (one.test, one.score) for one in new})
         return {
             "new_topics": [
                 {"topic": name, "shown": displayed(name), "proposer": proposer}
@@ -291,7 +260,7 @@ class TestReview:
             suggested = dict(self._state.suggested)
             waiting = suggested.pop(id_, None)
             if waiting is not None:
-                shown, score = waiting.test, waiting.score
+                shown, score = waiting
             else:
                 (shown,) = self._with_outputs([self._known(id_)])
                 score = self._score(shown)
@@ -311,7 +280,7 @@ class TestReview:
         """
         with self._lock:
             tree, waiting = self._state.tree, self._state.suggested.get(id_)
-            before = self._known(id_) if waiting is None else waiting.test
+            before = self._known(id_) if waiting is None else waiting[0]
             changed: dict[str, Any] = dict(columns)
             if "topic" in changed:
                 changed["topic"] = encoded(changed["topic"], tree.topics())
@@ -324,7 +293,7 @@ class TestReview:
                 return
             scored = self.target.score([test])
             test = replace(test, output=scored.outputs[0] or "")
-            suggested = {id_: Suggested(test, float(scored.failures[0]))}
+            suggested = {id_: (test, float(scored.failures[0]))}
             self._become(suggested=self._state.suggested | suggested)
 
     def _expected(self, test: Test, labeler: str, *, is_in_tree: bool = True) -> dict[str, str]:
@@ -360,7 +329,7 @@ class TestReview:
                 self._become(tree.add([replace(test, **columns)]), [test.id])
             else:
                 test = replace(test, output=self.target.answers_to([test])[0])
-                self._become(suggested={test.id: Suggested(test, math.nan)} | self._state.suggested)
+                self._become(suggested={test.id: (test, math.nan)} | self._state.suggested)
 
     def add_topic(self, topic: str, labeler: str) -> str:
         """Add an empty topic, and return it as the tree writes it."""
@@ -392,7 +361,7 @@ class TestReview:
             self._undo.pop()
 
     def _score(self, test: Test) -> float:
-        return float(_tree_scores(self.target, TestTree.of_tests([test]), np.array([0]))[0])
+        return float(self.target.row_scores(TestTree.of_tests([test]), np.array([0]))[0])
 
     def _known(self, id_: str) -> Test:
         try:
@@ -401,17 +370,6 @@ class TestReview:
             raise InputError(
                 f"there is no test {id_[:80]!r} any more; load the page again"
             ) from None
-
-
-def _tree_scores(target: ModelUnderTest, tree: TestTree, rows: IntArray) -> FloatArray:
-    """Return the failure scores of rows of a tree; NaN of a guess, and of what nobody has judged."""
-    scores = np.full(rows.size, np.nan)
-    table = scorable_tests(TestTree(tree.table.take(pa.array(rows)))).table
-    if table.num_rows:
-        place = {id_: at for at, id_ in enumerate(tree.column(ID)[rows].tolist())}
-        at = [place[id_] for id_ in table[ID].to_pylist()]
-        scores[at] = target.score_table(table).failures
-    return scores
 
 
 def _number(text: str) -> float:

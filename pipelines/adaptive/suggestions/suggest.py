@@ -22,7 +22,7 @@ from slicebeam.pipelines.adaptive.suggestions.rounds import Suggestion, Yield, d
 from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest
 from slicebeam.pipelines.adaptive.text_models import text_model
 from slicebeam.pipelines.adaptive.topics import as_written, displayed
-from slicebeam.pipelines.adaptive.tree import ID, TOPIC_MARKER, Test, TestTree
+from slicebeam.pipelines.adaptive.tree import TOPIC_MARKER, Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.transforms.storage.storage import beneath, make_folder, storage_path
 
@@ -160,11 +160,7 @@ def _tree_scores(
     rows = np.flatnonzero(tree.is_test & inside)[:_MOST_INSIDE]
     if has_prompts and len(rows) < PROMPT_SIZE:
         rows = np.append(rows, np.flatnonzero(tree.is_test & ~inside)[:_MOST_OUTSIDE])
-    table = scorable_tests(TestTree(tree.table.take(rows))).table
-    if table.num_rows:
-        place = {id_: row for row, id_ in enumerate(tree.column(ID).tolist())}
-        at = [place[id_] for id_ in table[ID].to_pylist()]
-        scores[at] = target.score_tree(table).failures
+    scores[rows] = target.row_scores(tree, rows, checks_classes=True)
     return scores
 
 

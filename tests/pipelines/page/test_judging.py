@@ -354,6 +354,21 @@ def test_completions_are_paid_once_and_never_beyond_the_budget(tmp_path):
         assert "--budget buys 6 calls, and 6 are paid" in spent.json()["error"]
 
 
+def test_topics_of_a_language_model_are_added_by_hand(tmp_path):
+    with completions_server() as server:
+        server.text = lambda key: f'Not {hashlib.sha256(key.encode()).hexdigest()[:6]}"\nmore'
+        path = tree_in(tmp_path)
+        client = client_of(tmp_path, tree=str(path), tree_model=MODEL, endpoint=server.url)
+        wanted = {"number": 3, "topics": True, "proposers": ["endpoint"]}
+        found = client.post("/api/tests/suggest", json=wanted).json()["round"]["new_topics"]
+        assert [one["proposer"] for one in found] == ["endpoint"] * 3
+        assert labels(path) == {"0a": "fail", "0b": "fail", "0c": "pass"}
+        body = {"topic": found[0]["shown"]}
+        view = client.post("/api/tests/add-topic", json=body).json()["view"]
+        assert view["topic"] == found[0]["topic"]
+        assert found[0]["topic"] in read_tree(str(path)).topics()
+
+
 def test_a_paid_model_is_refused(tmp_path):
     (tmp_path / "api.yaml").write_text("url: http://127.0.0.1:1/\n")
     config = AdaptSuggestConfig(tree=str(tree_in(tmp_path)), model=str(tmp_path / "api.yaml"))

@@ -260,7 +260,7 @@ function Bar({ share, kind = "worse" }: { share: number; kind?: string }) {
 
 function Topics({ now, open }: { now: View; open: (topic: string) => void }) {
   return (
-    <nav aria-label="Topics">
+    <section aria-label="Topics">
       <ul class="topics">
         {now.topics.map((one) => (
           <li key={one.topic}>
@@ -274,7 +274,7 @@ function Topics({ now, open }: { now: View; open: (topic: string) => void }) {
           </li>
         ))}
       </ul>
-    </nav>
+    </section>
   );
 }
 
