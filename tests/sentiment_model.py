@@ -13,3 +13,8 @@ def sentiment(texts):
         balance = len(words & _GOOD) - len(words & _BAD)
         found.append("positive" if balance > 0 else "negative" if balance < 0 else "neutral")
     return found
+
+
+def kind(texts):
+    """Find everything positive."""
+    return ["positive"] * len(texts)

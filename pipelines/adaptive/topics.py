@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from slicebeam.metrics.errors import OptionError
+from slicebeam.metrics.errors import InputError, OptionError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 SUGGESTIONS = "/__suggestions__"
 
@@ -70,6 +70,24 @@ def displayed(topic: str) -> str:
     ('/Price/Taxes & fees', '/Vocabulary+POS', '/')
     """
     return unquote(topic) or "/"
+
+
+def encoded(text: str, topics: Collection[str]) -> str:
+    """Return a topic that a person wrote as the tree writes it; of a new one the new names are encoded.
+
+    >>> encoded("/Vocabulary+POS/Not bad", ["/Vocabulary+POS"])
+    '/Vocabulary+POS/Not%20bad'
+    """
+    topic = text.strip().rstrip("/")
+    if not is_topic(topic) or "//" in topic or SUGGESTIONS in topic:
+        raise InputError(f"{text!r} is not a valid topic; write it as /Price/Taxes")
+    spelt = {displayed(one): one for one in topics}
+    if topic in topics or topic == "":
+        return topic
+    if topic in spelt:
+        return spelt[topic]
+    above, _, name = topic.rpartition("/")
+    return below(encoded(above, topics), unquote(name))
 
 
 def as_written(given: str, topics: Iterable[str]) -> str:

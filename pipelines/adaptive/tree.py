@@ -17,13 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from slicebeam.metrics.errors import InputError
-from slicebeam.pipelines.adaptive.topics import (
-    SUGGESTIONS,
-    displayed,
-    is_topic,
-    is_within,
-    with_ancestors,
-)
+from slicebeam.pipelines.adaptive.topics import SUGGESTIONS, is_topic, is_within, with_ancestors
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -228,12 +222,16 @@ class TestTree:
         """Return the tree without what nobody has accepted."""
         return replace(self, table=self.table.filter(pc.invert(_is_suggestion(self.table))))
 
-    def outline(self) -> list[tuple[str, int]]:
-        """Return the topics as people read them, and the number of tests in and below each."""
-        return [
-            (displayed(topic), int((self.within(topic) & self.is_test).sum()))
-            for topic in self.topics()
-        ]
+    def totals(self, which: NDArray[np.bool_]) -> dict[str, int]:
+        """Return how many of the marked rows [rows] are in and below each topic."""
+        names, codes = self._topic_codes
+        totals = dict.fromkeys(self.topics(), 0)
+        counts = np.bincount(codes[which], minlength=len(names)).tolist()
+        for name, number in zip(names, counts, strict=True):
+            for topic in with_ancestors(name):
+                if topic in totals:
+                    totals[topic] += number
+        return totals
 
     def _places(self, ids: Sequence[str]) -> NDArray[np.int64]:
         found = pc.index_in(pa.array(ids, pa.string()), self.table[ID].combine_chunks())

@@ -128,8 +128,8 @@ def _of_older(table: pa.Table) -> pa.Table:
     return pa.table(columns)
 
 
-def write_tree(tree: TestTree, path: str) -> None:
-    """Write a tree as CSV, atomically; a name that ends in ``.gz`` is gzip.
+def write_tree(tree: TestTree, path: str) -> bytes:
+    """Write a tree as CSV, atomically, and return what was written; ``.gz`` is gzip.
 
     Missing topic markers are added; suggestions are not saved.
     """
@@ -139,6 +139,7 @@ def write_tree(tree: TestTree, path: str) -> None:
     target = storage_path(path)
     with storage_errors(target, "write"), written_whole(target) as stream:
         stream.write(data)
+    return data
 
 
 def to_csv(tree: TestTree) -> bytes:

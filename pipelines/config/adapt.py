@@ -150,6 +150,15 @@ class ProposalSources(Display):
     """YAML file of templates, with what is expected of them. [default: those of sentiment, where
     the model has such outputs]"""
     classes: Classes = default(())
+    endpoint: Annotated[str | None, Option("Models", metavar="<url>")] = None
+    """Language model: the URL of an API like OpenAI's (https://host/v1?model=NAME), whose key is in
+    OPENAI_API_KEY; or a .yaml file, as for slicebeam shift --api, with {prompt} in it."""
+    budget: Annotated[Amount, Option("Budget")] = None
+    """Budget of paid calls, of --endpoint and of a paid --model together: calls, or money such as
+    5USD by the price in the .yaml files. Earlier runs with the same ledger count. [default: what
+    the proposals need]"""
+    ledger: Annotated[OptionalFolder, Option("Budget")] = default(None)
+    """Folder that keeps the answers that were paid for. [default: beside the file of the suggestions]"""
 
 
 class AdaptSuggestConfig(ProposalSources):
@@ -171,15 +180,6 @@ class AdaptSuggestConfig(ProposalSources):
     """Number of proposals to score."""
     topics: Annotated[bool, Option("Search")] = False
     """Suggest topics below --topic, instead of tests."""
-    endpoint: Annotated[str | None, Option("Models", metavar="<url>")] = None
-    """Language model: the URL of an API like OpenAI's (https://host/v1?model=NAME), whose key is in
-    OPENAI_API_KEY; or a .yaml file, as for slicebeam shift --api, with {prompt} in it."""
-    budget: Annotated[Amount, Option("Budget")] = None
-    """Budget of paid calls, of --endpoint and of a paid --model together: calls, or money such as
-    5USD by the price in the .yaml files. Earlier runs with the same ledger count. [default: what
-    the proposals need]"""
-    ledger: Annotated[OptionalFolder, Option("Budget")] = default(None)
-    """Folder that keeps the answers that were paid for. [default: beside --output]"""
     seed: Annotated[Seed, Option("Statistics")] = 0
     """Random seed."""
     output: Annotated[OptionalFile, Option("Output")] = default(None)
@@ -290,6 +290,10 @@ class ServeConfig(ExamplesConfig, ProposalSources):
     rules: ClassVar[tuple[Rule, ...]] = (
         Requires("tree", "tree_model"),
         Requires("tree_model", "tree"),
+        Requires("tree_baseline_model", "tree"),
+        Requires("endpoint", "tree"),
+        Requires("budget", "endpoint"),
+        Requires("ledger", "endpoint"),
     )
 
     changelist: Annotated[Folder, Option("Data", is_argument=True)] = Field(REQUIRED, init=False)
@@ -307,7 +311,10 @@ class ServeConfig(ExamplesConfig, ProposalSources):
     """YAML or JSON file to write slices into that are marked as known, for --known of the next run. It
     need not exist."""
     tree: Annotated[OptionalFile, Option("Data")] = default(None)
-    """Test tree to judge suggestions for, in the Tests view."""
+    """Test tree to grow in the Tests view. Its suggestions are in TREE.suggestions.csv, as of slicebeam
+    adapt suggest."""
     tree_model: Annotated[Model | None, Option("Models")] = None
     """Model that --tree is tested against, as for slicebeam adapt suggest --model; its answers cost
     nothing."""
+    tree_baseline_model: Annotated[Model | None, Option("Models")] = None
+    """The old model, whose outputs are shown beside those of --tree-model."""

@@ -1,4 +1,4 @@
-"""The Tests view: a test tree that grows against a model, one key for each suggestion."""
+"""The Tests view: a test tree that a person grows with a language model and the offline proposers."""
 
 from __future__ import annotations
 
@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field
 
-from slicebeam.metrics.errors import OptionError
-from slicebeam.pipelines.adaptive.suggestions.desk import TestDesk
+from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.pipelines.adaptive.expectations import EXPECTATIONS
+from slicebeam.pipelines.adaptive.proposers.endpoint import ENDPOINT
+from slicebeam.pipelines.adaptive.suggestions.review import TestReview
 from slicebeam.pipelines.adaptive.suggestions.verdicts import Label
-from slicebeam.pipelines.config.adapt import PROPOSERS, AdaptSuggestConfig
+from slicebeam.pipelines.config.adapt import PROPOSERS, AdaptSuggestConfig, ProposalSources
 from slicebeam.pipelines.page.answers import PageRequest, RefusedError, get, labeler_name, post
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.routing import Route
 
     from slicebeam.pipelines.page.served import ServedOutput
@@ -26,106 +30,148 @@ _NOTES = 20
 
 
 class _OfTopic(PageRequest):
-    topic: _Topic
+    focus: _Topic = ""  # The topic whose view is answered.
+    name: Annotated[str, Field(max_length=60)] = ""
 
 
 class _Wanted(_OfTopic):
     number: Annotated[int, Field(ge=1, le=200)] = 20
     proposers: Annotated[tuple[str, ...], Field(max_length=len(PROPOSERS))] = ()
+    topics: bool = False
 
 
-class _Judged(PageRequest):
+class _Judged(_OfTopic):
     id: _Id
     label: Label
-    name: Annotated[str, Field(max_length=60)] = ""
 
 
-class _Edited(PageRequest):
+class _Edited(_OfTopic):
     id: _Id
     input: _Words | None = None
     second_input: _Words | None = None
-    output: _Words | None = None
+    expectation: _Words | None = None
     value: _Words | None = None
     topic: _Topic | None = None
 
 
-class _Some(PageRequest):
+class _Added(_OfTopic):
+    input: Annotated[_Words, Field(min_length=1)]
+    second_input: _Words = ""
+    expectation: _Words = ""
+    value: _Words = ""
+    topic: _Topic = ""
+
+
+class _AddedTopic(_OfTopic):
+    topic: Annotated[_Topic, Field(min_length=2)]
+
+
+class _Removed(_OfTopic):
     ids: Annotated[list[_Id], Field(min_length=1, max_length=1_000)]
 
 
 class TestJudging:
-    """The desk of the tree that the command line names; it is opened when the page asks for it."""
+    """The review of the tree that the command line names; it begins when the page asks for it."""
 
     __test__ = False
 
     def __init__(self, served: ServedOutput) -> None:
         self._served, self._lock = served, threading.Lock()
-        self._desk: TestDesk | None = None
+        self._review: TestReview | None = None
         self._notes: list[str] = []
 
-    def desk(self) -> TestDesk:
-        """Return the desk."""
+    def review(self) -> TestReview:
+        """Return the review."""
         config = self._served.config
         if config.tree is None or config.tree_model is None:
             raise RefusedError(
                 "start slicebeam serve with --tree and --tree-model to judge tests", 404
             )
         with self._lock:
-            if self._desk is None:
-                sources = config.model_dump(
-                    include={"pool", "text", "other_tree", "templates", "classes"}
-                )
-                options = {"tree": config.tree, "model": config.tree_model, **sources}
+            if self._review is None:
+                sources = config.model_dump(include=set(ProposalSources.model_fields))
+                options = {**sources, "tree": config.tree, "model": config.tree_model}
+                options["allow_http"] = config.allow_http
                 suggest = AdaptSuggestConfig.model_validate(options)
-                self._desk = TestDesk(suggest, self._served.state, self._note)
-                self._served.at_end.callback(self._desk.close)
-            return self._desk
+                self._review = TestReview(suggest, config.tree_baseline_model, self._note)
+            return self._review
 
     def _note(self, line: str) -> None:
         self._notes = [*self._notes, line][-_NOTES:]
 
     def begin(self) -> dict[str, Any]:
-        """Return the topics of the tree, or say that there is none."""
+        """Return the tree at its root, or say that there is none."""
         config = self._served.config
         if config.tree is None:
             return {"tree": None}
+        self.review().read()
         return {
             "tree": config.tree,
             "model": config.tree_model,
-            "topics": self.desk().topics(),
-            "proposers": [one for one in PROPOSERS if one != "endpoint"],
+            "baseline": config.tree_baseline_model,
+            "proposers": [one for one in PROPOSERS if one != ENDPOINT or config.endpoint],
+            "expectations": list(EXPECTATIONS),
+            "view": self.review().view(""),
         }
 
-    def suggest(self, given: _Wanted) -> dict[str, Any]:
-        """Propose tests for a topic."""
-        unknown = [proposer for proposer in given.proposers if proposer not in PROPOSERS]
+    def suggest(self, request: _Wanted) -> dict[str, Any]:
+        """Propose tests for a topic, or topics below it."""
+        unknown = [proposer for proposer in request.proposers if proposer not in PROPOSERS]
         if unknown:
             raise OptionError(f"there is no proposer {unknown[0]!r}")
         self._notes = []
-        found = self.desk().suggest(given.topic, given.number, given.proposers)
-        return found | {"notes": self._notes}
+        try:
+            found = self.review().suggest(
+                request.focus, request.number, request.proposers, topics=request.topics
+            )
+        except InputError as error:
+            # Such as that the budget is spent.
+            raise InputError("; ".join([*self._notes, str(error)])) from error
+        return {"round": found | {"notes": self._notes}}
 
-    def judge(self, given: _Judged) -> dict[str, Any]:
+    def judge(self, request: _Judged) -> None:
         """Label a suggestion or a test."""
-        return self.desk().judge(given.id, given.label, labeler_name(given.name))
+        self.review().judge(request.id, request.label, labeler_name(request.name))
 
-    def edit(self, given: _Edited) -> dict[str, Any]:
+    def edit(self, request: _Edited) -> None:
         """Write other texts into a test, or move it."""
-        columns = given.model_dump(exclude={"id"}, exclude_none=True)
+        columns = request.model_dump(exclude={"id", "focus", "name"}, exclude_none=True)
         if not columns:
             raise RefusedError("nothing is to be changed", 422)
-        return self.desk().edit(given.id, columns)
+        self.review().edit(request.id, columns, labeler_name(request.name))
+
+    def add(self, request: _Added) -> None:
+        """Add a test by hand."""
+        texts = request.model_dump(exclude={"topic", "focus", "name"})
+        self.review().add(request.topic, texts, labeler_name(request.name))
+
+    def add_topic(self, request: _AddedTopic) -> dict[str, Any]:
+        """Add a topic, and return the view of it."""
+        topic = self.review().add_topic(request.topic, labeler_name(request.name))
+        return {"view": self.review().view(topic)}
 
 
 def routes(served: ServedOutput) -> list[Route]:
-    """Return the routes of the Tests view."""
+    """Return the routes of the Tests view, which all answer with the view of a topic."""
     judging = TestJudging(served)
+
+    def viewed(answer: Callable[[Any], dict[str, Any] | None]) -> Callable[[Any], dict[str, Any]]:
+        def answered(request: _OfTopic) -> dict[str, Any]:
+            found = answer(request) or {}
+            return {"view": judging.review().view(request.focus)} | found
+
+        return answered
+
     return [
         get("/tests", judging.begin),
-        post("/tests/topic", _OfTopic, lambda given: judging.desk().topic(given.topic)),
-        post("/tests/suggest", _Wanted, judging.suggest),
-        post("/tests/judge", _Judged, judging.judge),
-        post("/tests/edit", _Edited, judging.edit),
-        post("/tests/remove", _Some, lambda given: judging.desk().remove(given.ids)),
-        post("/tests/undo", PageRequest, lambda _: judging.desk().undo()),
+        post("/tests/topic", _OfTopic, viewed(lambda _: None)),
+        post("/tests/suggest", _Wanted, viewed(judging.suggest)),
+        post("/tests/judge", _Judged, viewed(judging.judge)),
+        post("/tests/edit", _Edited, viewed(judging.edit)),
+        post("/tests/add", _Added, viewed(judging.add)),
+        post("/tests/add-topic", _AddedTopic, viewed(judging.add_topic)),
+        post(
+            "/tests/remove", _Removed, viewed(lambda request: judging.review().remove(request.ids))
+        ),
+        post("/tests/undo", _OfTopic, viewed(lambda _: judging.review().undo())),
     ]

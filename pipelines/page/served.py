@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from slicebeam.transforms.storage.storage import StoragePath
 
 NAMED = "slicebeam serve"
-# Says which output a state is of; and what is in a state that no later server can make again.
-_OF, _KEPT = "output.txt", ("ledger", "judged.jsonl")
+# Says which output a state is of.
+_OF = "output.txt"
 
 
 @dataclass
@@ -169,13 +169,12 @@ def _make_own(folder: Path) -> None:
 
 
 def remove_old_states(states: Path) -> None:
-    """Remove what earlier servers kept of outputs on this machine that are gone, unless it was paid for."""
+    """Remove what earlier servers kept of outputs on this machine that are gone."""
     for state in states.iterdir():
         try:
             named = os.fsdecode((state / _OF).read_bytes())
         except OSError:
             # Another server is just making it.
             continue
-        is_needed = "://" in named or os.path.lexists(named)
-        if not is_needed and not any((state / one).exists() for one in _KEPT):
+        if not ("://" in named or os.path.lexists(named)):
             remove_folder(state)

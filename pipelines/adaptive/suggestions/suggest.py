@@ -22,12 +22,12 @@ from slicebeam.pipelines.adaptive.suggestions.rounds import Suggestion, Yield, d
 from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest
 from slicebeam.pipelines.adaptive.text_models import text_model
 from slicebeam.pipelines.adaptive.topics import as_written, displayed
-from slicebeam.pipelines.adaptive.tree import ID, TOPIC_MARKER, Test, TestTree
+from slicebeam.pipelines.adaptive.tree import TOPIC_MARKER, Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.transforms.storage.storage import beneath, make_folder, storage_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from slicebeam.metrics.arrays import FloatArray
     from slicebeam.pipelines.config.adapt import AdaptSuggestConfig
@@ -53,6 +53,17 @@ class Suggestions:
 
 def suggest(config: AdaptSuggestConfig, note: Callable[[str], None]) -> Suggestions:
     """Propose tests or topics, score them by the model, and write them to a file."""
+    found = propose(config, note)
+    if config.topics:
+        markers = (Test(topic, "", label=TOPIC_MARKER) for topic, _ in found.topics)
+        write_tree(TestTree.of_tests(markers), config.suggestions)
+    else:
+        write_suggestions(config, [(one.test, one.score) for one in found.tests])
+    return found
+
+
+def propose(config: AdaptSuggestConfig, note: Callable[[str], None]) -> Suggestions:
+    """Propose tests or topics, and score them by the model."""
     tree = read_tree(config.tree)
     topic = as_written(config.topic, tree.topics())
     if storage_path(config.suggestions, "--output") == storage_path(config.tree):
@@ -149,11 +160,7 @@ def _tree_scores(
     rows = np.flatnonzero(tree.is_test & inside)[:_MOST_INSIDE]
     if has_prompts and len(rows) < PROMPT_SIZE:
         rows = np.append(rows, np.flatnonzero(tree.is_test & ~inside)[:_MOST_OUTSIDE])
-    table = scorable_tests(TestTree(tree.table.take(rows))).table
-    if table.num_rows:
-        place = {id_: row for row, id_ in enumerate(tree.column(ID).tolist())}
-        at = [place[id_] for id_ in table[ID].to_pylist()]
-        scores[at] = target.score_tree(table).failures
+    scores[rows] = target.row_scores(tree, rows, checks_classes=True)
     return scores
 
 
@@ -187,7 +194,6 @@ def _tests(
         note(
             f"{len(suggestions):,} proposals instead of {config.proposals:,}: there are no more new ones"
         )
-    _write(config, suggestions)
     return Suggestions(
         context.topic,
         config.model,
@@ -203,9 +209,12 @@ def score_column(model: str) -> str:
     return f"{model} score"
 
 
-def _write(config: AdaptSuggestConfig, suggestions: list[Suggestion]) -> None:
-    tree = TestTree.of_tests(one.test for one in suggestions)
-    scores = ["" if np.isnan(one.score) else repr(one.score) for one in suggestions]
+def write_suggestions(
+    config: AdaptSuggestConfig, suggestions: Sequence[tuple[Test, float]]
+) -> None:
+    """Write tests with their failure scores to the file of the suggestions."""
+    tree = TestTree.of_tests(test for test, _ in suggestions)
+    scores = ["" if np.isnan(score) else repr(score) for _, score in suggestions]
     write_tree(tree.with_column(score_column(config.model), scores), config.suggestions)
 
 
@@ -227,8 +236,4 @@ def _topics(
             f"no new topic can be proposed below {displayed(context.topic)}; give --endpoint, --pool or "
             "--other-tree"
         )
-    write_tree(
-        TestTree.of_tests(Test(topic, "", label=TOPIC_MARKER) for topic, _ in topics),
-        config.suggestions,
-    )
     return Suggestions(context.topic, config.model, (), topics, (), config.suggestions)

@@ -7,15 +7,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from slicebeam.pipelines.adaptive.paid_outputs import SharedBudget, buy_outputs
-from slicebeam.pipelines.adaptive.scoring import NEEDED, Models, Scored, needed_inputs, score_block
+from slicebeam.pipelines.adaptive.scoring import (
+    NEEDED,
+    Models,
+    Scored,
+    needed_inputs,
+    scorable_tests,
+    score_block,
+)
+from slicebeam.pipelines.adaptive.tree import ID, TestTree
 from slicebeam.pipelines.adaptive.tree_classes import TreeClasses
 from slicebeam.pipelines.changelist.shifted import never_given_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from slicebeam.metrics.arrays import FloatArray, IntArray
     from slicebeam.pipelines.adaptive.class_names import ClassNames
     from slicebeam.pipelines.adaptive.outputs import Outputs
     from slicebeam.pipelines.adaptive.text_models import Text, TextModel
@@ -109,7 +119,24 @@ class ModelUnderTest:
         tests = self.names.applied(table)
         return score_block(tests, model, Models(model), has_pairs=self.has_pairs)
 
-    def score_tree(self, table: pa.Table) -> Scored:
+    def row_scores(
+        self,
+        tree: TestTree,
+        rows: IntArray,
+        *,
+        with_guesses: bool = False,
+        checks_classes: bool = False,
+    ) -> FloatArray:
+        """Return the failure scores of rows of a tree, NaN of those of which nobody knows what is right."""
+        scores = np.full(rows.size, np.nan)
+        table = scorable_tests(TestTree(tree.table.take(rows)), with_guesses=with_guesses).table
+        if table.num_rows:
+            score = self._score_tree if checks_classes else self.score_table
+            at = pc.index_in(table[ID], tree.table[ID].take(rows).combine_chunks())
+            scores[at.to_numpy()] = score(table).failures
+        return scores
+
+    def _score_tree(self, table: pa.Table) -> Scored:
         """Return the outputs and failure scores of tests, whose classes should be those of the model."""
         models = Models(self.model)
         classes = TreeClasses.of(table, self.names, models)

@@ -1,6 +1,9 @@
 """Tests that are judged in the browser: into the tree's file, a key at a time, as the person said."""
 
+import hashlib
 import math
+import subprocess
+import sys
 from dataclasses import replace
 from itertools import product
 from unittest.mock import Mock
@@ -14,7 +17,7 @@ from starlette.testclient import TestClient
 
 from slicebeam.metrics.errors import InputError
 from slicebeam.pipelines.adaptive.expectations import EXPECTATIONS
-from slicebeam.pipelines.adaptive.suggestions.desk import TestDesk
+from slicebeam.pipelines.adaptive.suggestions.review import TestReview
 from slicebeam.pipelines.adaptive.tree import Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.commands.cli import run
@@ -24,6 +27,7 @@ from slicebeam.pipelines.page.answers import HANDLERS
 from slicebeam.pipelines.page.served import ServedOutput
 from tests.conftest import slow
 from tests.oracles.adaptive_oracle import failed
+from tests.pipelines.adaptive.completions_server import completions_server
 from tests.refusals import refuses
 from tests.running import importable
 
@@ -43,21 +47,13 @@ def tree_in(folder):
 
 
 @pytest.fixture
-def state(tmp_path):
-    folder = tmp_path / "state"
-    folder.mkdir()
-    return folder
+def review(tmp_path):
+    return opened(tree_in(tmp_path))
 
 
-@pytest.fixture
-def desk(tmp_path, state):
-    found = opened(tree_in(tmp_path), state)
-    yield found
-    found.close()
-
-
-def opened(path, state):
-    return TestDesk(AdaptSuggestConfig(tree=str(path), model=MODEL), state, print)
+def opened(path, baseline=None, **more):
+    config = AdaptSuggestConfig(tree=str(path), model=MODEL, **more)
+    return TestReview(config, baseline, print)
 
 
 def labels(path):
@@ -65,23 +61,32 @@ def labels(path):
     return {one.id: one.label for one in tree.rows(tree.is_test)}
 
 
-def test_suggestions_become_tests_and_other_rows_stay_as_they_were(desk, tmp_path):
-    found = desk.suggest("/Negation", 12, ["templates"])
-    scores = [one["score"] for one in found["suggestions"]]
+def suggested(review, *args, **more):
+    review.suggest(*args, **more)
+    return review.view("")["suggestions"]
+
+
+def shown(review, id_):
+    view = review.view("")
+    return next(one for one in (*view["tests"], *view["suggestions"]) if one["id"] == id_)
+
+
+def test_suggestions_become_tests_and_other_rows_stay_as_they_were(review, tmp_path):
+    (yielded,) = review.suggest("/Negation", 12, ["templates"])["yields"]
+    found = review.view("")["suggestions"]
+    scores = [one["score"] for one in found]
     assert scores == sorted(scores, reverse=True)
     assert max(scores) > 0.5
-    (yielded,) = found["yields"]
     failing = sum(score > 0.5 for score in scores)
     assert (yielded["proposals"], yielded["failing"]) == (len(scores), failing)
     assert yielded["per_hundred"] == pytest.approx(100 * failing / len(scores))
-    first, second, third = (one["id"] for one in found["suggestions"][:3])
-    desk.judge(first, "fail", "anna")
-    desk.judge(second, "off_topic", "anna")
-    desk.judge("0c", "fail", "anna")
-    desk.remove([third])
-    left = desk.topic("")["suggestions"]
-    assert [one["id"] for one in left] == [one["id"] for one in found["suggestions"][3:]]
-    desk.close()
+    first, second, third = (one["id"] for one in found[:3])
+    review.judge(first, "fail", "anna")
+    review.judge(second, "off_topic", "anna")
+    review.judge("0c", "fail", "anna")
+    review.remove([third])
+    left = review.view("")["suggestions"]
+    assert [one["id"] for one in left] == [one["id"] for one in found[3:]]
     path, expected = tmp_path / "tree.csv", dict.fromkeys(("0a", "0b", "0c", first), "fail")
     assert labels(path) == {**expected, second: "off_topic"}
     kept = [line for line in path.read_text().splitlines() if line.startswith(("0a,", "0b,"))]
@@ -92,115 +97,282 @@ def test_suggestions_become_tests_and_other_rows_stay_as_they_were(desk, tmp_pat
     assert added.labeler == "anna"
     assert added.topic.startswith("/Negation")
     assert added.other["origin"].startswith("templates: ")
+    # What was rejected is not proposed again.
+    again = {one["id"] for one in suggested(review, "/Negation", 12, ["templates"])}
+    assert again
+    assert not again & {first, second, third}
 
 
-def test_every_change_can_be_undone(desk, tmp_path):
-    (one, *_) = desk.suggest("/Negation", 3, ["templates"])["suggestions"]
-    desk.judge(one["id"], "pass", "anna")
-    desk.edit("0c", {"input": "This is not great.", "topic": "/Negation"})
-    shown = next(test for test in desk.topic("/Negation")["tests"] if test["id"] == "0c")
+def test_every_change_can_be_undone(review, tmp_path):
+    (one, *_) = suggested(review, "/Negation", 3, ["templates"])
+    review.judge(one["id"], "pass", "anna")
+    review.edit("0c", {"input": "This is not great.", "topic": "/Negation"}, "anna")
     # Passes no more: the label says that the output positive is right.
-    assert (shown["input"], shown["score"]) == ("This is not great.", 0.0)
-    desk.remove(["0a"])
-    desk.undo()
-    desk.undo()
-    assert desk.undo()["suggestion"]["id"] == one["id"]
-    assert one["id"] in {each["id"] for each in desk.topic("")["suggestions"]}
-    refuses(InputError, "nothing to undo", desk.undo)
-    desk.close()
-    found = read_tree(str(tmp_path / "tree.csv"))
+    edited = shown(review, "0c")
+    assert (edited["input"], edited["score"], edited["topic"]) == (
+        "This is not great.",
+        0.0,
+        "/Negation",
+    )
+    review.remove(["0a"])
+    for _ in range(3):
+        review.undo()
+    assert one["id"] in {each["id"] for each in review.view("")["suggestions"]}
+    review.undo()
+    refuses(InputError, "nothing to undo", review.undo)
     assert labels(tmp_path / "tree.csv") == {"0a": "fail", "0b": "fail", "0c": "pass"}
-    assert found.test("0c").input == "This is great."
+    assert read_tree(str(tmp_path / "tree.csv")).test("0c").input == "This is great."
 
 
-def test_an_edited_suggestion_is_scored_again(desk):
-    found = desk.suggest("/Negation", 10, ["templates"])["suggestions"]
+def test_an_edited_suggestion_is_scored_again(review, tmp_path):
+    found = suggested(review, "/Negation", 10, ["templates"])
     one = next(each for each in found if each["expectation"] and each["score"] > 0.5)
     wanted = {"positive": "A great day.", "negative": "A terrible day."}.get(one["value"], "A day.")
-    after = desk.edit(one["id"], {"input": wanted})["test"]
+    review.edit(one["id"], {"input": wanted}, "anna")
+    after = shown(review, one["id"])
     assert (after["score"], after["output"]) == (0.0, one["value"])
-    refuses(InputError, "'Negation' is no topic", desk.edit, one["id"], {"topic": "Negation"})
-    refuses(InputError, "no test 'zz' any more", desk.judge, "zz", "pass", "anna")
+    # Another program reads it as it was edited.
+    kept = read_tree(str(tmp_path / "tree.suggestions.csv")).test(one["id"])
+    assert kept.input == wanted
+    refuses(InputError, "not a valid topic", review.edit, one["id"], {"topic": "Negation"}, "anna")
+    refuses(InputError, "no test 'zz' any more", review.judge, "zz", "pass", "anna")
 
 
-def test_what_was_not_yet_in_the_file_is_there_after_a_crash(tmp_path, state):
+def test_what_a_person_expects_is_the_label(review, tmp_path):
+    review.edit("0c", {"expectation": "should output", "value": "negative"}, "anna")
+    test = read_tree(str(tmp_path / "tree.csv")).test("0c")
+    assert (test.label, test.labeler, test.output) == ("fail", "anna", "positive")
+    review.edit("0c", {"value": "positive"}, "bo")
+    test = read_tree(str(tmp_path / "tree.csv")).test("0c")
+    assert (test.label, test.labeler, shown(review, "0c")["score"]) == ("pass", "bo", 0.0)
+    wrong = {"expectation": "should be nice"}
+    refuses(InputError, "should be nice", review.edit, "0c", wrong, "anna")
+    assert read_tree(str(tmp_path / "tree.csv")).test("0c").expectation == "should output"
+
+
+def test_a_test_and_a_topic_by_hand(review, tmp_path):
+    assert review.add_topic("/Praise/Very good", "anna") == "/Praise/Very%20good"
+    refuses(
+        InputError, "there is a topic /Praise/Very good", review.add_topic, "/Praise/Very good", ""
+    )
+    texts = {"input": "Not great.", "expectation": "should output", "value": "negative"}
+    review.add("/Praise/Very good", texts, "anna")
+    review.add("/Praise/Very good", {"input": "No good."}, "anna")
+    view = review.view("/Praise/Very good")
+    topics = {one["topic"]: (one["failing"], one["tests"]) for one in view["topics"]}
+    # 0a and 0b fail, and the test that was added.
+    assert topics == {
+        "": (3, 4),
+        "/Negation": (2, 2),
+        "/Praise": (1, 2),
+        "/Praise/Very%20good": (1, 1),
+    }
+    (waiting,) = view["suggestions"]
+    assert (waiting["input"], waiting["output"], waiting["score"]) == ("No good.", "positive", None)
+    review.judge(waiting["id"], "fail", "anna")
+    added = read_tree(str(tmp_path / "tree.csv")).test(waiting["id"])
+    assert (added.topic, added.label) == ("/Praise/Very%20good", "fail")
+
+
+def test_a_guess_counts_only_when_it_is_judged(tmp_path):
     path = tree_in(tmp_path)
-    first = opened(path, state)
-    found = first.suggest("/Negation", 6, ["templates"])["suggestions"]
-    first.judge(found[0]["id"], "fail", "anna")
-    first.judge("0b", "pass", "anna")
-    # The process is gone: what it would have written a second later is not written.
-    first._timer.cancel()
-    assert labels(path) == {"0a": "fail", "0b": "fail", "0c": "pass"}
-    with (state / "judged.jsonl").open("ab") as stream:
-        stream.write(b'{"add": [], "rem')
-    # Meanwhile another program has added a test, and removed one that was judged.
-    tree = read_tree(str(path)).add([Test("/Praise", "Lovely.", id="0d")]).remove(["0b"])
-    write_tree(tree, str(path))
-    second = opened(path, state)
-    assert labels(path) == {"0a": "fail", "0c": "pass", "0d": "", found[0]["id"]: "fail"}
-    again = second.topic("")["suggestions"]
-    assert [one["id"] for one in again] == [one["id"] for one in found[1:]]
-    assert [one["score"] for one in again] == pytest.approx([one["score"] for one in found[1:]])
-    assert (state / "judged.jsonl").stat().st_size == 0
+    guess = Test(
+        "/Negation",
+        "So good.",
+        expectation="should output",
+        value="negative",
+        labeler="imputed",
+        id="g",
+    )
+    write_tree(read_tree(str(path)).add([guess]), str(path))
+    review = opened(path)
+    assert review.view("")["topics"][0]["failing"] == 2
+    assert (shown(review, "g")["is_guess"], shown(review, "g")["score"]) == (True, None)
+    review.judge("g", "fail", "anna")
+    assert (shown(review, "g")["is_guess"], review.view("")["topics"][0]["failing"]) == (False, 3)
 
 
-def test_a_file_that_another_program_changes_keeps_both(desk, tmp_path):
+def test_two_models_side_by_side(tmp_path, monkeypatch):
+    importable(
+        monkeypatch,
+        tmp_path,
+        "old_model",
+        "def old(texts):\n    return ['negative'] * len(texts)\n",
+    )
+    review = opened(tree_in(tmp_path), "old_model:old")
+    (one, *_) = suggested(review, "/Negation", 3, ["templates"])
+    assert one["before"]["output"] == "negative"
+    assert one["before"]["score"] == (0.0 if one["value"] == "negative" else 1.0)
+    # The label of 0c says that positive is right.
+    assert shown(review, "0c")["before"] == {"output": "negative", "score": 1.0}
+
+
+def test_suggestions_of_the_command_are_opened(tmp_path):
+    path = tree_in(tmp_path)
+    command = ["adapt", "suggest", str(path), "--model", MODEL, "-k", "5", "--quiet"]
+    assert run(command) == 0
+    kept = read_tree(str(tmp_path / "tree.suggestions.csv"))
+    found = opened(path).view("")["suggestions"]
+    wanted = [one.id for one in kept.rows(kept.is_test)]
+    assert [one["id"] for one in found] == wanted
+    scores = kept.column(f"{MODEL} score")[kept.is_test]
+    assert [one["score"] for one in found] == [float(one) for one in scores]
+
+
+def test_a_file_that_another_program_changes_is_not_overwritten(review, tmp_path):
     path = tmp_path / "tree.csv"
-    desk.judge("0b", "pass", "anna")
+    review.judge("0b", "pass", "anna")
     write_tree(read_tree(str(path)).add([Test("/Praise", "Lovely.", id="0d")]), str(path))
-    desk.save()
-    assert labels(path) == {"0a": "fail", "0b": "pass", "0c": "pass", "0d": ""}
+    before = path.read_bytes()
+    refuses(InputError, "was changed by another program", review.judge, "0c", "fail", "anna")
+    refuses(InputError, "was changed by another program", review.undo)
+    assert path.read_bytes() == before
+    assert shown(review, "0c")["label"] == "pass"
+    review.read()
+    review.judge("0c", "fail", "anna")
+    assert labels(path) == {"0a": "fail", "0b": "pass", "0c": "fail", "0d": ""}
 
 
-def test_a_tree_that_cannot_be_written_loses_nothing(desk, tmp_path, state, monkeypatch):
+def test_a_tree_that_cannot_be_written_stays_as_it_was(review, tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
         fault = Mock(side_effect=OSError(28, "No space left on device"))
-        patched.setattr("slicebeam.pipelines.adaptive.suggestions.desk.write_tree", fault)
-        desk.judge("0b", "pass", "anna")
-        desk._save_later()
-        assert "can't be written" in desk.topic("")["trouble"]
-    assert labels(tmp_path / "tree.csv")["0b"] == "fail"
-    desk.save()
-    assert (labels(tmp_path / "tree.csv")["0b"], desk.topic("")["trouble"]) == ("pass", "")
+        patched.setattr("slicebeam.pipelines.adaptive.suggestions.review.write_tree", fault)
+        with pytest.raises(OSError, match="No space left"):
+            review.judge("0b", "pass", "anna")
+    assert (labels(tmp_path / "tree.csv")["0b"], shown(review, "0b")["label"]) == ("fail", "fail")
+    review.judge("0b", "pass", "anna")
+    assert labels(tmp_path / "tree.csv")["0b"] == "pass"
 
 
-def test_routes(tmp_path, state):
-    config = ServeConfig(changelist="out", tree=str(tree_in(tmp_path)), tree_model=MODEL)
+KILLED = """
+import sys
+from slicebeam.pipelines.adaptive.suggestions.review import TestReview
+from slicebeam.pipelines.config.adapt import AdaptSuggestConfig
 
-    def client_of(config):
-        served = ServedOutput("", tmp_path, None, (), config, state)
-        routes = [Mount("/api", routes=judging.routes(served))]
-        return TestClient(Starlette(routes=routes, exception_handlers=HANDLERS))
+review = TestReview(AdaptSuggestConfig(tree=sys.argv[1], model=sys.argv[2]), None, print)
+review.suggest("/Negation", 60, ["templates"])
+for one in review.view("")["suggestions"]:
+    review.judge(one["id"], "fail", "anna")
+    print(one["id"], flush=True)
+"""
 
-    client = client_of(config)
+
+@pytest.mark.parametrize("verdicts", [1, 2, 5, 11])
+def test_a_kill_loses_no_verdict(tmp_path, verdicts):
+    path = tree_in(tmp_path)
+    command = [sys.executable, "-c", KILLED, str(path), MODEL]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        confirmed = [process.stdout.readline().strip() for _ in range(verdicts)]
+        process.kill()
+    found = labels(path)
+    assert all(found[id_] == "fail" for id_ in confirmed)
+    assert not {one["id"] for one in opened(path).view("")["suggestions"]} & set(confirmed)
+
+
+def client_of(tmp_path, **options):
+    served = ServedOutput(
+        "", tmp_path, None, (), ServeConfig(changelist="out", **options), tmp_path
+    )
+    routes = [Mount("/api", routes=judging.routes(served))]
+    return TestClient(Starlette(routes=routes, exception_handlers=HANDLERS))
+
+
+def test_routes(tmp_path):
+    client = client_of(tmp_path, tree=str(tree_in(tmp_path)), tree_model=MODEL)
     begun = client.get("/api/tests").json()
-    assert [one["topic"] for one in begun["topics"]] == ["", "/Negation", "/Praise"]
-    assert [one["tests"] for one in begun["topics"]] == [3, 2, 1]
-    found = client.post("/api/tests/suggest", json={"topic": "", "number": 5}).json()
-    assert len(found["suggestions"]) == 5
-    judged = {"id": found["suggestions"][0]["id"], "label": "pass", "name": "<b>anna</b>"}
-    assert client.post("/api/tests/judge", json=judged).json()["waiting"] == 4
-    assert client.post("/api/tests/undo", json={}).json()["suggestion"]["id"] == judged["id"]
+    assert [one["topic"] for one in begun["view"]["topics"]] == ["", "/Negation", "/Praise"]
+    assert [one["tests"] for one in begun["view"]["topics"]] == [3, 2, 1]
+    assert "endpoint" not in begun["proposers"]
+
+    def ask(path, **body):
+        return client.post(f"/api/tests/{path}", json=body).json()
+
+    found = ask("suggest", number=5)["view"]["suggestions"]
+    assert len(found) == 5
+    judged = {"id": found[0]["id"], "label": "pass", "name": "<b>anna</b>"}
+    assert len(ask("judge", **judged)["view"]["suggestions"]) == 4
+    assert ask("undo")["view"]["suggestions"][0]["id"] == judged["id"]
+    assert ask("remove", ids=[judged["id"]])["view"]["undo"]
+    assert ask("edit", id="0c", topic="/Negation", focus="/Negation")["view"]["total"] == 3
+    assert ask("add-topic", topic="/New one")["view"]["topic"] == "/New%20one"
+    texts = {"input": "Great", "expectation": "should output", "value": "negative"}
+    added = ask("add", topic="/New one", focus="/New one", **texts)["view"]
+    assert (added["total"], added["tests"][0]["score"]) == (1, 1.0)
+    assert ask("topic", focus="/Praise")["view"]["total"] == 0
     for path, body, status in (
         ("judge", {"id": "0a", "label": "maybe"}, 422),
         ("judge", {"id": "nobody", "label": "pass"}, 400),
-        ("suggest", {"topic": "", "number": 1_000}, 422),
-        ("suggest", {"topic": "", "proposers": ["rm -rf"]}, 400),
+        ("suggest", {"number": 1_000}, 422),
+        ("suggest", {"proposers": ["rm -rf"]}, 400),
         ("edit", {"id": "0a"}, 422),
-        ("topic", {"topic": "no slash"}, 400),
+        ("add", {"input": ""}, 422),
+        ("add-topic", {"topic": "/Praise"}, 400),
+        ("topic", {"focus": "no slash"}, 400),
     ):
         answer = client.post(f"/api/tests/{path}", json=body)
         assert (answer.status_code, bool(answer.json()["error"])) == (status, True), path
-    client = client_of(ServeConfig(changelist="out"))
+    client = client_of(tmp_path)
     assert client.get("/api/tests").json() == {"tree": None}
-    assert client.post("/api/tests/topic", json={"topic": ""}).status_code == 404
+    assert client.post("/api/tests/topic", json={}).status_code == 404
 
 
-def test_a_paid_model_is_refused(tmp_path, state):
+def labelled_completion(key):
+    """Go on with a list of texts and outputs, each time by another one."""
+    return (
+        f'The place {hashlib.sha256(key.encode()).hexdigest()[:12]} was bad." "positive"\nAnd more'
+    )
+
+
+def test_completions_are_paid_once_and_never_beyond_the_budget(tmp_path):
+    path = tree_in(tmp_path)
+    with completions_server() as server:
+        server.text = labelled_completion
+        options = {"tree": str(path), "tree_model": MODEL, "endpoint": server.url, "budget": "6"}
+        wanted = {"focus": "/Negation", "number": 4, "proposers": ["endpoint"]}
+        client = client_of(tmp_path, **options)
+        assert "endpoint" in client.get("/api/tests").json()["proposers"]
+        answer = client.post("/api/tests/suggest", json=wanted).json()
+        assert "view" in answer, answer
+        first = answer["view"]["suggestions"]
+        assert len(first) == len(server.charged) == 4
+        assert all(one["is_guess"] and one["origin"] == "endpoint: completions" for one in first)
+        # Another server repeats the round: nothing is paid.
+        client = client_of(tmp_path, **options)
+        again = client.post("/api/tests/suggest", json=wanted).json()["view"]["suggestions"]
+        assert [one["id"] for one in again] == [one["id"] for one in first]
+        assert sum(server.charged.values()) == 4
+        for one in first:
+            body = {"id": one["id"], "label": "fail"}
+            assert client.post("/api/tests/judge", json=body).status_code == 200
+        notes = client.post("/api/tests/suggest", json=wanted).json()["round"]["notes"]
+        assert any("--budget buys 6 calls" in line for line in notes)
+        assert sum(server.charged.values()) == 6
+        for one in client.post("/api/tests/topic", json={}).json()["view"]["suggestions"]:
+            client.post("/api/tests/judge", json={"id": one["id"], "label": "fail"})
+        spent = client.post("/api/tests/suggest", json=wanted)
+        assert (spent.status_code, sum(server.charged.values())) == (400, 6)
+        assert "--budget buys 6 calls, and 6 are paid" in spent.json()["error"]
+
+
+def test_topics_of_a_language_model_are_added_by_hand(tmp_path):
+    with completions_server() as server:
+        server.text = lambda key: f'Not {hashlib.sha256(key.encode()).hexdigest()[:6]}"\nmore'
+        path = tree_in(tmp_path)
+        client = client_of(tmp_path, tree=str(path), tree_model=MODEL, endpoint=server.url)
+        wanted = {"number": 3, "topics": True, "proposers": ["endpoint"]}
+        found = client.post("/api/tests/suggest", json=wanted).json()["round"]["new_topics"]
+        assert [one["proposer"] for one in found] == ["endpoint"] * 3
+        assert labels(path) == {"0a": "fail", "0b": "fail", "0c": "pass"}
+        body = {"topic": found[0]["shown"]}
+        view = client.post("/api/tests/add-topic", json=body).json()["view"]
+        assert view["topic"] == found[0]["topic"]
+        assert found[0]["topic"] in read_tree(str(path)).topics()
+
+
+def test_a_paid_model_is_refused(tmp_path):
     (tmp_path / "api.yaml").write_text("url: http://127.0.0.1:1/\n")
     config = AdaptSuggestConfig(tree=str(tree_in(tmp_path)), model=str(tmp_path / "api.yaml"))
-    refuses(InputError, "its answers cost money", TestDesk, config, state, print)
+    refuses(InputError, "its answers cost money", TestReview, config, None, print)
 
 
 # What each model says of three texts. The first and the second differ, the last is a tie of two classes.
@@ -252,26 +424,28 @@ def suggestions(kind):
 
 
 def opened_with(folder, kind, tests, waiting, *classes):
-    state = folder / "state"
-    state.mkdir()
     write_tree(TestTree.of_tests(tests), str(folder / "tree.csv"))
     model = f"verdict_models:{kind}"
     config = AdaptSuggestConfig(tree=str(folder / "tree.csv"), model=model, classes=classes)
     if waiting:
-        desk = TestDesk(config, state, print)
-        found = desk.target.score(waiting)
-        desk.close()
+        found = TestReview(config, None, print).target.score(waiting)
         pairs = zip(waiting, found.outputs.tolist(), strict=True)
         shown = [replace(one, output=said or "") for one, said in pairs]
         scores = ["" if math.isnan(one) else repr(one) for one in found.failures.tolist()]
         tree = TestTree.of_tests(shown).with_column(f"{model} score", scores)
-        write_tree(tree, str(state / "suggestions.csv"))
-    return TestDesk(config, state, print)
+        write_tree(tree, config.suggestions)
+    return TestReview(config, None, print)
 
 
 def said_by(kind, text):
     said = SAID[kind][text]
     return max(said, key=said.get) if isinstance(said, dict) else str(said)
+
+
+def judged_now(review, id_):
+    """Return a test with the score that it has in the tree."""
+    (test,) = review._with_outputs([review._state.tree.test(id_)])
+    return {"output": test.output, "score": review._score(test)}
 
 
 KINDS = [*((kind, False) for kind in SAID), ("three", True), slow("texts", True)]
@@ -284,11 +458,14 @@ def test_a_verdict_is_what_the_test_expects(tmp_path, kind, is_in_tree):
     # Every class is declared: what a model may not have is for other tests.
     declared = [f"{name}={name}" for name in names]
     others = [Test("/B", "one", expectation="should output", value=name) for name in names]
-    desk = opened_with(tmp_path, kind, *((tests, []) if is_in_tree else (others, tests)), *declared)
+    review = opened_with(
+        tmp_path, kind, *((tests, []) if is_in_tree else (others, tests)), *declared
+    )
     judged = {}
     for at, one in enumerate(tests):
         label = ("pass", "fail")[(at + at // 2) % 2]
-        after = desk.judge(one.id, label, "anna")["test"]
+        review.judge(one.id, label, "anna")
+        after = judged_now(review, one.id)
         judged[one.id] = (one, label)
         assert after["output"] == said_by(kind, one.input)
         # The page shows the test as it is then.
@@ -296,11 +473,11 @@ def test_a_verdict_is_what_the_test_expects(tmp_path, kind, is_in_tree):
         # Another verdict on the same output, and back again.
         if at % 5 == 0:
             other = "fail" if label == "pass" else "pass"
-            turned = desk.judge(one.id, other, "anna")["test"]
+            review.judge(one.id, other, "anna")
+            turned = judged_now(review, one.id)
             assert (turned["score"] > 0.5) == (other == "fail"), (one, turned)
-            desk.undo()
-    shown = {one["id"]: one for one in desk.topic("")["tests"]}
-    desk.close()
+            review.undo()
+    shown = {one["id"]: one for one in review.view("")["tests"]}
     stored = read_tree(str(tmp_path / "tree.csv"))
     for id_, (before, label) in judged.items():
         test, said = stored.test(id_), said_by(kind, before.input)
@@ -339,11 +516,10 @@ def test_training_data_gets_the_label_that_was_judged(tmp_path, labels):
         if one.labeler or one.expectation != "should output" or one.value == truth[one.input]
     ]
     # Each in a text of its own, so that no test contradicts another.
-    desk = opened_with(tmp_path, kind, [Test("/A", "one", "pos", "pass")], tests)
+    review = opened_with(tmp_path, kind, [Test("/A", "one", "pos", "pass")], tests)
     for one in tests:
         label = "pass" if said_by(kind, one.input) == truth[one.input] else "fail"
-        desk.judge(one.id, label, "anna")
-    desk.close()
+        review.judge(one.id, label, "anna")
     tree, out = tmp_path / "tree.csv", tmp_path / "out"
     texts = [f"row {at}" for at in range(99)]
     rows = {"id": np.arange(99), "text": texts, "label": np.resize(labels, 99)}
@@ -372,12 +548,10 @@ def test_an_output_that_is_none_is_not_judged(tmp_path):
     write_tree(TestTree.of_tests([Test("/A", "one", id="a")]), str(tmp_path / "tree.csv"))
     silent = "def silent(texts):\n    return [None] * len(texts)\n"
     (tmp_path / "verdict_models.py").write_text(silent)
-    state = tmp_path / "state"
-    state.mkdir()
     config = AdaptSuggestConfig(tree=str(tmp_path / "tree.csv"), model="verdict_models:silent")
-    desk = TestDesk(config, state, print)
+    review = TestReview(config, None, print)
     said = "gives no output for this test; judge it off topic"
     for label in ("pass", "fail"):
-        refuses(InputError, said, desk.judge, "a", label, "anna")
-    assert desk.judge("a", "off_topic", "anna")["test"]["label"] == "off_topic"
-    desk.close()
+        refuses(InputError, said, review.judge, "a", label, "anna")
+    review.judge("a", "off_topic", "anna")
+    assert labels(tmp_path / "tree.csv") == {"a": "off_topic"}

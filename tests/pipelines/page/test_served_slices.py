@@ -354,20 +354,18 @@ def test_what_is_kept_is_in_the_users_cache(tmp_path, monkeypatch):
     refuses(StorageError, "cannot write", state_folder, output)
 
 
-def test_what_is_kept_goes_with_its_output_unless_it_was_paid_for(tmp_path, monkeypatch):
+def test_what_is_kept_goes_with_its_output(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     kept = {}
-    for name in ("gone", "paid", "there"):
+    for name in ("gone", "there"):
         (tmp_path / name).mkdir()
         kept[name] = state_folder(tmp_path / name)
         (kept[name] / "slices-a.duckdb").write_text("index")
-    (kept["paid"] / "judged.jsonl").write_text("{}")
     kept["made"] = kept["there"].with_name("made")
     kept["made"].mkdir()
-    for name in ("gone", "paid"):
-        (tmp_path / name).rmdir()
+    (tmp_path / "gone").rmdir()
     assert state_folder(tmp_path / "there") == kept["there"]
-    assert [name for name, one in kept.items() if one.exists()] == ["paid", "there", "made"]
+    assert [name for name, one in kept.items() if one.exists()] == ["there", "made"]
 
 
 def ids_in(tables):

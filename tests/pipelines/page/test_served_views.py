@@ -16,11 +16,12 @@ from sklearn.tree import DecisionTreeClassifier
 from slicebeam.pipelines.adaptive.tree_files import read_tree
 from tests.conftest import ADULT
 from tests.discovered import topics
+from tests.pipelines.adaptive.completions_server import completions_server
 from tests.pipelines.page import results
 from tests.pipelines.page.in_browser import violations
 from tests.pipelines.page.results import HOSTILE, search_result
 from tests.pipelines.page.served_outputs import serving, shown
-from tests.pipelines.page.test_judging import MODEL, tree_in
+from tests.pipelines.page.test_judging import MODEL, labelled_completion, tree_in
 
 pytestmark = pytest.mark.browser
 HOLDS = "text => document.querySelector('PLACE').innerText.includes(text)"
@@ -590,7 +591,9 @@ def test_twenty_suggestions_by_keyboard_alone(browser, tmp_path):
         page.keyboard.press("Enter")
         page.wait_for_selector("text=20 suggestions, those that fail first.")
         assert violations(page) == []
+        page.click("text=What each proposer found")
         assert "Failures per 100" in page.inner_text("table")
+        page.focus(".judged li[data-place='0']")
         presses = 0
         for at in range(20):
             page.wait_for_selector(".judged li[data-place='0']:focus >> nth=0")
@@ -652,3 +655,50 @@ def test_a_suggestion_is_edited_and_moved(browser, tmp_path):
     tree = read_tree(str(path))
     (made,) = [one for one in tree.rows() if one.topic == "/Negation/Bold" and one.input]
     assert (made.input, made.label) == ("<b>Not</b> a great day.", "fail")
+
+
+def test_a_tree_grows_from_an_empty_topic_with_a_language_model(browser, tmp_path):
+    path, result = tree_in(tmp_path), results.search_result(tmp_path)
+    with completions_server() as model:
+        model.text = labelled_completion
+        more = (
+            "--tree",
+            str(path),
+            "--tree-model",
+            MODEL,
+            "--tree-baseline-model",
+            "tests.sentiment_model:kind",
+        )
+        more += ("--endpoint", model.url, "--budget", "30")
+        with serving(result, *more) as served, shown(browser, served) as page:
+            page.evaluate("location.hash = 'tests'")
+            page.wait_for_selector("text=3 tests in /")
+            page.click("text=Add a test or a topic")
+            page.fill("details [list=topics]", "/Places/Not bad")
+            page.click("text=Add the topic")
+            page.wait_for_selector("text=0 tests in /Places/Not bad")
+            assert violations(page) == []
+            page.select_option("select", "endpoint")
+            page.fill("input[type=number]", "10")
+            page.click("text=Suggest tests")
+            page.wait_for_selector("#waiting:text-is('10 suggestions')")
+            # The guesses of a language model are no failures, and each was paid.
+            assert page.locator(".judged li", has_text="(a guess)").count() == 10
+            assert page.locator(".topics li", has_text="Not bad").inner_text().count("0 of 0 fail")
+            assert page.locator("text=The old model: positive").count() == 10
+            assert sum(model.charged.values()) == 10
+            assert violations(page) == []
+            for at in range(10):
+                page.wait_for_selector(".judged li[data-place='0']:focus >> nth=0")
+                page.keyboard.press("b")
+                left = f"{10 - at - 1} suggestion{'s' * (at != 8)}"
+                page.wait_for_selector(f"#waiting:text-is('{left}')")
+            page.wait_for_selector(".topics li:has-text('Not bad'):has-text('10 of 10 fail')")
+            page.emulate_media(color_scheme="dark")
+            assert violations(page) == []
+    tree = read_tree(str(path))
+    grown = [one for one in tree.rows(tree.is_test) if one.topic == "/Places/Not%20bad"]
+    assert [one.label for one in grown] == ["fail"] * 10
+    # What a test expects is what the person said of the output.
+    said = {(one.output, one.expectation, one.value) for one in grown}
+    assert said == {("negative", "should not output", "negative")}
