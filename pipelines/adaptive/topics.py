@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from slicebeam.metrics.errors import InputError, OptionError
+from slicebeam.metrics.errors import InputError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection
 
 SUGGESTIONS = "/__suggestions__"
 
@@ -72,7 +72,7 @@ def displayed(topic: str) -> str:
     return unquote(topic) or "/"
 
 
-def encoded(text: str, topics: Collection[str]) -> str:
+def encoded(text: str, topics: Collection[str], option: str = "") -> str:
     """Return a topic that a person wrote as the tree writes it; of a new one the new names are encoded.
 
     >>> encoded("/Vocabulary+POS/Not bad", ["/Vocabulary+POS"])
@@ -80,7 +80,8 @@ def encoded(text: str, topics: Collection[str]) -> str:
     """
     topic = text.strip().rstrip("/")
     if not is_topic(topic) or "//" in topic or SUGGESTIONS in topic:
-        raise InputError(f"{text!r} is not a valid topic; write it as /Price/Taxes")
+        where = f"{option} " if option else ""
+        raise InputError(f"{where}{text!r} is not a valid topic; write it as /Price/Taxes")
     spelt = {displayed(one): one for one in topics}
     if topic in topics or topic == "":
         return topic
@@ -88,16 +89,3 @@ def encoded(text: str, topics: Collection[str]) -> str:
         return spelt[topic]
     above, _, name = topic.rpartition("/")
     return below(encoded(above, topics), unquote(name))
-
-
-def as_written(given: str, topics: Iterable[str]) -> str:
-    """Return a topic that a user names by ``--topic`` as the tree writes it; an unknown one as given.
-
-    >>> as_written("/Price/Taxes & fees/", ["/Price/Taxes%20%26%20fees"])
-    '/Price/Taxes%20%26%20fees'
-    """
-    topic = "" if given == "/" else given.rstrip("/")
-    if not is_topic(topic):
-        raise OptionError(f"--topic {given!r} is no topic; write it as /Price/Taxes")
-    spelt = {displayed(one): one for one in topics}
-    return topic if topic in spelt.values() else spelt.get(topic, topic)

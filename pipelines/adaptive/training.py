@@ -29,7 +29,7 @@ from slicebeam.pipelines.adaptive.expectations import (
 from slicebeam.pipelines.adaptive.scored_tree import PASSED
 from slicebeam.pipelines.adaptive.scoring import NEEDED, scorable_tests
 from slicebeam.pipelines.adaptive.topic_outcomes import TESTS
-from slicebeam.pipelines.adaptive.topics import as_written, displayed, is_within
+from slicebeam.pipelines.adaptive.topics import displayed, encoded, is_within
 from slicebeam.pipelines.adaptive.tree import ID, IMPUTED, TRAINED, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.pipelines.changelist.reading import file_of, read_search
@@ -173,7 +173,7 @@ def _is_chosen(config: ExportTrainingConfig, tree: TestTree, topics: pa.ChunkedA
     if not config.topic:
         return np.ones(len(topics), bool)
     known = tree.topics()
-    wanted = [as_written(name, known) for name in config.topic]
+    wanted = [encoded(name, known, "--topic") for name in config.topic]
     for name, topic in zip(config.topic, wanted, strict=True):
         if topic not in known:
             shown = list(map(displayed, known))

@@ -6,6 +6,7 @@ others explore. So what is accepted steers what is proposed next.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -35,21 +36,12 @@ _MOST_COMPARED = 5_000
 
 
 @dataclass(frozen=True)
-class ProposedTest:
-    """A test, and the family that it is of."""
-
-    test: Test
-    family: Family
-
-
-@dataclass(frozen=True)
 class Suggestion:
-    """A proposal that was scored."""
+    """A proposal; once it is scored, the ``output`` of its test is what the model said."""
 
-    # Its ``output`` is what the model said.
     test: Test
     family: Family
-    score: float  # Failure score in [0, 1]; NaN where nobody can say.
+    score: float = math.nan  # Failure score in [0, 1]; NaN where nobody can say.
 
     @property
     def fails(self) -> bool:
@@ -74,15 +66,15 @@ class Yield:
 
 def draw(
     context: Context, families: Sequence[Family], number: int, bought: Sequence[Family] = ()
-) -> list[ProposedTest]:
+) -> list[Suggestion]:
     """Return proposals of a round, without duplicates; fewer where families have no more."""
     rng = context.random("round")
     novelty = _Novelty(context)
-    found: list[ProposedTest] = []
+    found: list[Suggestion] = []
     for family in bought:
         source = _Source(family, novelty)
         while len(found) < number and (test := source.next()) is not None:
-            found.append(ProposedTest(test, family))
+            found.append(Suggestion(test, family))
     number -= len(found)
     return found + _drawn(context, families, novelty, number, rng)
 
@@ -93,13 +85,13 @@ def _drawn(
     novelty: _Novelty,
     number: int,
     rng: np.random.Generator,
-) -> list[ProposedTest]:
+) -> list[Suggestion]:
     sources = {family.origin: _Source(family, novelty) for family in families}
     weights = _weights(context, families)
     known = [one for one in sources if one in weights]
     explored = max(1, round(number * EXPLORED)) if known else number
     most = max(1, round(number * _MOST_OF_FAMILY))
-    found: list[ProposedTest] = []
+    found: list[Suggestion] = []
     while known and len(found) < number - explored:
         share = np.array([weights[one] for one in known])
         origin = known[int(rng.choice(len(known), p=share / share.sum()))]
@@ -107,7 +99,7 @@ def _drawn(
         if test is None:
             known.remove(origin)
         else:
-            found.append(ProposedTest(test, sources[origin].family))
+            found.append(Suggestion(test, sources[origin].family))
     by_proposer: dict[str, list[str]] = {}
     for origin, source in sources.items():
         if origin not in weights:
@@ -119,15 +111,13 @@ def _drawn(
 
 
 def scored(
-    proposals: Sequence[ProposedTest], score: Callable[[Sequence[Test]], Scored]
+    proposals: Sequence[Suggestion], score: Callable[[Sequence[Test]], Scored]
 ) -> list[Suggestion]:
     """Return proposals with their scores, those that fail first, and what is certain before guesses."""
-    found_scores = score([one.test for one in proposals])
-    rows = zip(
-        proposals, found_scores.outputs.tolist(), found_scores.failures.tolist(), strict=True
-    )
+    said = score([one.test for one in proposals])
+    rows = zip(proposals, said.outputs.tolist(), said.failures.tolist(), strict=True)
     found = [
-        Suggestion(replace(one.test, output=output or ""), one.family, value)
+        replace(one, test=replace(one.test, output=output or ""), score=value)
         for one, output, value in rows
     ]
     return sorted(
@@ -165,9 +155,9 @@ def _explored(
     by_proposer: dict[str, list[str]],
     sources: dict[str, _Source],
     number: int,
-) -> list[ProposedTest]:
+) -> list[Suggestion]:
     """Draw from proposers in equal parts, and from the families of each in equal parts."""
-    found: list[ProposedTest] = []
+    found: list[Suggestion] = []
     names = sorted(name for name, origins in by_proposer.items() if origins)
     while names and len(found) < number:
         name = names[int(rng.integers(len(names)))]
@@ -179,7 +169,7 @@ def _explored(
             if not origins:
                 names.remove(name)
         else:
-            found.append(ProposedTest(test, sources[origins[at]].family))
+            found.append(Suggestion(test, sources[origins[at]].family))
     return found
 
 

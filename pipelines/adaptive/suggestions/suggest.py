@@ -21,7 +21,7 @@ from slicebeam.pipelines.adaptive.suggestions.pool import read_pool
 from slicebeam.pipelines.adaptive.suggestions.rounds import Suggestion, Yield, draw, scored, yields
 from slicebeam.pipelines.adaptive.suggestions.target import ModelUnderTest
 from slicebeam.pipelines.adaptive.text_models import text_model
-from slicebeam.pipelines.adaptive.topics import as_written, displayed
+from slicebeam.pipelines.adaptive.topics import displayed, encoded
 from slicebeam.pipelines.adaptive.tree import TOPIC_MARKER, Test, TestTree
 from slicebeam.pipelines.adaptive.tree_files import read_tree, write_tree
 from slicebeam.transforms.storage.storage import beneath, make_folder, storage_path
@@ -65,7 +65,7 @@ def suggest(config: AdaptSuggestConfig, note: Callable[[str], None]) -> Suggesti
 def propose(config: AdaptSuggestConfig, note: Callable[[str], None]) -> Suggestions:
     """Propose tests or topics, and score them by the model."""
     tree = read_tree(config.tree)
-    topic = as_written(config.topic, tree.topics())
+    topic = encoded(config.topic, tree.topics(), "--topic")
     if storage_path(config.suggestions, "--output") == storage_path(config.tree):
         raise OptionError(f"--output {config.suggestions} is the tree itself; name another file")
     pairs = bool((tree.column("second_input") != "").any())

@@ -292,7 +292,7 @@ WRONG = {
     "no texts": (["--text", "id"], "the column has int64 values, which are no texts"),
     "no labels": (["--label", "days"], "values, which are no labels; name another column"),
     "topic": (["--topic", "/Nowhere"], "unknown topic '/Nowhere'"),
-    "no topic": (["--topic", "A"], "'A' is no topic; write it as /Price/Taxes"),
+    "no topic": (["--topic", "A"], "'A' is not a valid topic; write it as /Price/Taxes"),
     "none fails": (["--topic", "/Only good"], "no test in /Only good fails by"),
     "says nothing": (["--topic", "/N"], "no failing test of {tree} says which label is right"),
     "itself": (["--to", "{data}"], "is --mix itself; name another file"),

@@ -205,7 +205,7 @@ def test_pools_of_all_kinds(tmp_path):
     ({"pool": "p.txt", "text": "a"}, "has a text a line, and no columns"),
     ({"pool": "empty.txt"}, "holds no text"),
     ({"text": "a"}, "--text names a column of --pool"),
-    ({"topic": "Rooms"}, "is no topic; write it as /Price/Taxes"),
+    ({"topic": "Rooms"}, "is not a valid topic; write it as /Price/Taxes"),
     ({"budget": "5"}, "--budget is for --endpoint or a paid --model"),
     ({"proposer": ("endpoint",)}, "--proposer endpoint needs --endpoint"),
     ({"proposer": ("mined",), "endpoint": "http://localhost/v1"}, "--endpoint goes with --proposer endpoint"),
