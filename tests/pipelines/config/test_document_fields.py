@@ -66,6 +66,7 @@ OPTIONS = {("Provenance", "config")}
 SHOWN = {
     "AdaptiveTests": (*("tree", "tree_sha256", "models", "classes", "unscored", "untested", "never_given"),),
     "Gate": ("reasons", "tolerated"),
+    "KnownInRun": ("slice", "metric", "note", "slices"),
     "EarlierData": ("uri",),
     "WhyMoved": ("metric", "new_values"),
     "MovedPart": ("name", "slice_id", "value"),

@@ -222,7 +222,7 @@ DECIDE_BY_CHUNKS = frozenset({"chunk_rows", "memory_budget"})
 RESOLVED = frozenset({"since_if_exists"})
 # How a run goes and what is shown of it: these are not in the configuration.
 SHOW = named("""
-    allow_http as_json dry_run explain fail_on log_format page quiet report resume tolerance
+    allow_http as_json dry_run explain fail_on known log_format page quiet report resume tolerance
 """)
 ROLES = {"data": ("d.parquet",), "output": "out", "label": "y"}
 CONFIGS = {
