@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -65,6 +66,61 @@ def test_every_slice_has_both_values_and_fishers_p(fallen):
             assert row.p_value == pytest.approx(law.sf(wrong) + law.pmf(wrong) / 2, rel=1e-6)
             at += 1
     assert at > 60
+
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+REAL = {
+    "compas": (EXAMPLES / "compas" / "compas_discretized.csv", "class", "predicted"),
+    "electricity": (EXAMPLES / "electricity" / "electricity_scored.parquet", "class", "prediction"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", REAL)
+def test_on_real_tables_every_value_interval_and_p_is_that_of_scipy(name):
+    """The later part of the rows against the earlier one; Newcombe's interval, and Fisher's mid-p."""
+    path, label, prediction = REAL[name]
+    table = pd.read_csv(path) if path.suffix == ".csv" else pd.read_parquet(path)
+    cut = len(table) * 3 // 5
+    then, now = table[:cut].reset_index(drop=True), table[cut:].reset_index(drop=True)
+    columns = {"label": label, "prediction": prediction, "max_cross_size": 2}
+    slices = search(now, baseline_data=then, **columns).slices.to_pandas()
+    masks = {predicate: json.loads(predicate) for predicate in slices.predicate}
+    counts = []
+    for side in (now, then):
+        right = (side[label] == side[prediction]).to_numpy()
+        inside = [predicates.mask(side, written) for written in masks.values()]
+        counts += [np.array([mask.sum() for mask in inside])]
+        counts += [np.array([(mask & right).sum() for mask in inside])]
+    n, x, m, y = counts
+    assert len(slices) > 90
+    assert (slices.n == n).all()
+    assert (m[np.isfinite(slices.reference)] > 0).all()
+    assert slices.value.to_numpy() == pytest.approx(x / n, abs=1e-12)
+    has_then = m > 0
+    assert slices.reference[has_then].to_numpy() == pytest.approx(y[has_then] / m[has_then], abs=1e-12)
+
+    def wilson(k, of):
+        z = stats.norm.ppf(0.975)
+        middle, half = k + z * z / 2, z * np.sqrt(k * (of - k) / of + z * z / 4)
+        return (middle - half) / (of + z * z), (middle + half) / (of + z * z)
+
+    large = np.flatnonzero((n >= 20) & (m >= 20))
+    n, x, m, y = (column[large] for column in (n, x, m, y))
+    p, q, of_now, of_then = x / n, y / m, wilson(x, n), wilson(y, m)
+    below = p - q - np.hypot(p - of_now[0], of_then[1] - q)
+    above = p - q + np.hypot(of_now[1] - p, q - of_then[0])
+    tested = slices.iloc[large]
+    assert tested.ci_low.to_numpy() == pytest.approx(below, abs=1e-9)
+    assert tested.ci_high.to_numpy() == pytest.approx(above, abs=1e-9)
+    law = stats.hypergeom(n + m, (n - x) + (m - y), n)
+    mid_p = law.sf(n - x) + law.pmf(n - x) / 2
+    # With a variance above 1,000 the tail is that of r*.
+    exact = law.var() <= 1000
+    assert exact.sum() > 80
+    found = np.where((n - x) + (m - y) > 0, tested.p_value.to_numpy(), mid_p)
+    assert found[exact] == pytest.approx(mid_p[exact], rel=1e-6)
+    assert found[~exact] == pytest.approx(mid_p[~exact], rel=2e-3)
 
 
 @pytest.mark.parametrize("weight", [None, "w"])
