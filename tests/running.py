@@ -19,6 +19,7 @@ from slicebeam.pipelines.config.search import search_config
 from slicebeam.pipelines.run.engine import Engine, runner_config
 from slicebeam.pipelines.search.search import run_search
 from slicebeam.pipelines.show.terminal import Terminal
+from slicebeam.transforms.storage.publish import well_known
 from tests.oracles import predicates
 
 
@@ -132,13 +133,11 @@ def all_published(output):
     The files are under their well-known names alone: names of their own depend on the document that a run
     replaced, as one that was killed after it had published replaces its own.
     """
-    document = json.loads((output / "changelist.json").read_text("utf-8"))
-    assert sorted(path.name for path in output.iterdir()) == names_of(document)
-    files = {}
-    for file in document["files"].values():
-        well_known = output / ".".join(file["name"].split(".")[::2])
-        files[well_known.name] = (output / file.pop("name")).read_bytes()
-        assert well_known.read_bytes() == files[well_known.name]
+    files = {path.name: path.read_bytes() for path in output.iterdir() if path.is_file()}
+    files |= {path.name: None for path in output.iterdir() if path.is_dir()}
+    document = json.loads(files.pop("changelist.json"))
+    for file in document.get("files", {}).values():
+        assert files.pop(file["name"]) == files[well_known(file.pop("name"))]
     # A hash of the document covers its times.
     del document["created_at"], document["provenance"]["run"]["content"]
     document["provenance"]["config"].pop("output", None)
@@ -150,8 +149,7 @@ def all_published(output):
 
 def names_of(document):
     own = [file["name"] for file in document["files"].values()]
-    well_known = [".".join(name.split(".")[::2]) for name in own]
-    return sorted(["changelist.json", *own, *well_known])
+    return sorted(["changelist.json", *own, *map(well_known, own)])
 
 
 def own_file(folder, name):

@@ -98,7 +98,9 @@ def test_on_real_tables_every_value_interval_and_p_is_that_of_scipy(name):
     assert (m[np.isfinite(slices.reference)] > 0).all()
     assert slices.value.to_numpy() == pytest.approx(x / n, abs=1e-12)
     has_then = m > 0
-    assert slices.reference[has_then].to_numpy() == pytest.approx(y[has_then] / m[has_then], abs=1e-12)
+    assert slices.reference[has_then].to_numpy() == pytest.approx(
+        y[has_then] / m[has_then], abs=1e-12
+    )
 
     def wilson(k, of):
         z = stats.norm.ppf(0.975)
