@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from slicebeam.metrics.errors import counted
 from slicebeam.pipelines.changelist.parts import Direction, Estimate, Sha256
 from slicebeam.transforms.encode.definitions import Part, optional
 
@@ -177,7 +178,7 @@ class AdaptiveTests(Part):
 def never_given_text(never_given: Mapping[str, int]) -> str:
     """Return which classes tests name that a model never gave, with the remedy."""
     names = sorted(never_given)
-    shown = [f"{name!r} ({never_given[name]:,} tests)" for name in names[:_MOST_NAMED]]
+    shown = [f"{name!r} ({counted(never_given[name], 'test')})" for name in names[:_MOST_NAMED]]
     more = ", …" if len(names) > _MOST_NAMED else ""
     first = names[0].strip()
     return (
