@@ -256,7 +256,7 @@ def test_members_of_a_batch_that_fail_are_asked_for_again(bucket, proxy):
 
 @own_server
 def test_a_batch_that_is_refused_names_the_object(bucket, proxy, monkeypatch):
-    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "1")
+    monkeypatch.setenv("SLICEBEAM_STORAGE_TIMEOUT", "10")
     path = ObjectPath(f"gs://{FORBIDDEN}bucket/folder/a")
     error = refusal(EngineError, path.store.delete, path.bucket, [path.key, "folder/b"])
     one_line(error, str(path), "does not have storage.objects", "credentials")
