@@ -109,6 +109,11 @@ class Difference(Part):
     direction: Direction = Field(description="in the metric's own direction")
 
 
+def has_fallen(change: Change | Difference | None) -> bool:
+    """Return whether a metric is significantly worse."""
+    return change is not None and change.significant and change.direction == "degraded"
+
+
 class OverallSince(Part):
     """A metric over all examples in this run and in an earlier one."""
 

@@ -13,6 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from slicebeam.metrics.errors import InputError, OptionError, shortened
+from slicebeam.pipelines.changelist.changes import has_fallen
 from slicebeam.pipelines.changelist.testing import KnownInRun, KnownSlice
 from slicebeam.transforms.encode.predicates import condition_readings
 from slicebeam.transforms.storage.storage import named_content, storage_path, written_whole
@@ -130,7 +131,7 @@ def _worse_metrics(slice_: Slice, metric: str | None = None) -> set[str]:
     return {
         change.metric
         for change in slice_.changes
-        if change.significant and change.direction == "degraded" and metric in (None, change.metric)
+        if has_fallen(change) and metric in (None, change.metric)
     }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from slicebeam.metrics.errors import counted
 from slicebeam.metrics.measures.registry import metric
-from slicebeam.pipelines.changelist.changes import LARGE_DRIFT, NO_DRIFT
+from slicebeam.pipelines.changelist.changes import LARGE_DRIFT, NO_DRIFT, has_fallen
 from slicebeam.pipelines.changelist.document import ChangeList
 from slicebeam.pipelines.changelist.known import known_in_run, known_slices, unknown_count
 from slicebeam.pipelines.changelist.testing import Gate, MetricTests, Testing, Tolerated
@@ -280,7 +280,7 @@ def falls(document: ChangeList) -> list[str]:
         found += [
             overall_text(one)
             for one in document.since.overall
-            if _has_fallen(one.value_change) or _has_fallen(one.delta_change)
+            if has_fallen(one.value_change) or has_fallen(one.delta_change)
         ]
     return found
 
@@ -293,7 +293,7 @@ def _tolerated(document: ChangeList) -> dict[str, Tolerated]:
 def fall_text(change: Change, margin: Tolerated | None = None) -> str | None:
     """Return what is significantly worse, by more than its tolerance where it has one; None elsewhere."""
     if margin is None:
-        return change_text(change) if _has_fallen(change) else None
+        return change_text(change) if has_fallen(change) else None
     if not margin.significant:
         return None
     return f"{change_text(change)}, by more than {margin.tolerance:g} (p = {margin.p_value:.2g})"
@@ -306,9 +306,7 @@ def _focus(document: ChangeList) -> ShiftFocus | None:
 def _worse_slices(document: ChangeList, margins: dict[str, Tolerated]) -> list[str]:
     if document.testing is None:
         # After a shift, the slices that the user named.
-        changes = [
-            slice_.changes[0] for slice_ in document.slices if _has_fallen(slice_.changes[0])
-        ]
+        changes = [slice_.changes[0] for slice_ in document.slices if has_fallen(slice_.changes[0])]
         counts = {changes[0].metric: len(changes)} if changes else {}
     else:
         counts = {one.metric: one.degraded for one in document.testing.metrics}
@@ -344,7 +342,3 @@ def _untested(document: ChangeList) -> list[str]:
         else f"no slice could be tested for {name}: {why}"
         for name, why in blind.items()
     ] + unseen
-
-
-def _has_fallen(change: Change | Difference | None) -> bool:
-    return change is not None and change.significant and change.direction == "degraded"

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow.parquet as pq
 
 from slicebeam.metrics.errors import FileError
+from slicebeam.pipelines.changelist.changes import has_fallen
 from slicebeam.pipelines.changelist.reading import TFMA_TABLE, file_of, read_search
 from slicebeam.pipelines.changelist.revisions import base_of
 from slicebeam.pipelines.tfma.request import BASELINE, CANDIDATE
@@ -225,11 +226,7 @@ class _Messages:
         validation_pb2 = tfma_module("proto.validation_result_pb2")
         result = validation_pb2.ValidationResult(validation_ok=is_ok)
         for key, entry in zip(self.keys, self.document.slices, strict=True):
-            failures = [
-                self._failure(change)
-                for change in entry.changes
-                if change.significant and change.direction == "degraded"
-            ]
+            failures = [self._failure(change) for change in entry.changes if has_fallen(change)]
             if failures:
                 result.metric_validations_per_slice.add(
                     slice_key=self.slice_key(key), failures=failures

@@ -34,7 +34,7 @@ export function SinceThen({ content, since }: { content: Overview; since: Since 
 }
 
 /** What changed over all examples, and on how many slices, of each metric. */
-export function Changed({ content, since }: { content: Overview; since: Since }) {
+function Changed({ content, since }: { content: Overview; since: Since }) {
   return (
     <>
       {since.counts.map((counts) => (
