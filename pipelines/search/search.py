@@ -146,7 +146,7 @@ def _find_and_publish(
     )
     observer.stage(Stage("choosing findings"))
     if prepared.space.comparison == "earlier":
-        from slicebeam.pipelines.search.earlier_data import change_findings
+        from slicebeam.pipelines.search.change_findings import change_findings
 
         lists = change_findings(results)
     else:
